@@ -13,8 +13,9 @@ from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
 from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.settings.backfill_form import CAUSE, OFFSET_RANGE, PLACE
+from kafka_ingest.settings.backfill_form import CAUSE, PLACE
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
+from kafka_ingest.settings.form_fields import OFFSET_RANGE
 
 DAG_ID = "backfill_offsets"
 CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"

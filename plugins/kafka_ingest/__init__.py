@@ -34,6 +34,7 @@ The rooms, from the smallest up; import-linter holds the order:
 - the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing`, :mod:`~kafka_ingest.operating` and
   :mod:`~kafka_ingest.backfilling`. It knows ports only, and so does :mod:`~kafka_ingest.observing`;
 - :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
+- :mod:`~kafka_ingest.commands`, what an operator asks for, in a shell or by a form;
 - :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them, and :mod:`~kafka_ingest.page`,
   which shows in Airflow what they did.
 """

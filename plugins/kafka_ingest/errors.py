@@ -119,6 +119,10 @@ class InvalidBackfillError(WrongUseError):
     """A backfill's request cannot be used."""
 
 
+class InvalidOperationError(WrongUseError):
+    """What the form ``operate_feed`` asks for cannot be used."""
+
+
 class RangesTakenError(WrongUseError):
     """Requested offsets are committed, or another backfill's, and the request does not allow leaving them out."""
 

@@ -7,7 +7,7 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.backfilling.plan_backfill import dry_run
 from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
-from kafka_ingest.cli.coverage_command import partition_document, verify_output
+from kafka_ingest.commands.coverage import partition_document, verify_output
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
@@ -33,7 +33,7 @@ def answers(world: World) -> dict[str, Any]:
     abandoned = [batch_id for batch_id, state in states.items() if state is BatchState.ABANDONED]
     return {
         "coverage": [said(partition_document(partition)) for partition in coverage.values()],
-        "verified": said(verify_output(rows, coverage, tables)),
+        "verified": said(verify_output(rows, coverage, tables, sink_of)),
         "stored": rows.feed.stored,
         "revision": rows.feed.revision,
         "status": tables.feed_summaries(),

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.cli import coverage_command
+from kafka_ingest.commands import coverage as coverage_of_feed
 from kafka_ingest.control import schema
 
 Verified = tuple[int, list[tuple[str, str, str]]]
@@ -359,13 +359,13 @@ def test_an_output_that_cannot_be_read_is_said_of_each_of_its_batches(feed: Quic
 
 def while_counting(happens: Callable[[], object]) -> Any:
     """Let something happen after the control rows were read, before the first batch is counted."""
-    count_batches = coverage_command.count_batches
+    count_batches = coverage_of_feed.count_batches
 
     def counting(*arguments: Any) -> Any:
         happens()
         return count_batches(*arguments)
 
-    return patch.object(coverage_command, "count_batches", counting)
+    return patch.object(coverage_of_feed, "count_batches", counting)
 
 
 def test_what_is_committed_while_the_output_is_counted_is_no_difference(

@@ -21,6 +21,7 @@ found = {
             "run_types": sorted(str(each.value) for each in dag.allowed_run_types or []),
             "doc": dag.doc_md,
             "params": dag.params.dump(),
+            "schemas": {name: dag.params.get_param(name).schema for name in dag.params},
             "pools": sorted({task.pool for task in dag.tasks}),
             "weights": {task.task_id: str(task.weight_rule) for task in dag.tasks},
             "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},

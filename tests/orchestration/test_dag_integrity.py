@@ -10,6 +10,8 @@ import pytest
 from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 
+from kafka_ingest.settings.operate_form import OperateForm
+
 ROOT = Path(__file__).resolve().parents[2]
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
 
@@ -22,7 +24,7 @@ def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -
 
 def feed_dags(found: dict[str, Any]) -> list[str]:
     """Return the names of the DAGs that feed files made."""
-    return sorted(found["dags"].keys() - {"backfill_offsets", "maintain_feeds"})
+    return sorted(found["dags"].keys() - {"backfill_offsets", "maintain_feeds", "operate_feed"})
 
 
 @pytest.fixture
@@ -251,7 +253,27 @@ def test_backfills_are_run_by_hand_chunk_by_chunk_some_at_a_time(offline: Projec
     assert dag["rendered"]["chunk.write"] == dag["rendered"]["chunk.commit"] == ["batch_id"]
 
 
-@pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets"])
+def test_decisions_are_offered_for_each_feed_that_has_a_file_and_are_tried_once(offline: Project) -> None:
+    offline.write_feed("orders")
+    offline.write_feed("refunds", name="re.funds", nmae="x")
+    (offline.feeds / "not a name.yaml").write_text("name: [")
+
+    dag = describe(offline)["dags"]["operate_feed"]
+    without = describe(offline, KAFKA_INGEST_FEEDS=str(offline.home / "absent"))["dags"]["operate_feed"]
+
+    assert dag["tasks"] == {"operate": []}
+    assert dag["retries"] == {"operate": 0}
+    assert (dag["schedule"], dag["run_types"]) == ("None", ["manual", "operator_triggered"])
+    assert dag["rendered"] == {"operate": []}, "what is typed into the form is no template"
+    assert dag["schemas"]["feed"]["enum"] == ["orders", "re.funds", None]
+    assert "enum" not in without["schemas"]["feed"]
+    assert dag["params"] == {name: field.default for name, field in OperateForm.model_fields.items()} | {
+        **dict.fromkeys(("feed", "topics")),
+        "action": "plan",
+    }
+
+
+@pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets", "operate_feed"])
 def test_a_feed_cannot_take_the_place_of_one_of_the_projects_own_dags(offline: Project, name: str) -> None:
     offline.write_feed("orders", name=name)
 

@@ -1,7 +1,6 @@
 """The commands. Each looks things up, calls one function, and prints its answer."""
 
 import io
-import os
 import signal
 import sys
 import time
@@ -11,8 +10,8 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from kafka_ingest.assembly import FeedParts, control_tables
-from kafka_ingest.batches.plan_batch import PlanResult, dry_run, result_of, why_nothing
-from kafka_ingest.checks.doctor import examine
+from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
+from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli import (
     backfill_command,
     coverage_command,
@@ -39,27 +38,29 @@ from kafka_ingest.cli.arguments import (
     run_request,
     time_with_zone,
 )
-from kafka_ingest.cli.documents import batch_document, decision_document
 from kafka_ingest.cli.output import (
     STOPPED,
     answers,
     out,
     print_error_json,
     print_json,
+    print_shown,
     progress,
+    show,
     step,
     unexpected_in_json,
 )
-from kafka_ingest.cli.tables import (
+from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
+from kafka_ingest.commands.doctor import doctor as examine_feeds
+from kafka_ingest.commands.documents import batch_document, decision_document
+from kafka_ingest.commands.plan import lines_of_gaps_and_holds
+from kafka_ingest.commands.plan import plan as plan_batch
+from kafka_ingest.commands.tables import (
     batches_table,
     checks_line,
-    decision_table,
     feed_files_table,
-    moment,
 )
-from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
@@ -158,38 +159,7 @@ def plan(
     """Plan the feed's next batch, as the DAG's plan task does; with --dry-run only show it."""
     with answers(as_json=as_json):
         request = run_request(max_records, end_timestamp, end_offset)
-        parts = feed_parts(feed_name)
-        stored = parts.control.feed(feed_name)
-        open_batch = stored.open_batch if stored is not None else None
-        if not only_show:
-            outcome = parts.plan(actor=actor(), end=request.end(), max_records=request.max_records)
-            decision, result, planned = outcome.decision, outcome.result.value, outcome.batch
-        elif open_batch is not None:
-            decision, result, planned = None, "open_batch", open_batch.plan
-        else:
-            parts.check_spark()
-            settings = parts.settings_of_run(request.max_records)
-            decision, planned = dry_run(settings, parts.control, parts.kafka, parts.sinks, end=request.end()), None
-            result = "would_plan" if decision.ranges else result_of(decision).value
-        batch_id = str(planned.batch_id) if planned is not None else None
-        if as_json:
-            print_json({"feed": feed_name, "result": result, "batch_id": batch_id} | decision_document(decision))
-            return
-        if decision is None:
-            out.print(
-                f"batch {batch_id} is open: the next run continues it, and plans nothing new before it is committed"
-            )
-            if request != RunRequest():
-                progress.print(NOT_APPLIED, style="yellow")
-            return
-        out.print(decision_table(feed_name, decision))
-        print_gaps_and_holds(decision)
-        if not decision.ranges:
-            out.print(why_nothing(decision))
-        if decision.capped:
-            out.print("there are records left for the batch after it")
-        if batch_id is not None:
-            out.print(f"planned batch {batch_id}")
+        show(plan_batch(feed_parts(feed_name), request, actor=None if only_show else actor()), as_json=as_json)
 
 
 @app.command()
@@ -260,54 +230,27 @@ def batches(
 def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
     """Check before the first run that all parts are installed, reachable and of matching versions."""
     with answers(as_json=as_json):
-        files = read_feed_files(feeds_directory())
-        if feed_name is not None:
-            named = [file for file in files if feed_name in {file.path.stem, file.name}]
-            if not named:
-                raise UnknownFeedError(
-                    f"expected a feed of {feeds_directory()}, found {feed_name!r}; see `kafka-ingest feeds`"
-                )
-            files = named
-        errors: list[KafkaIngestError] = []
-        checks: list[dict[str, Any]] = []
-        for check in examine(files, find_connection_from_shell, os.environ):
-            error = check.error
-            if error is not None:
-                errors.append(error)
-            checks.append(
-                {
-                    "check": check.about,
-                    "ok": error is None,
-                    "found": check.found or None,
-                    "error": {"code": error.code, "message": str(error)} if error is not None else None,
-                }
-            )
+
+        def print_check(check: Check) -> None:
             if not as_json:
                 out.print(checks_line(check), soft_wrap=True)
-        if as_json:
-            print_json({"checks": checks})
-        if errors:
-            raise typer.Exit(max(error.exit_code for error in errors))
+
+        show(examine_feeds(feed_name, find_connection_from_shell, print_check), as_json=as_json)
 
 
 @db.command()
 def upgrade(
     *,
     create: Annotated[bool, typer.Option("--create", help="Make the control tables where there are none yet.")] = False,
+    only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Bring the control tables to this version's schema. Nothing else ever creates or changes them."""
-    from kafka_ingest.control.upgrade import upgrade as upgrade_schema  # noqa: PLC0415 - Alembic, for this command only
+    from kafka_ingest.commands.upgrade import upgrade as upgrade_tables  # noqa: PLC0415 - Alembic, for this command only
 
     with answers(as_json=as_json):
         settings = control_database(find_connection_from_shell(CONTROL_CONN_ID))
-        before, now = upgrade_schema(open_database(settings, create=create), create=create)
-        if as_json:
-            print_json({"database": str(settings), "version_before": before, "version_now": now})
-        elif before == now:
-            out.print(f"{settings}: schema {now} already")
-        else:
-            out.print(f"{settings}: schema {before or 'none'} → {now}")
+        show(upgrade_tables(settings, create=create, execute=not only_show), as_json=as_json)
 
 
 def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str:
@@ -347,12 +290,6 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
 
 
 def print_gaps_and_holds(decision: PlanDecision | None) -> None:
-    """Print what a plan found besides its ranges: gaps that were passed over, and partitions that take no part now."""
-    if decision is None:
-        return
-    for gap in decision.gaps:
-        text = f"  gap {gap.offset_range}: {gap.reason}"
-        progress.print(text, style="yellow", markup=False, soft_wrap=True)
-    for hold in decision.holds:
-        text = f"  held since {moment(hold.since)} UTC, {hold}"
-        progress.print(text, style="yellow", markup=False, soft_wrap=True)
+    """Print what a plan found besides its ranges."""
+    for line in lines_of_gaps_and_holds(decision) if decision is not None else ():
+        print_shown(line)

@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import FeedParts, assemble_named, sinks_of
+from kafka_ingest.commands.decided import Decided, reason_given
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.run_request import RunRequest
-
-LONGEST_REASON = 2_000
 
 SINKS = sinks_of(find_connection_from_shell)
 """Finds the sink of any output, with connections looked up as in a shell."""
@@ -61,15 +60,9 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
     return RunRequest.of({"max_records": max_records, "end_timestamp": end_timestamp, "end_offsets": by_topic})
 
 
-def reason_given(reason: str | None) -> str:
-    """Return a reason; raises WrongUseError where there is none, or where it is an option that should follow it."""
-    if reason is not None and reason.startswith("--"):
-        raise WrongUseError(f"expected --reason with a few words, found the option {reason!r} in their place")
-    if reason is None or not reason.strip():
-        raise WrongUseError("expected --reason with a few words, found none: the audit journal keeps why it was done")
-    if len(reason) > LONGEST_REASON:
-        raise WrongUseError(f"expected --reason with at most {LONGEST_REASON:,} characters, found {len(reason):,}")
-    return storable(reason)
+def decided_if(reason: str | None, *, execute: bool) -> Decided | None:
+    """Return the decision to execute a command, None where it only shows; raises WrongUseError without a reason."""
+    return Decided(actor(), reason_given(reason)) if execute else None
 
 
 def time_with_zone(text: str | None) -> datetime | None:

@@ -11,10 +11,11 @@ from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.replacing import batches_in
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
-from kafka_ingest.cli.documents import range_document
-from kafka_ingest.cli.output import answers, number, out, print_json, progress, step
-from kafka_ingest.cli.tables import table
+from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.documents import range_document
+from kafka_ingest.commands.tables import table
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.offset_sets import span_of

@@ -7,10 +7,12 @@ import typer
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor, reason_given
-from kafka_ingest.cli.fitting_table import FittingTable
-from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
-from kafka_ingest.cli.tables import table
+from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor
+from kafka_ingest.cli.output import answers, counting, out, print_json, progress
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.decided import reason_given
+from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.commands.tables import table
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.observing.dead_letters import Cause, by_cause, dead_letters_of, preview

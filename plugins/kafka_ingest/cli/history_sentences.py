@@ -1,7 +1,7 @@
 """Sentences about the past: what happened to an offset, where its record is, whether a file matches its receipt."""
 
-from kafka_ingest.cli.output import number
-from kafka_ingest.cli.tables import moment
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.tables import moment
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.observing.explain_file import ExplainedFile

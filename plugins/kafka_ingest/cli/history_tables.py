@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from kafka_ingest.cli.fitting_table import FittingTable
-from kafka_ingest.cli.output import number
-from kafka_ingest.cli.tables import moment, table
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.commands.tables import moment, table
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.observing.explain_file import BatchOfFile, ExplainedFile
 from kafka_ingest.observing.history import HistoryLine

@@ -1,7 +1,6 @@
 """The commands by which an operator decides what the pipeline must not decide."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -14,23 +13,22 @@ from kafka_ingest.cli.arguments import (
     Reason,
     ReasonToExecute,
     actor,
+    decided_if,
     feed_parts,
-    reason_given,
 )
-from kafka_ingest.cli.documents import adoption_document, change_document
-from kafka_ingest.cli.output import answers, out, print_json, progress
-from kafka_ingest.cli.tables import adoption_table, changes_table, gaps_table
+from kafka_ingest.cli.output import TO_EXECUTE, answers, out, print_json, show
+from kafka_ingest.commands.adopt import adopt as adopt_output
+from kafka_ingest.commands.decided import Decided, reason_given
+from kafka_ingest.commands.mirror import mirror as mirror_offsets
+from kafka_ingest.commands.rename import rename
+from kafka_ingest.commands.skip import skip
+from kafka_ingest.commands.tables import gaps_table
+from kafka_ingest.commands.topic_changed import check_choices
+from kafka_ingest.commands.topic_changed import topic_changed as decide_topics
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
-from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.model.published_output import FilesState
-from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
-from kafka_ingest.operating.adopt import adopt as adopt_output
-from kafka_ingest.operating.known_feed import known_feed
-from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, choices_of, rows_after
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 
 
@@ -62,38 +60,9 @@ def skip_interval(
     """Jump over an interval of offsets and file it as a gap. FROM above the stored offset: read up to it, then jump."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
-        parts.check_output_known()
         offset_range = interval_of(TopicPartition(topic, partition), interval)
-        decision = decide_skip(feed_name, offset_range, reason_given(reason), parts.control, parts.kafka)
-        gap_id, mirror_failure = None, None
-        if not only_show:
-            gap_id = str(skip(decision, parts.control, actor=actor()).gap_id)
-            mirror_failure = parts.mirror(actor=actor()).failure if decision.moves_stored_offset else None
-        if as_json:
-            print_json(
-                {
-                    "feed": feed_name,
-                    "gap_id": gap_id,
-                    "topic": topic,
-                    "partition": partition,
-                    "start_offset": offset_range.start_offset,
-                    "end_offset": offset_range.end_offset,
-                    "moves_stored_offset_now": decision.moves_stored_offset,
-                    "executed": not only_show,
-                    "mirror_failure": mirror_failure,
-                }
-            )
-            return
-        moved = (
-            f"the stored offset {'would move' if only_show else 'is now'} "
-            f"{'to ' if only_show else ''}{offset_range.end_offset:,}"
-            if decision.moves_stored_offset
-            else f"reading continues up to {offset_range.start_offset:,}, then jumps"
-        )
-        out.print(
-            f"{'would file' if only_show else 'filed'} gap {offset_range}, {offset_range.span:,} offsets; {moved}"
-        )
-        print_mirror_failure(mirror_failure)
+        decided = Decided(actor(), reason_given(reason))
+        show(skip(parts, offset_range, None if only_show else decided), as_json=as_json)
 
 
 def topic_changed(
@@ -108,7 +77,7 @@ def topic_changed(
         ),
     ] = None,
     batch: Annotated[
-        Literal["accept", "discard"] | None,
+        BatchChoice | None,
         typer.Option(help="What to do with an open batch that was read while its topic changed."),
     ] = None,
     execute: Execute = False,
@@ -117,74 +86,16 @@ def topic_changed(
 ) -> None:
     """Show the topics that changed under the stored offsets, and decide: resolves a stop by topic id or cluster id."""
     with answers(as_json=as_json):
-        if execute and choice is None and batch != "accept":
+        if execute and choice is None and batch is not BatchChoice.ACCEPT:
             raise WrongUseError("expected --choice or --batch accept with --execute, found neither")
-        if choice is not None and batch == "accept":
-            raise WrongUseError(
-                "expected --choice or --batch accept, found both: a batch that is accepted is committed first "
-                "(`kafka-ingest run`), and the topic decided then. Nothing was changed."
-            )
-        parts = feed_parts(feed_name)
-        parts.check_output_known()
-        changes = changes_of(feed_name, topic or [], parts.plan_settings, parts.control, parts.kafka)
-        after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
-        choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
-        mirror_failure = None
-        if execute and batch == "accept":
-            accept_batch(changes, parts.control, parts.sinks, reason=reason_given(reason), actor=actor())
-        elif execute and after is not None:
-            apply_choice(
-                changes,
-                after,
-                parts.control,
-                discard_batch=batch == "discard",
-                reason=reason_given(reason),
-                actor=actor(),
-            )
-            mirror_failure = parts.mirror(actor=actor()).failure
-        if as_json:
-            found = change_document(changes, choices, after, executed=execute)
-            print_json(found | {"mirror_failure": mirror_failure})
-            return
-        if not changes.topics:
-            out.print(f"feed {feed_name}: its cluster and all its topics are what they were")
-            return
-        out.print(changes_table(changes, after))
-        if changes.is_other_cluster:
-            out.print(f"cluster {changes.feed.cluster_id} → {changes.cluster_id}")
-        if changes.affected is not None:
-            abandons = {(True, True): "; it is abandoned", (False, True): "; it would be abandoned"}
-            fate = abandons.get((execute, batch == "discard"), "")
-            out.print(
-                f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what "
-                f"changed{fate}"
-            )
-        if execute:
-            done = "its receipt counts now: `kafka-ingest run` commits it" if batch == "accept" else "done"
-            out.print(done)
-        else:
-            print_choices(choices)
-            out.print("nothing was changed: --choice shows what it would do, with --execute --reason … it is done")
-        print_mirror_failure(mirror_failure)
-
-
-CHOICE_IN_WORDS = {
-    Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
-    Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
-    Choice.REWIND: "the log was truncated: continue from where it ended",
-    Choice.SAME_RECORDS: "the same records: keep the stored offsets",
-    Choice.FORGET: "the topic is gone for good: its stored offsets end",
-}
-
-
-def print_choices(choices: Mapping[str, Sequence[Choice]]) -> None:
-    """Print what can be chosen, and for which topics where they differ."""
-    for fitting in dict.fromkeys(tuple(found) for found in choices.values()):
-        topics = [topic for topic, found in choices.items() if tuple(found) == fitting]
-        of_topics = f" of {listing(topics)} (--topic)" if len(topics) < len(choices) else ""
-        out.print(f"choices{of_topics}:" if fitting else f"no choice fits{of_topics}", markup=False, soft_wrap=True)
-        for choice in fitting:
-            out.print(f"  --choice {choice.value:<13} {CHOICE_IN_WORDS[choice]}", markup=False, soft_wrap=True)
+        check_choices(choice, batch)
+        decided = decided_if(reason, execute=execute)
+        answer = decide_topics(feed_parts(feed_name), topic or [], choice, batch, decided)
+        show(
+            answer,
+            as_json=as_json,
+            to_do="nothing was changed: --choice shows what it would do, with --execute --reason … it is done",
+        )
 
 
 def mirror(
@@ -195,43 +106,7 @@ def mirror(
 ) -> None:
     """Show how far the consumer group is from the stored offsets; --repair sets it to them. Exit code 1: not equal."""
     with answers(as_json=as_json):
-        parts = feed_parts(feed_name)
-        feed, group = known_feed(parts.control, feed_name), parts.feed.kafka.group
-        if group is None:
-            raise WrongUseError(f"feed {feed_name} names no kafka.group: it leaves Kafka untouched")
-        if repair:
-            parts.check_output_known()
-        failure = parts.mirror(actor=actor()).failure if repair else None
-        stored = {
-            tp: row.next_offset for tp, row in feed.stored.items() if tp.topic in feed.topics and not row.is_pending
-        }
-        found = parts.kafka.group_offsets(group, stored.keys())
-        drift = {tp: offset for tp, offset in sorted(found.items()) if offset != stored[tp]}
-        if as_json:
-            print_json(
-                {
-                    "feed": feed_name,
-                    "group": group,
-                    "failure": failure,
-                    "drift": [
-                        {
-                            "topic": tp.topic,
-                            "partition": tp.partition,
-                            "group_offset": offset,
-                            "stored_offset": stored[tp],
-                        }
-                        for tp, offset in drift.items()
-                    ],
-                }
-            )
-        else:
-            print_mirror_failure(failure)
-            for tp, offset in drift.items():
-                out.print(f"{tp}: group {'has none' if offset is None else f'{offset:,}'}, stored {stored[tp]:,}")
-            if not drift and failure is None:
-                out.print(f"consumer group {group} is at the stored offsets of all {len(stored):,} partitions")
-        if drift or failure:
-            raise typer.Exit(1)
+        show(mirror_offsets(feed_parts(feed_name), actor=actor() if repair else None), as_json=as_json)
 
 
 def adopt(
@@ -239,53 +114,8 @@ def adopt(
 ) -> None:
     """Rebuild a feed's control rows from its output's receipts: after they were lost, or restored from a backup."""
     with answers(as_json=as_json):
-        parts = feed_parts(feed_name)
-        sink = parts.sinks(parts.plan_settings.output)
-        decision = decide_adoption(parts.plan_settings, parts.control, sink)
-        mirror_failure = None
-        if execute and not decision.is_nothing:
-            letters = parts.sinks(output_of_dead_letters(parts.plan_settings.output))
-            adopt_output(decision, parts.control, sink, reason=reason_given(reason), actor=actor(), letters=letters)
-            mirror_failure = parts.mirror(actor=actor()).failure
-        if as_json:
-            executed = execute and not decision.is_nothing
-            print_json(adoption_document(feed_name, decision, executed=executed) | {"mirror_failure": mirror_failure})
-            return
-        if decision.is_nothing:
-            out.print(
-                f"nothing to adopt: the control tables know all {decision.known:,} batches of the output",
-                soft_wrap=True,
-            )
-            return
-        out.print(adoption_table(feed_name, decision))
-        adoption = decision.adoption
-        verb = "adopted" if execute else "would adopt"
-        out.print(
-            f"{verb} {len(adoption.batches):,} batches and {len(adoption.gaps):,} gaps of feed "
-            f"{decision.target.feed_id}"
-        )
-        if adoption.abandoned is not None:
-            out.print(
-                f"{'abandoned' if execute else 'would abandon'} open batch {adoption.abandoned}: later batches read "
-                "its ranges"
-            )
-        print_files(decision, executed=execute)
-        if not execute:
-            out.print("nothing was changed: --execute --reason … does it")
-        print_mirror_failure(mirror_failure)
-
-
-def print_files(decision: AdoptDecision, *, executed: bool) -> None:
-    """Print which batches' files differ from their receipts, and what happens to those batches."""
-    fates = {
-        FilesState.CHANGED: "taken as it is: `kafka-ingest coverage --verify` counts it",
-        FilesState.GONE: f"{'' if executed else 'would be '}recorded as removed",
-        FilesState.EXPIRED: "it expired",
-        FilesState.STAGED: f"{'' if executed else 'would be '}published now: its commit ended half way",
-    }
-    for batch_id, found in decision.adoption.files.items():
-        text = f"batch {batch_id}: {found.difference}; {fates[found.state]}"
-        progress.print(text, style="yellow", markup=False, soft_wrap=True)
+        decided = decided_if(reason, execute=execute)
+        show(adopt_output(feed_parts(feed_name), decided), as_json=as_json, to_do=TO_EXECUTE)
 
 
 def rename_feed(
@@ -293,23 +123,14 @@ def rename_feed(
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its name in its file from now on.")],
     *,
     reason: Reason,
+    only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Rename a feed and keep its offsets and history. Then change `name` in its file: until then its runs stop."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
-        feed = known_feed(control, old)
-        if control.feed(new) is not None:
-            raise WrongUseError(
-                f"the control tables know a feed {new!r} already; a name is one feed's. Nothing was changed."
-            )
-        if not NAME.fullmatch(new):
-            raise WrongUseError(f"expected a name that a feed file can have, found {new!r}. Nothing was changed.")
-        control.rename_feed(feed, new, reason=reason_given(reason), actor=actor())
-        if as_json:
-            print_json({"feed_id": str(feed.feed_id), "was": old, "is": new})
-        else:
-            out.print(f"feed {old} is now {new}; its offsets and batches are kept")
+        decided = Decided(actor(), reason_given(reason))
+        show(rename(control, old, new, None if only_show else decided), as_json=as_json)
 
 
 def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
@@ -318,12 +139,6 @@ def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
     if not (text.isascii() and dash and start.isdecimal() and end.isdecimal() and int(start) < int(end)):
         raise InvalidRangeError(f"expected FROM-TO with FROM below TO, such as 1200-1210, found {text!r}")
     return OffsetRange(topic_partition, int(start), int(end))
-
-
-def print_mirror_failure(failure: str | None) -> None:
-    """Print why the consumer group is not at the stored offsets."""
-    if failure is not None:
-        progress.print(f"the consumer group was not moved: {failure}", style="yellow", markup=False, soft_wrap=True)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -13,11 +13,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from kafka_ingest.commands.answer import JSON_VERSION, Answer, Line, error_document
+from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.foundation.storable_text import storable
 
-JSON_VERSION = 1
 READABLE = 1_000_000  # characters
+
+TO_EXECUTE = "nothing was changed: --execute --reason … does it"
 
 STOPPED = (
     "Stopped. An open batch stays as it is: the next run continues it, `kafka-ingest backfill FEED open` a backfill's."
@@ -37,9 +40,30 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write((text if len(text) > READABLE else json.dumps(whole, indent=2, default=str)) + "\n")
 
 
+def show(answer: Answer, *, as_json: bool, to_do: str | None = None) -> None:
+    """Print a command's answer and exit as it says; ``to_do``: how to do what was only shown."""
+    if as_json:
+        print_json(answer.document)
+    else:
+        for each in answer.shown:
+            print_shown(each)
+        if answer.only_shown and to_do is not None:
+            out.print(to_do)
+    if answer.exit_code:
+        raise typer.Exit(answer.exit_code)
+
+
+def print_shown(shown: Line | FittingTable) -> None:
+    """Print a part of an answer; a warning on stderr, so that it is never part of one."""
+    if isinstance(shown, Line):
+        (progress if shown.aside else out).print(shown.text, style=shown.style, markup=False, soft_wrap=True)
+    else:
+        out.print(shown)
+
+
 def print_error_json(code: str, message: str, exit_code: int) -> None:
     """Print the object that replaces an answer where there is none."""
-    print_json({"error": {"code": code, "message": storable(message), "exit_code": exit_code}})
+    print_json(error_document(code, message, exit_code))
 
 
 def unexpected_in_json(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -97,8 +121,3 @@ def counting(what: str) -> Iterator[Callable[..., None]]:
     with live or contextlib.nullcontext():
         yield advance
     progress.print(f"{what:<33} {done:>6,} {time.monotonic() - started:6.1f} s")
-
-
-def number(value: int | None) -> str:
-    """Return an offset or count for a table; a dash where it is not known."""
-    return "-" if value is None else f"{value:,}"

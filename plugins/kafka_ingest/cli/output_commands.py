@@ -15,12 +15,13 @@ from kafka_ingest.cli.arguments import (
     ReasonToExecute,
     actor,
     feed_parts,
-    reason_given,
 )
-from kafka_ingest.cli.documents import range_document
-from kafka_ingest.cli.ending_commands import id_of_batch
-from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
-from kafka_ingest.cli.tables import moment, table
+from kafka_ingest.cli.output import answers, counting, out, print_json, progress
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.decided import reason_given
+from kafka_ingest.commands.documents import range_document
+from kafka_ingest.commands.named_batch import id_of_batch
+from kafka_ingest.commands.tables import moment, table
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.operating.expire import ExpireDecision, decide_expiry

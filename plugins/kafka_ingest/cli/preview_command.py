@@ -13,7 +13,8 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.preview import Preview, preview_of
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, feed_parts
-from kafka_ingest.cli.output import answers, number, out, print_json, step
+from kafka_ingest.cli.output import answers, out, print_json, step
+from kafka_ingest.commands.answer import number
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.observing.dead_letters import preview as beginning

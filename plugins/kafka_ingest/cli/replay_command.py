@@ -9,8 +9,9 @@ from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import Mode
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, time_with_zone
 from kafka_ingest.cli.backfill_command import planned, run_chunks
-from kafka_ingest.cli.output import answers, number, out, print_json, progress
-from kafka_ingest.cli.tables import table
+from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.tables import table
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm
 

@@ -1,9 +1,10 @@
-"""Create or upgrade the control tables, with Alembic. Only ``kafka-ingest db upgrade`` uses it."""
+"""Create or upgrade the control tables, with Alembic. Only ``db upgrade`` uses it, in a shell or from its form."""
 
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, func, select, text
 
 from kafka_ingest.control.database import UPGRADE_COMMAND, described, found_version, transaction
@@ -20,13 +21,20 @@ def alembic_config() -> Config:
     return config
 
 
-def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
-    """Bring the schema to the newest version and return (version before, version now).
+def pending(engine: Engine | None, *, create: bool) -> tuple[str | None, list[tuple[str, str]]]:
+    """Return the version of the schema now, and the revisions that an upgrade would apply, with what each is about.
 
-    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are
-    newer than this code.
+    ``engine`` is None where the database is still to be made. Raises what :func:`upgrade` raises; nothing is written.
     """
-    before = found_version(engine)
+    before = found_version(engine) if engine is not None else None
+    if engine is not None:
+        check_upgradable(before, engine, create=create)
+    scripts = reversed(list(ScriptDirectory.from_config(alembic_config()).walk_revisions()))
+    return before, [(each.revision, each.doc.partition("\n")[0]) for each in scripts if each.revision > (before or "")]
+
+
+def check_upgradable(before: str | None, engine: Engine, *, create: bool) -> None:
+    """Raise ControlSchemaError where there are no control tables and none are to be made, or newer ones."""
     where = described(engine.url)
     if before is None and not create:
         raise ControlSchemaError(
@@ -37,6 +45,17 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
             f"{where} has control tables of version {before}, newer than the {SCHEMA_VERSION} this kafka_ingest knows. "
             "They were not changed; install the newer version here."
         )
+
+
+def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
+    """Bring the schema to the newest version and return (version before, version now).
+
+    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are
+    newer than this code.
+    """
+    before = found_version(engine)
+    where = described(engine.url)
+    check_upgradable(before, engine, create=create)
     config = alembic_config()
     with transaction(engine, "upgrade") as connection:
         if engine.dialect.name == "postgresql":

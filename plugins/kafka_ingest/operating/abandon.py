@@ -10,6 +10,29 @@ from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
 
 
+def abandonable(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool = False) -> Batch:
+    """Return a batch that could be abandoned now; nothing is written.
+
+    Raises BatchStateError where it is published or has ended, OutputUnavailableError where nobody can say which.
+    """
+    batch = control.batch(batch_id)
+    if not batch.state.is_open:
+        raise BatchStateError(ended(batch))
+    if batch.state is BatchState.COMMITTING and not output_is_lost:
+        check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
+        if str(batch_id) in sinks(batch.plan.output).publisher.known_batches(since=batch_id):
+            raise BatchStateError(
+                f"batch {batch_id} is {batch.state}, and published already: readers see it, so it cannot be abandoned. "
+                f"Run feed {batch.feed_name}: its commit moves the stored offsets. Nothing was changed."
+            )
+    return batch
+
+
+def ended(batch: Batch) -> str:
+    """Return why there is nothing to abandon."""
+    return f"batch {batch.batch_id} {batch.end}: there is nothing to abandon. Nothing was changed."
+
+
 def abandon(
     batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, actor: str, output_is_lost: bool = False
 ) -> BatchState:
@@ -31,9 +54,7 @@ def abandon(
     except BatchStateError as error:
         found = control.batch(batch_id)
         if not found.state.is_open:
-            raise BatchStateError(
-                f"batch {batch_id} {found.end}: there is nothing to abandon. Nothing was changed."
-            ) from error
+            raise BatchStateError(ended(found)) from error
         if found.state is was or found.state is not BatchState.COMMITTING:
             raise
         # A commit began in the meantime.

@@ -40,6 +40,13 @@ class Choice(StrEnum):
     """The topic was deleted: its stored offsets end."""
 
 
+class BatchChoice(StrEnum):
+    """What an operator can decide about an open batch that was read while its topic changed."""
+
+    ACCEPT = "accept"
+    DISCARD = "discard"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicChange:
     """One topic that differs from the one of the stored offsets. ``found`` is None where it was deleted.

@@ -15,13 +15,13 @@ from fastapi.responses import Response
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
 from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
+from kafka_ingest.page.offers import BACKFILL_DAG, OPERATE_DAG, abandon, offers_of, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
 from kafka_ingest.page.sources import Sources, sources_of_server
 from kafka_ingest.page.turns import Turns
 
-BACKFILL_DAG: Final = "backfill_offsets"
 READS: Final = ["GET", "HEAD"]
 METHODS: Final = [*READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
@@ -76,16 +76,20 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         view = one_feed(sources, dag_id, asked)
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
-        may_backfill = bool(view.gaps.items) and may("POST", BACKFILL_DAG, user)
-        return page(request, "feed.html", view=view, asked=asked, may_backfill=may_backfill, backfill_dag=BACKFILL_DAG)
+        again = {}
+        if view.gaps.items and may("POST", BACKFILL_DAG, user):
+            again = {gap.gap_id: read_again(view.name, gap) for gap in view.gaps.items if gap.is_open}
+        offers = offers_of(view.status, view.file_error) if may("POST", OPERATE_DAG, user) else []
+        return page(request, "feed.html", view=view, asked=asked, again=again, offers=offers)
 
     @app.api_route("/feeds/{dag_id}/batches/{batch_id}", methods=READS, dependencies=turn)
     def batch(
-        request: Request, dag_id: ReadableFeed, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
+        request: Request, dag_id: ReadableFeed, user: User, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:
         """Show one batch of a feed."""
         view = one_batch(sources, dag_id, batch_id, page=p)
-        return page(request, "batch.html", view=view)
+        may_abandon = view.batch.state.is_open and may("POST", OPERATE_DAG, user)
+        return page(request, "batch.html", view=view, offers=[abandon(dag_id, batch_id)] if may_abandon else [])
 
 
 def add_errors(app: FastAPI) -> None:

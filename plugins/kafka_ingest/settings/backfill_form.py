@@ -26,49 +26,23 @@ from kafka_ingest.backfilling.request import (
     Selection,
     StoredDeadLetters,
 )
-from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, InvalidRangeError
 from kafka_ingest.model.decoding import DeadClass
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
+from kafka_ingest.settings.form_fields import PARTITION, TOPIC, Lines, Text, blank_is_none, none_is_empty, range_named
 from kafka_ingest.settings.run_request import without_lineage
 from kafka_ingest.settings.setting_types import Instant, Records, Settings
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.settings.wrong_settings import describe
-
-TOPIC = "[A-Za-z0-9._-]+"
-PARTITION = "[0-9]{1,10}"
-OFFSET = "[0-9](?:_?[0-9]){0,18}"
-OFFSET_RANGE = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
-"""``orders:0=1200-1300``: topic orders, partition 0, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
 
 PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 """``orders`` or ``orders:0``."""
 
 CAUSE = "^[A-Z0-9_]+$"
 """``NOT_JSON``: why records could not be decoded."""
-
-LARGEST_OFFSET = 2**63 - 1
-
-
-def blank_is_none(value: object) -> object:
-    """Treat an empty field of a form as left out, and strip blanks around a text."""
-    return (value.strip() or None) if isinstance(value, str) else value
-
-
-def none_is_empty(value: object) -> object:
-    """Treat a list that was left out as empty, and skip empty lines of a form."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        lines = [line.strip() if isinstance(line, str) else line for line in value]
-        return [line for line in lines if line not in ("", None)]
-    return value
-
-
-Text = Annotated[str | None, BeforeValidator(blank_is_none)]
-Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
 
 SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "dag_run_id", "open_gaps", "open_chunks")
 
@@ -246,19 +220,11 @@ def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -
 
 
 def range_of(text: str) -> OffsetRange:
-    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names."""
-    found = re.fullmatch(OFFSET_RANGE, text)
-    numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
-    if found is None or max(numbers) > LARGEST_OFFSET:
-        raise InvalidBackfillError(
-            f"expected TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300, found {text!r}. Nothing was planned."
-        )
-    partition, start, end = numbers
-    if start >= end:
-        raise InvalidBackfillError(
-            f"expected FROM below TO, since FROM is read and TO is not, found {text!r}. Nothing was planned."
-        )
-    return OffsetRange(TopicPartition(found[1], partition), start, end)
+    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names; raises InvalidBackfillError."""
+    try:
+        return range_named(text)
+    except InvalidRangeError as error:
+        raise InvalidBackfillError(f"{error}. Nothing was planned.") from error
 
 
 def place_of(text: str) -> Place:

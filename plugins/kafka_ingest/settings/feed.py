@@ -36,7 +36,7 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets"})
+PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed"})
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LONGEST_PATTERN = 10_000

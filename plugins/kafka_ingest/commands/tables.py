@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from kafka_ingest.checks.doctor import Check
-from kafka_ingest.cli.fitting_table import FittingTable
-from kafka_ingest.cli.output import number
+from kafka_ingest.commands.answer import number
+from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchSummary, FeedSummary

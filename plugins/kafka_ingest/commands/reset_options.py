@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from kafka_ingest.cli.ending_commands import id_of_batch
+from kafka_ingest.commands.named_batch import id_of_batch
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.operating.reset_target import (

@@ -1,0 +1,188 @@
+"""What an operator decides about a feed, by form: see first what it comes to, then do it with a reason.
+
+The form runs the functions of the command line. A dry run is the default: its log and its XCom say what would be done,
+and nothing is changed. "Trigger again with this config", on the run's page, opens the form filled in: take the dry run
+out, and give a reason. The audit journal keeps the reason, and the Airflow user who triggered the run.
+
+A decision is made once in a run. Its task is not tried again, and refuses after it was cleared.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.operating.topic_changed import BatchChoice, Choice
+from kafka_ingest.settings.feed import NAME
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
+from kafka_ingest.settings.form_fields import OFFSET_RANGE
+from kafka_ingest.settings.operate_form import Action
+
+DAG_ID = "operate_feed"
+
+EXECUTION_TIMEOUT = timedelta(hours=12)
+"""Counting a large output takes long; a decision seconds."""
+
+# Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
+RUN_TYPES: Any = ("manual", "operator_triggered")
+
+asked = get_parsing_context()
+
+
+def feed_names() -> list[str]:
+    """Return the feeds that have a file, broken ones included: `doctor` says what is wrong with those.
+
+    Empty where a task is started: it needs no form, and fails itself where its run's feed is unknown.
+    """
+    if asked.task_id is not None or asked.dag_id not in {None, DAG_ID}:
+        return []
+    try:
+        files = read_feed_files(feeds_directory())
+    except (InvalidFeedError, OSError):
+        return []
+    named = {feed.name for file in files if (feed := file.feed or file.contested) is not None}
+    broken = {file.path.stem for file in files if file.error is not None}
+    return sorted(named | {name for name in broken if NAME.fullmatch(name)})
+
+
+def feed_param(names: list[str]) -> Param:
+    """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
+    # Without any feed the form still opens, and the task says what is missing.
+    known: dict[str, Any] = {"enum": [*names, None]} if names else {}
+    return Param(
+        None,
+        type=["string", "null"],
+        title="Feed",
+        description_md="Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, and where a batch is named.",
+        **known,
+    )
+
+
+def text(title: str, description: str, section: str, **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
+    """Return a field for a text that may be left empty."""
+    return Param(None, type=["string", "null"], title=title, description_md=description, section=section, **schema)
+
+
+def choice(title: str, values: list[str], description: str, section: str) -> Param:
+    """Return a field that takes one of some values, or none."""
+    return text(title, description, section, enum=[*values, None])
+
+
+def tick(title: str, description: str, section: str) -> Param:
+    """Return a field that is off unless it is switched on."""
+    # The first argument is a Param's default.
+    return Param(False, type="boolean", title=title, description_md=description, section=section)  # noqa: FBT003
+
+
+ACTIONS = """
+| action | what it does |
+|---|---|
+| `plan` | only shows the next batch |
+| `doctor` | only checks that all parts are installed, reachable and of matching versions |
+| `verify-coverage` | only checks that every offset is accounted for, and counts the output |
+| `skip` | jumps over offsets, and files them as a gap |
+| `reset` | moves stored offsets |
+| `topic-changed` | shows which topics changed under the stored offsets, and applies a choice |
+| `abandon` | gives an open batch up |
+| `mirror` | sets the consumer group to the stored offsets |
+| `clean` | removes staged output that has expired, or a batch's |
+| `adopt` | rebuilds control rows from the output's receipts |
+| `rename` | gives a feed another name, and keeps its offsets |
+| `db-upgrade` | brings the control tables to this version's schema |
+"""
+
+SKIP, RESET, TOPICS, BATCH = "skip", "reset, topic-changed", "topic-changed", "abandon, clean"
+RENAME, TABLES = "rename", "db-upgrade"
+
+PARAMS = {
+    "feed": feed_param(feed_names()),
+    "action": Param(
+        Action.PLAN.value,
+        type="string",
+        enum=[action.value for action in Action],
+        title="Action",
+        description_md=ACTIONS,
+    ),
+    "dry_run": Param(
+        True,  # noqa: FBT003 - a Param's default comes first
+        type="boolean",
+        title="Dry run",
+        description_md="Show what the action comes to, and change nothing.",
+    ),
+    "reason": Param(
+        None,
+        type=["string", "null"],
+        maxLength=2_000,
+        title="Why",
+        description_md="Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
+    ),
+    "offset_range": text(
+        "Offsets to skip",
+        "`TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1210`. FROM is skipped, TO is the next to read.",
+        SKIP,
+        pattern=OFFSET_RANGE,
+    ),
+    "to": text(
+        "Move to",
+        "For `reset`: `earliest`, `latest`, `timestamp=2026-01-31T00:00:00Z`, `group=NAME`, "
+        "`offsets=TOPIC:PARTITION=OFFSET,…`, or `batch=ID`, where it began.",
+        RESET,
+    ),
+    "shift_by": Param(
+        None,
+        type=["integer", "null"],
+        title="Or move by",
+        description_md="For `reset`: this many offsets forward, or back: -100.",
+        section=RESET,
+    ),
+    "topics": Param(
+        None,
+        type=["array", "null"],
+        items={"type": "string"},
+        title="Only these topics",
+        description_md="One per line; empty: all. For `reset` also `TOPIC:0,1`, some of its partitions.",
+        section=RESET,
+    ),
+    "keep_group": tick(
+        "Leave the consumer group", "For `reset`: the next commit takes the group along, not this run.", RESET
+    ),
+    "choice": choice(
+        "What the topics hold now",
+        [each.value for each in Choice],
+        "The dry run says which choices fit, and shows what each would do.",
+        TOPICS,
+    ),
+    "open_batch": choice(
+        "The open batch",
+        [each.value for each in BatchChoice],
+        "What becomes of a batch that was read while its topic changed. `accept` comes alone.",
+        TOPICS,
+    ),
+    "batch_id": text(
+        "Batch",
+        "Its id. `abandon` without one says which batches are open. `clean` with one: that batch alone, at once, last "
+        "copies included.",
+        BATCH,
+    ),
+    "lost_output": tick(
+        "Its output is gone", "For `abandon`: gone for good, and need not be asked whether it was published.", BATCH
+    ),
+    "new_name": text("New name", "The name that the feed's file is to have from now on.", RENAME),
+    "old_name": text("Or its old name", "Where the file has the new name already: the one before.", RENAME),
+    "create": tick("Create", "Make the control tables where there are none yet.", TABLES),
+}
+
+if asked.dag_id in {None, DAG_ID}:
+    with DAG(
+        dag_id=DAG_ID,
+        description="Decisions about a feed: shown first, then made with a reason",
+        doc_md=__doc__,
+        schedule=None,
+        allowed_run_types=RUN_TYPES,
+        params=PARAMS,
+        tags=["kafka_ingest", "operate"],
+    ):
+        # Not tried again: what an operator decides is done once, or the operator looks first.
+        OperateOperator(task_id="operate", retries=0, execution_timeout=EXECUTION_TIMEOUT)

@@ -1,0 +1,134 @@
+"""The task of ``operate_feed``: shows what an operator's request comes to, or does it in the operator's name."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+from rich.console import Console
+
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
+from kafka_ingest.checks.doctor import Check
+from kafka_ingest.commands.answer import Answer, Line, document_of_error
+from kafka_ingest.commands.by_form import Operation
+from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
+from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.settings.connections import find_connection_in_task
+from kafka_ingest.settings.operate_form import ONLY_SHOW, OperateForm
+
+RETURNED: Final = "return_value"
+LOG_WIDTH: Final = 160
+NO_USER: Final = "(no user)"
+
+LARGEST_DOCUMENT: Final = 48_000
+"""Characters of an XCom: Airflow keeps it in its own database, where MySQL takes 65,535 bytes."""
+
+FEWER: Final = (100, 20, 5, 0)
+"""How many entries stay in a document's lists, from which the first is taken that makes it small enough."""
+
+TO_EXECUTE: Final = "Nothing was changed: trigger again with this config, without dry run and with a reason, to do it."
+
+
+class OperateOperator(BaseOperator):
+    """Runs one action. Its XCom is what ``--json`` prints, also where it fails; its log is what people read."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the answer's document."""
+        with errors_for_airflow():
+            try:
+                form = OperateForm.of(context["params"])
+                actor = actor_of(context)
+                self.log.info("%s", storable(said(form, actor)))
+                check_first_try(form, context)
+                answer = Operation(form, actor, find_connection_in_task, self._log_check).answer()
+            except KafkaIngestError as error:
+                context["ti"].xcom_push(RETURNED, document_of_error(error))
+                raise
+        self._log_answer(answer)
+        document = small(storable_document(json.loads(json.dumps(answer.whole_document(), default=str))))
+        # What a dry run finds is its answer; that something is wrong is an answer only where it was asked for.
+        if answer.exit_code and (form.decides or form.action in ONLY_SHOW):
+            context["ti"].xcom_push(RETURNED, document)
+            raise AirflowFailException(f"{form.action} found what is not as it should be; the log above says what")
+        return document
+
+    def _log_answer(self, answer: Answer) -> None:
+        for each in answer.shown:
+            if isinstance(each, Line):
+                (self.log.warning if each.aside else self.log.info)("%s", storable(each.text))
+            else:
+                for line in lines_of_table(each):
+                    self.log.info("%s", line)
+        if answer.only_shown:
+            self.log.info(TO_EXECUTE)
+
+    def _log_check(self, check: Check) -> None:
+        if check.error is None:
+            self.log.info("✓ %s: %s", check.about, storable(check.found))
+        else:
+            self.log.warning("✗ %s: %s: %s", check.about, check.error.code, storable(str(check.error)))
+
+
+def actor_of(context: Context) -> str:
+    """Return the actor for the audit journal: who triggered the run, as Airflow's API server noted it, and the run.
+
+    A run that no user triggered is named so. A DAG run keeps its user for good, whoever clears its task.
+    """
+    dag_run = context["dag_run"]
+    # Airflow has it since 3.1.
+    user = getattr(dag_run, "triggering_user_name", None) or NO_USER
+    return storable(f"airflow:{user}@{dag_run.dag_id}/{dag_run.run_id}")
+
+
+def check_first_try(form: OperateForm, context: Context) -> None:
+    """Raise InvalidOperationError where a decision is made a second time.
+
+    It would be journalled under the name of who triggered the run, not of who cleared it; and an offset that was
+    shifted would be shifted again.
+    """
+    if form.decides and context["ti"].try_number > 1:
+        raise InvalidOperationError(
+            "expected a decision to be made once in a run, found that this task has run before and was cleared. See "
+            "the earlier try's log for what was done. Trigger operate_feed again to decide again: the journal then "
+            "names who does. Nothing was changed."
+        )
+
+
+def said(form: OperateForm, actor: str) -> str:
+    """Return the first line of the log: what is asked for, and by whom."""
+    what = "does" if form.decides else "shows"
+    of_feed = f" of feed {form.feed}" if form.feed is not None else ""
+    reason = f"; reason: {form.reason}" if form.reason is not None else ""
+    return f"{actor} {what} {form.action}{of_feed}{reason}"
+
+
+def lines_of_table(table: FittingTable) -> Iterator[str]:
+    """Yield a table as a log shows it."""
+    console = Console(file=io.StringIO(), width=LOG_WIDTH, color_system=None, highlight=False, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        if text := line.rstrip():
+            yield text
+
+
+def small(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document that fits into an XCom: where lists are cut, ``shortened`` says so; the log has all of it."""
+    if len(json.dumps(document)) <= LARGEST_DOCUMENT:
+        return document
+    made: dict[str, Any] = {}
+    for most in FEWER:
+        made = {**{key: cut(value, most) for key, value in document.items()}, "shortened": True}
+        if len(json.dumps(made)) <= LARGEST_DOCUMENT:
+            break
+    return made
+
+
+def cut(value: Any, most: int) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return JSON whose lists have so many entries at most."""
+    if isinstance(value, list):
+        return [cut(each, most) for each in value[:most]]
+    return {key: cut(each, most) for key, each in value.items()} if isinstance(value, dict) else value

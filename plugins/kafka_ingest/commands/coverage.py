@@ -1,0 +1,295 @@
+"""``coverage``: which offset is where, and whether every offset is accounted for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from kafka_ingest.commands.answer import Answer, Line, number
+from kafka_ingest.commands.documents import range_document
+from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.commands.tables import table
+from kafka_ingest.errors import OperatorDecisionError
+from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of, replayed_in
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.offset_sets import span_of
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.observing.verify_folded import FoldedProof
+from kafka_ingest.observing.verify_output import (
+    Difference,
+    count_batches,
+    held_by_replays,
+    holes_and_overlaps,
+    unknown_batches,
+)
+from kafka_ingest.ports.control import ControlObserver
+from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+
+if TYPE_CHECKING:
+    from kafka_ingest.model.output_location import OutputLocation
+
+
+def coverage(
+    control: ControlObserver,
+    feed_name: str,
+    sinks: Sinks,
+    *,
+    verify: bool,
+    advance: Callable[[], None] = lambda: None,
+) -> Answer:
+    """Show where every offset is; with ``verify`` count the output, too. Exit code 3: something is not accounted for.
+
+    ``advance`` is called after each batch that was counted.
+    """
+    rows = control.coverage(feed_name)
+    if rows is None:
+        feed_named(feed_name, feeds_directory())  # never planned, so there is nothing; an unknown one is an error
+    partitions = coverage_of(rows) if rows is not None else {}
+    verified = None
+    if verify and rows is not None:
+        verified = verify_output(rows, partitions, control, sinks, advance)
+    is_accounted = all(partition.is_accounted for partition in partitions.values())
+    is_different = verified is not None and bool(verified["differences"])
+    return Answer(
+        {
+            "feed": feed_name,
+            "accounted": is_accounted,
+            "partitions": [partition_document(partition) for partition in partitions.values()],
+            "verified": verified,
+        },
+        [
+            coverage_table(feed_name, partitions),
+            *lines_of_problems(partitions),
+            *(lines_of_verified(verified) if verified is not None else ()),
+        ],
+        0 if is_accounted and not is_different else OperatorDecisionError.exit_code,
+    )
+
+
+def verify_output(
+    rows: CoverageRows,
+    partitions: Mapping[TopicPartition, PartitionCoverage],
+    control: ControlObserver,
+    sinks: Sinks,
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Count what readers see of each committed batch, and return the differences from the control tables.
+
+    ``advance`` is called after each batch.
+    """
+    committed: dict[TopicPartition, list[OffsetRange]] = {}
+    found: list[Difference] = []
+    outputs: set[OutputLocation] = set()
+    folded = FoldedProof(control.folded(rows.feed.feed_id))
+    batches, counted, filtered, removed, proven = 0, 0, 0, 0, 0
+    for each in count_batches(rows, control, sinks):
+        batches, counted = batches + 1, counted + each.rows
+        filtered += sum(of_batch.count.filtered for of_batch in each.batch.ranges)
+        removed += each.removal is not None
+        found += each.differences
+        outputs.add(each.batch.output)
+        folded.add(each.batch)
+        proven += each.batch.folded is not None and bool(each.batch.ranges)
+        for of_batch in each.batch.ranges:
+            topic_partition = of_batch.count.offset_range.topic_partition
+            known = partitions.get(topic_partition)
+            if not each.batch.kind.commits_offsets:
+                continue
+            if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
+                kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
+                committed.setdefault(topic_partition, []).extend(kept)
+        advance()
+    for span in held_by_replays(rows, control, sinks):
+        committed.setdefault(span.topic_partition, []).append(span)
+    found += folded.differences()
+    found += holes_and_overlaps(partitions, committed)
+    found += unknown_batches(outputs, rows, control, sinks)
+    return {
+        "batches": batches,
+        "rows": counted,
+        "filtered": filtered,
+        "removed_batches": removed,
+        "folded_batches": proven,
+        "differences": [difference_document(each) for each in found],
+    }
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """Return a difference as ``--json`` shows it; the range and the files are there where they are known."""
+    span = difference.offset_range
+    return {
+        "where": difference.where,
+        "batch_id": difference.batch_id,
+        "expected": difference.expected,
+        "found": difference.found,
+        "range": range_document(span) if span is not None else None,
+        "files": [
+            {"file": each.name, "problem": each.problem}
+            | {"ranges": [range_document(span) for span, _ in each.written.spans] if each.written else []}
+            for each in difference.files
+        ],
+    }
+
+
+def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
+    """Return one partition as ``--json`` shows it: how many offsets are where, and which."""
+    pending = [range_document(each) | {"kind": "live"} for each in partition.pending_live]
+    pending += [
+        range_document(each.offset_range)
+        | {"kind": "backfill", "batch_id": str(each.batch_id), "state": each.state.value}
+        for each in partition.backfills
+        if each.state.is_open
+    ]
+    return {
+        "topic": partition.topic_partition.topic,
+        "partition": partition.topic_partition.partition,
+        "topic_id": partition.stored.topic_id,
+        "first_offset": partition.stored.first_offset,
+        "stored_offset": partition.stored.next_offset,
+        "accounted": partition.is_accounted,
+        "problems": partition.problems,
+        "offsets": offsets_document(partition),
+        "live": [range_document(each) for each in partition.live],
+        "backfilled": [
+            range_document(each.offset_range) | {"batch_id": str(each.batch_id)}
+            for each in partition.backfills
+            if not each.state.is_open
+        ],
+        "before_first": [range_document(each) for each in partition.before_first],
+        "expired": [range_document(each) for each in partition.expired],
+        "replaced": [
+            range_document(each.replaced.offset_range)
+            | {"batch_id": str(each.replaced.batch_id), "by": str(each.by), "open": each.is_open}
+            for each in partition.replacements
+        ],
+        "folded": [folded_document(each) for each in partition.folded],
+        "pending": pending,
+        "dead_letters": [
+            range_document(each.offset_range)
+            | {"batch_id": str(each.batch_id), "count": each.count, "replayed": each.replayed}
+            for each in partition.dead_letters
+        ],
+        "replays": [
+            each.letters.as_document() | {"by": str(each.by), "open": each.is_open} for each in partition.replays
+        ],
+        "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
+        "read_again": [
+            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.actor, "reason": each.reason}
+            for each in partition.rewinds
+        ],
+    }
+
+
+def folded_document(folded: FoldedRange) -> dict[str, Any]:
+    """Return the folded ranges of a partition as ``--json`` shows them."""
+    return range_document(folded.offset_range) | {
+        "topic_id": folded.topic_id,
+        "rows": folded.rows,
+        "filtered": folded.filtered,
+        "dead_letters": folded.dead_letters,
+        "invisible": folded.invisible,
+        "batches": folded.batches,
+        "oldest_commit": folded.oldest.isoformat(),
+        "newest_commit": folded.newest.isoformat(),
+    }
+
+
+def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
+    """Return how many offsets of a partition are where."""
+    of_state = dict.fromkeys(("open", "closed", "ahead"), 0)
+    for gap in partition.gaps:
+        of_state[gap.state] += gap.offset_range.span
+    return {
+        "live": span_of(partition.live),
+        "backfilled": span_of(partition.backfilled),
+        "before_first": span_of(partition.before_first),
+        "expired": span_of(partition.expired),
+        "replaced": span_of(partition.replaced),
+        "pending": span_of(partition.pending_live) + span_of(partition.claimed),
+        "dead_letters": dead_letters_in(partition),
+        "replayed": replayed_in(partition),
+        "gaps_open": of_state["open"],
+        "gaps_closed": of_state["closed"],
+        "gaps_ahead": of_state["ahead"],
+        "read_again": span_of(each.offset_range for each in partition.rewinds),
+    }
+
+
+HEADINGS: Final = {
+    "live": "live",
+    "backfilled": "backfilled",
+    "before_first": "before first",
+    "expired": "expired",
+    "replaced": "replaced",
+    "pending": "pending",
+    "dead_letters": "dead letters",
+    "replayed": "replayed",
+    "gaps_open": "open gaps",
+    "gaps_closed": "closed gaps",
+    "gaps_ahead": "gaps ahead",
+    "read_again": "read again",
+}
+
+
+def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage]) -> FittingTable:
+    """Return how many offsets of each partition are where; columns without any value are left out."""
+    counts = {tp: offsets_document(partition) for tp, partition in partitions.items()}
+    always = ("live", "gaps_open", "pending")
+    used = [name for name in HEADINGS if name in always or any(count[name] for count in counts.values())]
+    numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
+    made = table(
+        f"offsets of feed {feed_name}",
+        *("topic", "partition", *numbers, "accounted"),
+        numbers=("partition", *numbers),
+    )
+    for tp, partition in partitions.items():
+        made.add_line(
+            tp.topic,
+            str(tp.partition),
+            number(partition.stored.first_offset),
+            number(partition.stored.next_offset),
+            *(number(counts[tp][name]) for name in used),
+            Text("yes") if partition.is_accounted else Text("NO", style="red"),
+        )
+    made.add_section()
+    totals = [number(sum(count[name] for count in counts.values())) for name in used]
+    made.add_line("total", str(len(partitions)), "", "", *totals, "")
+    return made
+
+
+def lines_of_problems(partitions: Mapping[TopicPartition, PartitionCoverage]) -> Iterator[Line]:
+    """Yield the problems of each partition."""
+    for partition in partitions.values():
+        for problem in partition.problems:
+            yield Line(problem, "red")
+    if not partitions:
+        yield Line("never planned: there are no offsets yet")
+
+
+LOST: Final = (
+    "Restore such files from a backup, or file gaps for their records, which a backfill reads again: `kafka-ingest "
+    "lost FEED --batch {batch}` shows which."
+)
+
+
+def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the result of counting the output."""
+    for each in verified["differences"]:
+        of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
+        yield Line(f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}", "red", aside=True)
+        for file in each["files"]:
+            ranges = listing(
+                f"{span['topic']}-{span['partition']}[{span['start_offset']}, {span['end_offset']})"
+                for span in file["ranges"]
+            )
+            yield Line(f"  {file['file']} ({ranges}): {file['problem']}", "red", aside=True)
+    damaged = sorted({each["batch_id"] for each in verified["differences"] if each["files"]})
+    if damaged:
+        yield Line(LOST.format(batch=damaged[0]), "yellow", aside=True)
+    count = len(verified["differences"])
+    result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
+    removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
+    filtered = f", {verified['filtered']:,} records were filtered" if verified["filtered"] else ""
+    yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{filtered}: {result}")

@@ -1,0 +1,74 @@
+"""What the page offers to do: a DAG to trigger, and what to enter in its form.
+
+Airflow 3 opens a DAG's form by a button only, not at an address, so what belongs into it is shown to be copied. The
+page itself triggers nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
+from kafka_ingest.observing.feed_status import FeedStatus
+
+BACKFILL_DAG: Final = "backfill_offsets"
+OPERATE_DAG: Final = "operate_feed"
+MOST_HOLDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that can be done: why, by which DAG, and what its form is to say."""
+
+    why: str
+    dag_id: str
+    conf: Mapping[str, Any]
+
+    @property
+    def config(self) -> str:
+        """The form's content as Airflow's field "Configuration JSON" takes it."""
+        return json.dumps(self.conf)
+
+
+def read_again(feed_name: str, gap: Gap) -> Offer:
+    """Return how the offsets of a gap are read again."""
+    span = gap.offset_range
+    ranges = [f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"]
+    return Offer("read the gap again", BACKFILL_DAG, {"feed": feed_name, "offset_ranges": ranges})
+
+
+def abandon(feed_name: str, batch_id: object) -> Offer:
+    """Return how an open batch is given up."""
+    return operate("give the open batch up", feed_name, "abandon", batch_id=str(batch_id))
+
+
+def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
+    """Return the decisions that the feed's state may ask for; each is a dry run first."""
+    found: list[Offer] = []
+    if file_error is not None:
+        found.append(operate("see what is wrong with the feed's file", status.feed, "doctor"))
+    if status.open_batch is not None:
+        found.append(abandon(status.feed, status.open_batch["batch_id"]))
+    for hold in list(status.holds)[:MOST_HOLDS]:
+        found += offers_of_hold(status.feed, hold)
+    if any(partition.drift for partition in status.partitions):
+        found.append(operate("set the consumer group to the stored offsets", status.feed, "mirror"))
+    found.append(operate("count the output and account for every offset", status.feed, "verify-coverage"))
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
+    """Yield what may end a hold."""
+    if hold.cause in DECIDED_BY_TOPIC | OF_WHOLE_TOPICS:
+        yield operate(f"decide what topic {hold.topic} holds now", feed_name, "topic-changed", topics=[hold.topic])
+    elif hold.cause is HoldCause.UNREADABLE and hold.at_offset is not None:
+        at = hold.at_offset
+        offsets = f"{hold.topic}:{hold.partition}={at}-{at + 1}"
+        yield operate(f"skip what cannot be read in {hold.topic_partition}", feed_name, "skip", offset_range=offsets)
+
+
+def operate(why: str, feed_name: str, action: str, **fields: object) -> Offer:
+    """Return a decision about a feed."""
+    return Offer(why, OPERATE_DAG, {"feed": feed_name, "action": action, **fields})

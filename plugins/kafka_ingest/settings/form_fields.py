@@ -1,0 +1,48 @@
+"""Fields that the forms of several DAGs have: texts and lines that may be left empty, and offset ranges."""
+
+import re
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator
+
+from kafka_ingest.errors import InvalidRangeError
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+
+TOPIC: Final = "[A-Za-z0-9._-]+"
+PARTITION: Final = "[0-9]{1,10}"
+OFFSET: Final = "[0-9](?:_?[0-9]){0,18}"
+OFFSET_RANGE: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
+"""``orders:0=1200-1300``: topic orders, partition 0, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
+
+LARGEST_OFFSET: Final = 2**63 - 1
+
+
+def blank_is_none(value: object) -> object:
+    """Treat an empty field of a form as left out, and strip blanks around a text."""
+    return (value.strip() or None) if isinstance(value, str) else value
+
+
+def none_is_empty(value: object) -> object:
+    """Treat a list that was left out as empty, and skip empty lines of a form."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        lines = [line.strip() if isinstance(line, str) else line for line in value]
+        return [line for line in lines if line not in ("", None)]
+    return value
+
+
+Text = Annotated[str | None, BeforeValidator(blank_is_none)]
+Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
+
+
+def range_named(text: str) -> OffsetRange:
+    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names; raises InvalidRangeError."""
+    found = re.fullmatch(OFFSET_RANGE, text)
+    numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
+    if found is None or max(numbers) > LARGEST_OFFSET:
+        raise InvalidRangeError(f"expected TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300, found {text!r}")
+    partition, start, end = numbers
+    if start >= end:
+        raise InvalidRangeError(f"expected FROM below TO, since FROM is read and TO is not, found {text!r}")
+    return OffsetRange(TopicPartition(found[1], partition), start, end)

@@ -1,0 +1,64 @@
+"""The form of ``operate_feed``: what each action takes, and what it refuses."""
+
+import pytest
+
+from kafka_ingest.errors import InvalidOperationError, InvalidRangeError
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.settings.operate_form import FIELDS, ONLY_SHOW, Action, OperateForm
+
+
+def refusal(**form: object) -> str:
+    with pytest.raises(InvalidOperationError) as found:
+        OperateForm.of(form)
+    return str(found.value)
+
+
+def test_a_form_that_was_left_empty_is_a_dry_run() -> None:
+    empty = {"feed": "", "reason": " ", "to": "", "topics": None, "choice": "", "batch_id": ""}
+    form = OperateForm.of({"action": "reset", **empty})
+    assert (form.dry_run, form.decides, form.feed, form.reason, form.to, form.topics) == (True, False, *[None] * 3, [])
+
+
+@pytest.mark.parametrize("action", Action)
+def test_only_what_changes_something_is_decided(action: Action) -> None:
+    assert OperateForm.of({"action": action.value, "dry_run": False}).decides is (action not in ONLY_SHOW)
+
+
+def test_every_field_belongs_to_an_action() -> None:
+    assert set(OperateForm.model_fields) == {
+        "feed",
+        "action",
+        "dry_run",
+        "reason",
+        *frozenset().union(*FIELDS.values()),
+    }
+
+
+def test_what_an_action_does_not_take_is_refused_by_name() -> None:
+    text = refusal(action="skip", offset_range="orders:0=1-2", to="latest", create=True)
+    assert text == "expected with action skip offset_range at most, found create and to. Nothing was changed."
+    assert "no other field at most, found batch_id" in refusal(action="mirror", batch_id="0" * 32)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"action": "drop"}, "action: expected 'plan'"),
+        ({}, "action: "),
+        ({"action": "plan", "dry_run": "no"}, "dry_run: expected true or false"),
+        ({"action": "reset", "shift_by": "-1"}, "shift_by: expected a whole number"),
+        ({"action": "abandon", "batch_id": "latest"}, "batch_id: "),
+        ({"action": "topic-changed", "choice": "guess"}, "choice: expected 'start-over'"),
+        ({"action": "plan", "secret": "x"}, "secret: unknown key"),
+    ],
+)
+def test_what_a_field_cannot_hold_is_refused_by_its_name(form: dict[str, object], said: str) -> None:
+    assert said in refusal(**form)
+
+
+def test_offsets_are_named_as_in_a_backfill() -> None:
+    interval = OperateForm.of({"action": "skip", "offset_range": "orders:0=1_200-1300"}).interval()
+    assert interval == OffsetRange(TopicPartition("orders", 0), 1200, 1300)
+    for text in ("orders:0=9-9", "orders:0", "orders:x=1-2", f"orders:0=1-{2**63}"):
+        with pytest.raises(InvalidRangeError):
+            OperateForm.of({"action": "skip", "offset_range": text}).interval()
