@@ -28,6 +28,9 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
 
+NONE = {"null": "none"}
+"""What Airflow's form shows for an empty choice."""
+
 asked = get_parsing_context()
 
 
@@ -50,7 +53,7 @@ def feed_names() -> list[str]:
 def feed_param(names: list[str]) -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
     # Without any feed the form still opens, and the task says what is missing.
-    known: dict[str, Any] = {"enum": [*names, None]} if names else {}
+    known: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if names else {}
     return Param(
         None,
         type=["string", "null"],
@@ -67,7 +70,7 @@ def text(title: str, description: str, section: str, **schema: Any) -> Param:  #
 
 def choice(title: str, values: list[str], description: str, section: str) -> Param:
     """Return a field that takes one of some values, or none."""
-    return text(title, description, section, enum=[*values, None])
+    return text(title, description, section, enum=[*values, None], values_display=NONE)
 
 
 def tick(title: str, description: str, section: str) -> Param:

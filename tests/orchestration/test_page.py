@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from uuid import UUID
 
@@ -154,6 +155,15 @@ def test_to_read_a_gap_again_is_offered_to_who_may_trigger_the_backfill(server: 
         "operator",
         "user",
     ]
+
+
+def test_decisions_are_offered_to_who_may_trigger_them_with_what_the_form_is_to_say(server: PageServer) -> None:
+    batch_id = f'"batch_id": "{batch_of(server)}"'
+    for route in ("/feeds/orders", f"/feeds/orders/batches/{batch_of(server)}"):
+        pages = {user: unescape(server.page(route, user).text) for user in ROLES}
+        offering = [user for user, text in sorted(pages.items()) if '"action": "abandon"' in text and batch_id in text]
+        assert offering == ["admin", "operator", "user"], route
+    assert "operate_feed" not in server.page("/feeds/orders", GUEST).text
 
 
 def test_every_answer_forbids_what_is_inline_and_other_origins_frames(server: PageServer) -> None:

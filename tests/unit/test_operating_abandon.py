@@ -5,7 +5,7 @@ from tests.fakes import FeedInMemory, sinks
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError
 from kafka_ingest.model.batch import BatchPlan, BatchState
-from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.operating.abandon import abandon, abandonable
 
 
 @pytest.fixture
@@ -15,6 +15,11 @@ def feed() -> FeedInMemory:
 
 def abandon_batch(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
     return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, actor="ops")
+
+
+def could_be_abandoned(feed: FeedInMemory, plan: BatchPlan) -> tuple[BatchState, bool]:
+    batch, may_be_published = abandonable(plan.batch_id, feed.control, sinks(feed.sink))
+    return batch.state, may_be_published
 
 
 def committing(feed: FeedInMemory) -> BatchPlan:
@@ -38,6 +43,7 @@ def test_a_written_batch_is_abandoned_plainly_and_its_files_stay(feed: FeedInMem
 
 def test_a_committing_batch_is_revoked_and_its_records_come_with_the_next_one(feed: FeedInMemory) -> None:
     plan = committing(feed)
+    assert could_be_abandoned(feed, plan) == (BatchState.COMMITTING, False)
     assert abandon_batch(feed, plan) is BatchState.COMMITTING
     assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
     again = feed.committed()
@@ -52,6 +58,7 @@ def test_a_batch_that_is_published_already_only_rolls_forward(feed: FeedInMemory
         feed.commit(plan.batch_id)
     feed.control = control
 
+    assert could_be_abandoned(feed, plan) == (BatchState.COMMITTING, True)
     with pytest.raises(BatchStateError, match="published already"):
         abandon_batch(feed, plan)
 
@@ -81,6 +88,7 @@ def test_after_a_crash_between_revoking_and_saying_so_a_commit_is_refused_and_ab
 
     with pytest.raises(BatchRevokedError):
         feed.commit(plan.batch_id)
+    assert could_be_abandoned(feed, plan) == (BatchState.COMMITTING, False)
     assert abandon_batch(feed, plan) is BatchState.COMMITTING
 
     feed.committed()
@@ -119,8 +127,10 @@ def test_a_batch_that_ended_is_not_abandoned_again(feed: FeedInMemory, end: str)
         feed.commit(plan.batch_id)
     else:
         abandon_batch(feed, plan)
-    with pytest.raises(BatchStateError, match=r"(committed by run 1|abandoned by ops .*): there is nothing to abandon"):
-        abandon_batch(feed, plan)
+    nothing = r"(committed by run 1|abandoned by ops .*): there is nothing to abandon"
+    for asked in (could_be_abandoned, abandon_batch):
+        with pytest.raises(BatchStateError, match=nothing):
+            asked(feed, plan)
 
 
 def test_a_committing_batch_whose_output_refuses_it_has_a_way_out(feed: FeedInMemory) -> None:

@@ -36,12 +36,13 @@ def abandon(
 
 def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> Answer:
     """Show what abandoning a batch comes to."""
-    batch = abandonable(batch_id, control, sinks, output_is_lost=output_is_lost)
-    files = (
-        "its staged files would be revoked"
-        if batch.state is BatchState.COMMITTING
-        else "its files would stay where they are"
-    )
+    batch, may_be_published = abandonable(batch_id, control, sinks, output_is_lost=output_is_lost)
+    if may_be_published:
+        files = "its commit has begun to publish it: refused if readers see it, else its staged files would be revoked"
+    elif batch.state is BatchState.COMMITTING:
+        files = "its staged files would be revoked"
+    else:
+        files = "its files would stay where they are"
     kind, ranges = batch.plan.kind, batch.plan.ranges
     return Answer(
         {
@@ -51,6 +52,7 @@ def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, outpu
             "feed": batch.feed_name,
             "kind": kind.value,
             "ranges": [range_document(each) for each in ranges],
+            "may_be_published": may_be_published,
             "executed": False,
         },
         [

@@ -29,6 +29,7 @@ PostgreSQL does not limit how long a commit waits for a synchronous standby, and
 """
 INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
+BY_FORM = "the action db-upgrade of the DAG operate_feed does it, too"
 
 Kind = Literal["read", "write", "rebuild", "upgrade"]
 """What a transaction does. A ``rebuild`` writes what a whole output's receipts record, years of batches at once."""
@@ -87,8 +88,8 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     elif not file.is_file():
         raise ControlSchemaError(
             f"expected the control tables in {file}, found no such file. For a first installation run "
-            f"`{UPGRADE_COMMAND} --create`; if it should be there, check the connection: starting without it would "
-            "read every topic again."
+            f"`{UPGRADE_COMMAND} --create` ({BY_FORM}); if it should be there, check the connection: starting without "
+            "it would read every topic again."
         )
     # https://sqlite.org/uri.html: mode=rw never creates, whatever happens to the file after the check above.
     mode = "rwc" if create else "rw"
@@ -231,8 +232,8 @@ def check_version(engine: Engine) -> None:
     where = described(engine.url)
     if found is None:
         raise ControlSchemaError(
-            f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create`; otherwise "
-            "check the connection: starting without the stored offsets would read every topic again."
+            f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create` ({BY_FORM}); "
+            "otherwise check the connection: starting without the stored offsets would read every topic again."
         )
     if found > SCHEMA_VERSION:
         raise ControlSchemaError(
@@ -242,5 +243,5 @@ def check_version(engine: Engine) -> None:
     if found < SCHEMA_VERSION:
         raise ControlSchemaError(
             f"{where} has control tables of version {found}, this kafka_ingest needs {SCHEMA_VERSION}. "
-            f"Run `{UPGRADE_COMMAND}`."
+            f"Run `{UPGRADE_COMMAND}`; {BY_FORM}."
         )

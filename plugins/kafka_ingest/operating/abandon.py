@@ -10,22 +10,21 @@ from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
 
 
-def abandonable(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool = False) -> Batch:
-    """Return a batch that could be abandoned now; nothing is written.
+def abandonable(
+    batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool = False
+) -> tuple[Batch, bool]:
+    """Return a batch that may be abandoned, and whether it may be published already; nothing is written.
 
-    Raises BatchStateError where it is published or has ended, OutputUnavailableError where nobody can say which.
+    A receipt is kept before its files become visible, so only revoking can find out which came first. Raises
+    BatchStateError where the batch has ended, OutputUnavailableError where its output is not available.
     """
     batch = control.batch(batch_id)
     if not batch.state.is_open:
         raise BatchStateError(ended(batch))
-    if batch.state is BatchState.COMMITTING and not output_is_lost:
-        check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-        if str(batch_id) in sinks(batch.plan.output).publisher.known_batches(since=batch_id):
-            raise BatchStateError(
-                f"batch {batch_id} is {batch.state}, and published already: readers see it, so it cannot be abandoned. "
-                f"Run feed {batch.feed_name}: its commit moves the stored offsets. Nothing was changed."
-            )
-    return batch
+    if batch.state is not BatchState.COMMITTING or output_is_lost:
+        return batch, False
+    check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
+    return batch, str(batch_id) in sinks(batch.plan.output).publisher.known_batches(since=batch_id)
 
 
 def ended(batch: Batch) -> str:

@@ -1,21 +1,26 @@
 """What the page offers to do: a DAG to trigger, and what to enter in its form.
 
 Airflow 3 opens a DAG's form by a button only, not at an address, so what belongs into it is shown to be copied. The
-page itself triggers nothing.
+form shows no other fields than the copied ones, so all that a person may want to set are among them. The page itself
+triggers nothing.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.observing.feed_status import FeedStatus
+from kafka_ingest.settings.backfill_form import BackfillForm
+from kafka_ingest.settings.operate_form import FIELDS, OF_ALL, Action, OperateForm
 
 BACKFILL_DAG: Final = "backfill_offsets"
 OPERATE_DAG: Final = "operate_feed"
 MOST_HOLDS: Final = 20
+OF_A_GAP: Final = {"feed", "offset_ranges", "mode", "missing", "max_records", "reason"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +41,50 @@ def read_again(feed_name: str, gap: Gap) -> Offer:
     """Return how the offsets of a gap are read again."""
     span = gap.offset_range
     ranges = [f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"]
-    return Offer("read the gap again", BACKFILL_DAG, {"feed": feed_name, "offset_ranges": ranges})
+    form = BackfillForm(feed=feed_name, offset_ranges=ranges)
+    return Offer("read the gap again", BACKFILL_DAG, form.model_dump(mode="json", include=OF_A_GAP))
 
 
-def abandon(feed_name: str, batch_id: object) -> Offer:
+def abandon(feed_name: str, batch_id: UUID | str) -> Offer:
     """Return how an open batch is given up."""
-    return operate("give the open batch up", feed_name, "abandon", batch_id=str(batch_id))
+    return operate("give the open batch up", feed_name, Action.ABANDON, batch_id=batch_id)
 
 
 def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     """Return the decisions that the feed's state may ask for; each is a dry run first."""
     found: list[Offer] = []
     if file_error is not None:
-        found.append(operate("see what is wrong with the feed's file", status.feed, "doctor"))
+        found.append(operate("see what is wrong with the feed's file", status.feed, Action.DOCTOR))
     if status.open_batch is not None:
         found.append(abandon(status.feed, status.open_batch["batch_id"]))
-    for hold in list(status.holds)[:MOST_HOLDS]:
+    for hold in status.holds[:MOST_HOLDS]:
         found += offers_of_hold(status.feed, hold)
+    found += [decide_topic(status.feed, problem.topic) for problem in status.topic_problems[:MOST_HOLDS]]
     if any(partition.drift for partition in status.partitions):
-        found.append(operate("set the consumer group to the stored offsets", status.feed, "mirror"))
-    found.append(operate("count the output and account for every offset", status.feed, "verify-coverage"))
+        found.append(operate("set the consumer group to the stored offsets", status.feed, Action.MIRROR))
+    found.append(operate("count the output and account for every offset", status.feed, Action.VERIFY_COVERAGE))
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
 def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
     """Yield what may end a hold."""
     if hold.cause in DECIDED_BY_TOPIC | OF_WHOLE_TOPICS:
-        yield operate(f"decide what topic {hold.topic} holds now", feed_name, "topic-changed", topics=[hold.topic])
+        yield decide_topic(feed_name, hold.topic)
     elif hold.cause is HoldCause.UNREADABLE and hold.at_offset is not None:
         at = hold.at_offset
         offsets = f"{hold.topic}:{hold.partition}={at}-{at + 1}"
-        yield operate(f"skip what cannot be read in {hold.topic_partition}", feed_name, "skip", offset_range=offsets)
+        yield operate(
+            f"skip what cannot be read in {hold.topic_partition}", feed_name, Action.SKIP, offset_range=offsets
+        )
 
 
-def operate(why: str, feed_name: str, action: str, **fields: object) -> Offer:
-    """Return a decision about a feed."""
-    return Offer(why, OPERATE_DAG, {"feed": feed_name, "action": action, **fields})
+def decide_topic(feed_name: str, topic: str) -> Offer:
+    """Return how it is decided what became of a topic."""
+    return operate(f"decide what topic {topic} holds now", feed_name, Action.TOPIC_CHANGED, topics=[topic])
+
+
+def operate(why: str, feed_name: str, action: Action, **fields: Any) -> Offer:  # noqa: ANN401 - a form's fields
+    """Return a decision about a feed, as a dry run."""
+    form = OperateForm(feed=feed_name, action=action, **fields)
+    conf = form.model_dump(mode="json", include=set(OF_ALL | FIELDS[action]))
+    return Offer(why, OPERATE_DAG, conf)
