@@ -18,7 +18,7 @@ from tests.quick_project import QuickProject, closing_clients
 
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.commands import skip
-from kafka_ingest.commands.answer import Answer
+from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.by_form import Operation
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError, FeedChangedError, KafkaIngestError
@@ -165,6 +165,8 @@ def test_a_topic_that_was_made_again_is_decided_after_the_dry_run_has_shown_the_
     [topic] = shown.document["topics"]
     assert "start-over" in topic["choices"]
     assert shown.only_shown
+    said = [each.text for each in shown.shown if isinstance(each, Line)]
+    assert any(text.startswith("  choice start-over ") for text in said), "options are fields here"
     assert (code, "expected choice, or open_batch accept," in text) == ("INVALID_OPERATION", True)
     assert done.document["executed"]
     assert quick.stored_offsets() == {0: 0}
@@ -205,6 +207,15 @@ def test_what_the_form_leaves_open_is_refused_with_what_there_is(ask: Ask, open_
     assert held in refusal(ask, action="skip")[1]
     assert refusal(ask, None, action="skip")[1].endswith("found none. Feeds: orders. Nothing was changed.")
     assert refusal(ask, None, action="abandon")[1].endswith("Feeds in the control tables: orders. Nothing was changed.")
+
+
+def test_what_an_action_cannot_use_is_refused_in_the_words_of_the_form(ask: Ask, open_batch: str) -> None:
+    text = refusal(ask, action="reset", to="latest", shift_by=1)[1]
+    assert text.startswith("expected to or shift_by, found both. to takes earliest, latest, ")
+    assert "(`kafka-ingest batches` lists them)" in text
+    assert "expected topics TOPIC or TOPIC:PARTITION," in refusal(ask, action="reset", to="latest", topics=["a:b"])[1]
+    assert "found both" in refusal(ask, action="topic-changed", choice="forget", open_batch="accept")[1]
+    assert f"batch {open_batch} is PLANNED" in refusal(ask, action="reset", to="latest")[1]
 
 
 @pytest.mark.parametrize("reason", [None, "", "  "])

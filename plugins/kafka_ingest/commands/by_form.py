@@ -1,7 +1,8 @@
 """The commands as the form of the DAG ``operate_feed`` gives them: those of the command line, one an action."""
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -9,7 +10,7 @@ from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, sin
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.commands.abandon import abandon
 from kafka_ingest.commands.adopt import adopt
-from kafka_ingest.commands.answer import Answer
+from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.clean import clean_all, clean_batch, clean_named
 from kafka_ingest.commands.coverage import coverage
 from kafka_ingest.commands.decided import Decided, reason_given
@@ -22,13 +23,17 @@ from kafka_ingest.commands.reset_options import named_partitions, reset_target
 from kafka_ingest.commands.skip import skip
 from kafka_ingest.commands.topic_changed import check_choices, topic_changed
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.errors import InvalidOperationError
+from kafka_ingest.errors import InvalidOperationError, WrongUseError
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.operating.topic_changed import BatchChoice
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, FindConnection, control_database
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.operate_form import ONLY_SHOW, WITHOUT_FEED, Action, OperateForm
 from kafka_ingest.settings.run_request import RunRequest
+
+FIELD_OF: Final = {"to": "to", "shift-by": "shift_by", "topic": "topics", "choice": "choice"}
+OPTION: Final = re.compile(rf"`[^`]*`|--({'|'.join(FIELD_OF)})\b")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,17 @@ class Operation:
             _ = self.feed_name
         if self.form.action not in ONLY_SHOW:
             _ = self.decided
-        return COMMANDS[self.form.action](self)
+        try:
+            answer = COMMANDS[self.form.action](self)
+        except WrongUseError as error:
+            # Only this class itself is about arguments, which the form calls otherwise.
+            if type(error) is WrongUseError:
+                raise WrongUseError(in_words_of_form(str(error))) from error
+            raise
+        shown = [
+            replace(each, text=in_words_of_form(each.text)) if isinstance(each, Line) else each for each in answer.shown
+        ]
+        return replace(answer, shown=shown)
 
     def missing(self, wanted: str) -> InvalidOperationError:
         """Return the error about what the action needs and the form does not say, with what the feed has."""
@@ -94,6 +109,11 @@ class Operation:
             f"Feed {name} has open batches: {listing(batches) or 'none'}; held: {listing(held) or 'nothing'}; topics: "
             f"{listing(sorted(feed.topics)) or 'none'}."
         )
+
+
+def in_words_of_form(text: str) -> str:
+    """Return a text in which options of the command line are fields of the form; whole commands stay as they are."""
+    return OPTION.sub(lambda found: FIELD_OF[found[1]] if found[1] is not None else found[0], text)
 
 
 def skip_asked(asked: Operation) -> Answer:
@@ -180,7 +200,8 @@ def upgrade_asked(asked: Operation) -> Answer:
 
 def verify_asked(asked: Operation) -> Answer:
     """Count the output, batch by batch."""
-    return coverage(asked.control, asked.feed_name, sinks_of(asked.find_connection), verify=True)
+    with without_garbage_collection():
+        return coverage(asked.control, asked.feed_name, sinks_of(asked.find_connection), verify=True)
 
 
 COMMANDS: Final[Mapping[Action, Callable[[Operation], Answer]]] = {

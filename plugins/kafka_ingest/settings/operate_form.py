@@ -60,8 +60,8 @@ OF_ALL: Final = frozenset({"feed", "action", "dry_run", "reason"})
 class OperateForm(Settings):
     """One field for each Param of ``operate_feed``."""
 
-    action: Action
     feed: Text = None
+    action: Action
     dry_run: Annotated[bool, Field(strict=True)] = True
     reason: Text = None
     offset_range: Text = None
