@@ -1,6 +1,7 @@
 """``adopt``: rebuild a feed's control rows from its output's receipts."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line, mirror_lines
@@ -27,7 +28,7 @@ def adopt(parts: FeedParts, decided: Decided | None) -> Answer:
     executed = decided is not None and not decision.is_nothing
     return Answer(
         adoption_document(parts.feed.name, decision, executed=executed) | {"mirror_failure": mirror_failure},
-        [*lines_of(parts.feed.name, decision, executed=executed), *mirror_lines(mirror_failure)],
+        chain(lines_of(parts.feed.name, decision, executed=executed), mirror_lines(mirror_failure)),
         only_shown=not decision.is_nothing and not executed,
     )
 

@@ -1,6 +1,6 @@
 """What a command answers: a document for programs, lines and tables for people, an exit code for both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,10 +22,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a command. ``only_shown``: something would be done, and was not."""
+    """The result of a command. ``only_shown``: something would be done, and was not.
+
+    ``shown`` can be read once: a table of thousands of partitions is made only where people see it.
+    """
 
     document: Mapping[str, Any]
-    shown: Sequence[Line | FittingTable] = ()
+    shown: Iterable[Line | FittingTable] = ()
     exit_code: int = 0
     only_shown: bool = False
 

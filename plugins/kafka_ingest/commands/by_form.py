@@ -84,9 +84,9 @@ class Operation:
             if type(error) is WrongUseError:
                 raise WrongUseError(in_words_of_form(str(error))) from error
             raise
-        shown = [
+        shown = (
             replace(each, text=in_words_of_form(each.text)) if isinstance(each, Line) else each for each in answer.shown
-        ]
+        )
         return replace(answer, shown=shown)
 
     def missing(self, wanted: str) -> InvalidOperationError:

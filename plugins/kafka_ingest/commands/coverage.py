@@ -59,13 +59,19 @@ def coverage(
             "partitions": [partition_document(partition) for partition in partitions.values()],
             "verified": verified,
         },
-        [
-            coverage_table(feed_name, partitions),
-            *lines_of_problems(partitions),
-            *(lines_of_verified(verified) if verified is not None else ()),
-        ],
+        lines_of(feed_name, partitions, verified),
         0 if is_accounted and not is_different else OperatorDecisionError.exit_code,
     )
+
+
+def lines_of(
+    feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage], verified: Mapping[str, Any] | None
+) -> Iterator[Line | FittingTable]:
+    """Yield the table, what is wrong, and the result of counting the output."""
+    yield coverage_table(feed_name, partitions)
+    yield from lines_of_problems(partitions)
+    if verified is not None:
+        yield from lines_of_verified(verified)
 
 
 def verify_output(

@@ -30,7 +30,7 @@ def plan(parts: FeedParts, request: RunRequest, *, actor: str | None) -> Answer:
     batch_id = str(planned.batch_id) if planned is not None else None
     return Answer(
         {"feed": name, "result": result, "batch_id": batch_id} | decision_document(decision),
-        list(lines_of(name, decision, batch_id, request)),
+        lines_of(name, decision, batch_id, request),
     )
 
 

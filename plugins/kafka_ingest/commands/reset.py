@@ -1,6 +1,6 @@
 """``reset``: move stored offsets."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -41,13 +41,16 @@ def reset(
             mirror_failure = parts.mirror(actor=decided.actor).failure
     return Answer(
         reset_document(decision, executed=executed) | {"mirror_failure": mirror_failure},
-        [
-            reset_table(decision, executed=executed),
-            *map(Line, consequences(decision, executed=executed)),
-            *mirror_lines(mirror_failure),
-        ],
+        lines_of(decision, mirror_failure, executed=executed),
         only_shown=bool(decision.moves) and not executed,
     )
+
+
+def lines_of(decision: ResetDecision, mirror_failure: str | None, *, executed: bool) -> Iterator[Line | FittingTable]:
+    """Yield the stored offsets before and after, what that means, and why the group stays where it does."""
+    yield reset_table(decision, executed=executed)
+    yield from map(Line, consequences(decision, executed=executed))
+    yield from mirror_lines(mirror_failure)
 
 
 def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``topic-changed``: show the topics that changed under the stored offsets, and decide."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from kafka_ingest.assembly import FeedParts
@@ -72,10 +73,7 @@ def topic_changed(
     executed = decided is not None
     return Answer(
         change_document(changes, choices, after, executed=executed) | {"mirror_failure": mirror_failure},
-        [
-            *lines_of(changes, choices, after, batch, executed=executed),
-            *mirror_lines(mirror_failure),
-        ],
+        chain(lines_of(changes, choices, after, batch, executed=executed), mirror_lines(mirror_failure)),
         only_shown=bool(changes.topics) and not executed,
     )
 
