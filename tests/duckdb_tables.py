@@ -22,9 +22,10 @@ def with_extensions() -> duckdb.DuckDBPyConnection:
     return found
 
 
-def rows_by_duckdb(form: str, place: str) -> pa.Table:
-    """Return all rows of a Delta table's directory, or of an Iceberg table's metadata file."""
-    rows: pa.Table = with_extensions().sql(f"select * from {scan(form, place)}").arrow().read_all()  # noqa: S608
+def rows_by_duckdb(form: str, place: str, condition: str = "true") -> pa.Table:
+    """Return the rows of a Delta table's directory, or of an Iceberg table's metadata file."""
+    query = f"select * from {scan(form, place)} where {condition}"  # noqa: S608
+    rows: pa.Table = with_extensions().sql(query).arrow().read_all()
     return rows
 
 

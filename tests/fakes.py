@@ -34,6 +34,7 @@ from kafka_ingest.errors import (
     BatchFoldedError,
     BatchRevokedError,
     BatchStateError,
+    ColumnsChangedError,
     FeedChangedError,
     KafkaUnavailableError,
     OffsetsMovedError,
@@ -114,6 +115,7 @@ from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, Removed
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.model.taken_over import without_taken_over
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.operating.held_offsets import not_in
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -1552,6 +1554,8 @@ class InMemorySink:
         self.is_prepared = False
         self.is_down = False
         self.refusal: str | None = None
+        self.only_decoded: bool | None = None
+        self.columns_of_table: WrittenColumns | None = None
         self.interleaved: Callable[[], object] | None = None
 
     @property
@@ -1569,6 +1573,14 @@ class InMemorySink:
         if self.refusal is not None:
             raise OutputNotUsableError(self.refusal)
         self.is_prepared = True
+
+    def check_records(self, *, decoded: bool) -> None:
+        if self.only_decoded not in {None, decoded}:
+            raise ColumnsChangedError("expected other records")
+
+    def columns_there(self, written: WrittenColumns) -> WrittenColumns | None:  # noqa: ARG002 - the sink's signature
+        self._reachable()
+        return self.columns_of_table
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         self._reachable()

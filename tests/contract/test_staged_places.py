@@ -246,7 +246,6 @@ def test_what_is_no_attempt_of_this_output_is_not_removed(staging: StagedFiles, 
 class DataElsewhere:
     """Data at a place that is not the attempt's own, as of a table whose files are published where they are."""
 
-    batch_column = False
     is_published = False
 
     def __init__(self, table: Place) -> None:
@@ -254,6 +253,9 @@ class DataElsewhere:
 
     def place(self, directory: Place) -> Place:
         return self._table / directory.parent.name / directory.name
+
+    def has_batch_column(self, _directory: Place) -> bool:
+        return False
 
     def places(self, directory: Place) -> tuple[Place, ...]:
         return (self.place(directory),)

@@ -21,7 +21,7 @@ from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
 
 REFUSED = (
-    "Readers of a folder of Parquet files would fail on these, or read other values. Nothing was written or moved. "
+    "Readers of the output would fail on these, or read other values. Nothing was written or moved. "
     "Keep the fields as they are in the output, by a select (cast(… as …), cast(null as …)) or an earlier version of "
     "the schema. Or abandon the batch, and give the feed another sink.path, where all files have the new columns."
 )
@@ -70,26 +70,33 @@ def fitting_columns(
 ) -> FittingColumns:
     """Return what an attempt decodes with, so that its columns go with those of the newest batch in its output.
 
-    Where new fields are ignored, that is with a ``select`` that leaves them out. Raises ColumnsChangedError where a
-    field is missing or has another type, and on new fields where these stop the feed. Nothing is known of the columns
-    of raw batches, of those that a function made, and of those that versions wrote which did not record them.
+    Or with those of the table that the output is: a field there that no batch has written, and this one does not
+    write, is not missed. Where new fields are ignored, that is with a ``select`` that leaves them out. Raises
+    ColumnsChangedError where a field is missing or has another type, and on new fields where these stop the feed.
+    Nothing is known of the columns of raw batches, of those that a function made, and of those that versions wrote
+    which did not record them.
     """
-    made = rules.columns_of(decoding)
+    publisher = sinks(batch.plan.output).publisher
+    publisher.check_records(decoded=not decoding.is_raw)
+    made = None if decoding.is_raw else rules.columns_of(decoding)
     if made is None:
         return FittingColumns(decoding)
     now = written_columns(made)
-    newest = newest_columns(batch.plan.feed_id, batch.plan.output, control, sinks)
-    if newest is None:
+    known = newest_columns(batch.plan.feed_id, batch.plan.output, control, sinks)
+    there = publisher.columns_there(now)
+    if there is not None:
+        known = f"the table {batch.plan.output}", of_table(there, known[1] if known is not None else {}, now)
+    if known is None:
         return FittingColumns(decoding, now)
-    batch_id, before = newest
+    who, before = known
     found = changes(before, now)
     refused, why = [*found.retyped, *found.removed], REFUSED
     if not refused and rules.on_new_fields is OnNewFields.STOP:
         refused, why = list(found.added), NEW
     if refused:
         raise ColumnsChangedError(
-            f"feed {batch.feed_name}: expected the fields that batch {batch_id} has in {batch.plan.output}, found "
-            f"others:\n{side_by_side(before, now, refused)}\n{why}"
+            f"feed {batch.feed_name}: expected the fields that {who} has, found others:\n"
+            f"{side_by_side(before, now, refused)}\n{why}"
         )
     if found.added and rules.on_new_fields is OnNewFields.IGNORE:
         kept = replace(decoding.shape, select=columns_without_new(made, before, decoding.shape.select))
@@ -97,17 +104,24 @@ def fitting_columns(
     return FittingColumns(decoding, now)
 
 
+def of_table(there: WrittenColumns, newest: WrittenColumns, now: WrittenColumns) -> WrittenColumns:
+    """Return the columns of a table that a batch has written, or is to write."""
+    mine = {path.lower() for path in (*newest, *now)}
+    return {path: kind for path, kind in there.items() if path.lower() in mine}
+
+
 def newest_columns(
     feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks
-) -> tuple[UUID, WrittenColumns] | None:
-    """Return the columns of the newest committed batch in an output that has recorded some; None where none has.
+) -> tuple[str, WrittenColumns] | None:
+    """Return the columns of the newest committed batch in an output that has recorded some, and whose they are.
 
-    Of each kind of batch the newest is looked at: receipts are kept permanently, also where files have expired.
+    None where none has. Of each kind of batch the newest is looked at: receipts are kept permanently, also where files
+    have expired.
     """
     newest = [control.newest_published(feed_id, kind) for kind in BatchKind]
     found = [each.batch_id for each in newest if each is not None and each.output == target]
     for batch_id in sorted(found, reverse=True):
         receipt = sinks(target).archive.receipt(batch_id)
         if receipt is not None and receipt.columns is not None:
-            return batch_id, receipt.columns
+            return f"batch {batch_id} in {target}", receipt.columns
     return None

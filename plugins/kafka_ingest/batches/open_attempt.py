@@ -56,9 +56,7 @@ def open_attempt(
             return None
         check_readable(batch, control, kafka)
         frozen = with_schemas(batch, control, sinks, decoding, freeze) if decoding.has_sources else decoding
-        fitting = FittingColumns(frozen)
-        if not frozen.is_raw:
-            fitting = fitting_columns(batch, frozen, control, sinks, rules)
+        fitting = fitting_columns(batch, frozen, control, sinks, rules)
         attempt, document = next_attempt(batch, control, sinks, actor, fitting)
         try:
             control.open_attempt(attempt)

@@ -10,6 +10,7 @@ from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.committing.publish_dead_letters import check_dead_letters, check_number, publish_dead_letters
 from kafka_ingest.errors import (
     BatchStateError,
+    ColumnsChangedError,
     InvalidReceiptError,
     KafkaIngestError,
     OffsetsMissingError,
@@ -141,8 +142,9 @@ def verified_receipt(
 ) -> Receipt:
     """Return the pinned receipt after checking it against plan, pin and staged files.
 
-    A WRITTEN batch whose staged output is proven unusable, or has too many dead letters, goes back to PLANNED, to be
-    written again. An I/O error proves nothing: it is raised, and the batch stays as it is.
+    A WRITTEN batch whose staged output is proven unusable, or has too many dead letters or columns that do not go with
+    the output's, goes back to PLANNED, to be written again. An I/O error proves nothing: it is raised, and the batch
+    stays as it is.
     """
     sink = sinks(batch.plan.output)
     try:
@@ -168,7 +170,9 @@ def verified_receipt(
             f"batch {batch.batch_id}: the staged output cannot be committed: {error} The batch is PLANNED again and "
             "its attempts are discarded: the next run writes it again. No offset was moved."
         ) from error
-    except TooManyDeadLettersError as error:
+    except (ColumnsChangedError, TooManyDeadLettersError) as error:
+        if batch.state is not BatchState.WRITTEN:
+            raise
         discard(batch, attempt, control, reason=str(error), actor=actor)
         raise
     return receipt

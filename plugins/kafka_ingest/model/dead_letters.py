@@ -17,14 +17,23 @@ SUFFIX = "_dead_letters"
 """What the name of their output adds to that of the feed's."""
 
 
+FORMAT = "parquet"
+"""Also beside a table: a commit of a format changes one table, and these have other columns."""
+
+
 def output_of_dead_letters(output: OutputLocation) -> OutputLocation:
-    """Return where the dead letters of an output's batches are published: beside it, in the same format."""
-    return replace(output, uri=f"{output.uri}{SUFFIX}")
+    """Return where the dead letters of an output's batches are published: beside it, as files."""
+    return replace(output, format=FORMAT, uri=f"{output.uri}{SUFFIX}", options=())
 
 
 def directory_of_dead_letters(output: Path) -> Path:
     """Return the same of an output in a directory."""
     return output.with_name(f"{output.name}{SUFFIX}")
+
+
+def are_dead_letters(directory: Place) -> bool:
+    """Whether a directory is the one below an attempt's from which its dead letters are published."""
+    return directory.name == DEAD_LETTERS
 
 
 def staged_dead_letters(attempt_directory: Place) -> Place:

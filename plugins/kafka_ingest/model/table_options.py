@@ -7,6 +7,8 @@ from enum import StrEnum
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 
 ON_NEW_COLUMNS, PARTITION_BY = "on_new_columns", "partition_by"
+RECORDS, DECODED = "records", "decoded"
+"""The option of an output whose rows have columns of decoded records in the place of key and value."""
 OF_TABLE = "table_properties."
 """Begins the name of an option that is a property of a new table."""
 
@@ -18,6 +20,9 @@ Without ``kafka_timestamp_ms``, the time of a record whose ``kafka_timestamp`` i
 
 NEVER_ADDED = frozenset({"kafka_topic", "kafka_partition", "kafka_offset"})
 """A table without positions was not made for records of Kafka."""
+
+OF_RECORDS = frozenset({"key", "value"})
+"""The columns of the raw format that decoded records have others for."""
 
 
 class OnNewColumns(StrEnum):
@@ -32,12 +37,14 @@ class OnNewColumns(StrEnum):
 class TableOptions:
     """What a feed says about its table. The defaults are what plans of earlier versions mean.
 
-    ``properties`` are those of the engine, name and value, which a new table gets.
+    ``properties`` are those of the engine, name and value, which a new table gets. ``decoded``: beside Kafka's own
+    columns, which are the ones that ``on_new_columns`` is about, rows have those of decoded records.
     """
 
     on_new_columns: OnNewColumns = OnNewColumns.STOP
     partition_by: tuple[PartitionTerm, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    decoded: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableOptions":
@@ -47,6 +54,7 @@ class TableOptions:
             OnNewColumns(options.get(ON_NEW_COLUMNS, OnNewColumns.STOP.value)),
             terms_of(terms.split(", ")) if terms else (),
             tuple((name.removeprefix(OF_TABLE), each) for name, each in options.items() if name.startswith(OF_TABLE)),
+            options.get(RECORDS) == DECODED,
         )
 
     def as_options(self) -> dict[str, str]:
@@ -54,12 +62,17 @@ class TableOptions:
         is_default = self.on_new_columns is OnNewColumns.STOP
         new_columns = {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
         partitions = {PARTITION_BY: ", ".join(map(str, self.partition_by))} if self.partition_by else {}
-        return new_columns | partitions | {f"{OF_TABLE}{name}": value for name, value in self.properties}
+        records = {RECORDS: DECODED} if self.decoded else {}
+        return new_columns | partitions | records | {f"{OF_TABLE}{name}": value for name, value in self.properties}
 
     @property
     def may_lack(self) -> frozenset[str]:
         """The columns that a file of this output may lack, since the table may."""
         return IGNORABLE if self.on_new_columns is OnNewColumns.IGNORE else frozenset()
+
+    def is_of_records(self, column: str) -> bool:
+        """Whether a column of the raw format is one that decoded records have others for, and these are decoded."""
+        return self.decoded and column in OF_RECORDS
 
     def takes_without(self, column: str) -> bool:
         """Whether a table without a column of the raw format can be written."""

@@ -18,6 +18,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.written_columns import WrittenColumns
 
 
 class Staging(Protocol):
@@ -75,11 +76,20 @@ class Publisher(Protocol):
     def data_needs(self, directory: Place) -> DataNeeds:
         """Return where the data of the attempt in that directory has to be written, and which column it needs."""
 
+    def check_records(self, *, decoded: bool) -> None:
+        """Raise ColumnsChangedError where the output cannot hold decoded records, or only those; most hold either."""
+
+    def columns_there(self, written: WrittenColumns) -> WrittenColumns | None:
+        """Return the columns beside Kafka's own that all rows of the output have, as receipts list them.
+
+        None where it has none of its own, so that only receipts say them. ``written`` are those that are to be written.
+        """
+
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the attempt in that directory can be published; moves nothing.
 
         Raises OutputNotUsable- or OutputConflictError; StagedOutputUnusableError where its files are not of the
-        output's form.
+        output's form, ColumnsChangedError where columns of decoded records do not go with the output's.
         """
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:

@@ -338,11 +338,8 @@ class Feed(Settings):
     @model_validator(mode="after")
     def _records_become_columns(self) -> "Feed":
         decoding = self.decoding()
-        if not decoding.is_raw and self.sink.format != "parquet":
-            raise ValueError(
-                f"expected key and value to be raw, without where, select and transform, with sink.format "
-                f"{self.sink.format}, found others: so far, decoded records go into format parquet only"
-            )
+        if not decoding.is_raw and (reason := self.sink.why_not_decoded()):
+            raise ValueError(reason)
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)
         if "on_new_fields" in self.model_fields_set and (decoding.is_raw or self.transform is not None):
@@ -374,18 +371,19 @@ class Feed(Settings):
 
     def output(self, environment: Mapping[str, str]) -> OutputLocation:
         """Return where the output goes; raises InvalidFeedError where there is nothing to make it absolute with."""
+        options = self.sink.options_of(decoded=not self.decoding().is_raw)
         if in_object_store(self.sink.path):
-            return OutputLocation.at(self.sink.format, self.sink.path, self.sink.options)
+            return OutputLocation.at(self.sink.format, self.sink.path, options)
         path = Path(self.sink.path)
         if path.is_absolute():
-            return OutputLocation.local(self.sink.format, path, self.sink.options)
+            return OutputLocation.local(self.sink.format, path, options)
         root = environment.get(DATA_VARIABLE)
         if not root or not Path(root).is_absolute():
             raise InvalidFeedError(
                 f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or "
                 f"{DATA_VARIABLE} to name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
             )
-        return OutputLocation.local(self.sink.format, Path(root) / path, self.sink.options)
+        return OutputLocation.local(self.sink.format, Path(root) / path, options)
 
     def _relative_path(self) -> Path | None:
         path = Path(self.sink.path)

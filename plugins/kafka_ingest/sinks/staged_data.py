@@ -12,11 +12,11 @@ DATA_REVOKED = "data.revoked"
 class StagedData(Protocol):
     """What a sink decides about an attempt's data."""
 
-    batch_column: bool
-    """Whether each row carries its batch's id."""
-
     def place(self, directory: Place) -> Place:
         """Return where the data is written and stays until it is published."""
+
+    def has_batch_column(self, directory: Place) -> bool:
+        """Whether each row carries its batch's id."""
 
     def places(self, directory: Place) -> tuple[Place, ...]:
         """Return all directories that may hold the data of an attempt that was not published, the usual one first."""
@@ -28,11 +28,13 @@ class StagedData(Protocol):
 class DataInAttempt:
     """Data in the attempt's directory, which publishing moves and revoking renames."""
 
-    batch_column = False
-
     def place(self, directory: Place) -> Place:
         """Return where the data is written."""
         return directory / DATA
+
+    def has_batch_column(self, _directory: Place) -> bool:
+        """Return that the path tells it."""
+        return False
 
     def places(self, directory: Place) -> tuple[Place, ...]:
         """Return where the data is, also after it was revoked."""

@@ -126,7 +126,7 @@ class StagedFiles:
         with storage_errors(target):
             self.check_mounted()
             data = staged_data([self._open(place) for place in self._data.places(source)], receipt)
-            batch_id = target.parent.name if self._data.batch_column else None
+            batch_id = target.parent.name if self._data.has_batch_column(target) else None
             return restage(data, receipt, self._open(self._data.place(target)), ranges, batch_id=batch_id)
 
     def size_bytes(self, directory: Place) -> int:

@@ -53,4 +53,5 @@ def dead_letter_records(spark: SparkSession, document: AttemptDocument) -> DataF
         "and letters.kafka_offset < taken_up.`end` and letters.error_class = taken_up.cause"
     )
     found = letters.alias("letters").join(f.broadcast(rows.alias("taken_up")), f.expr(is_taken_up), "left_semi")
-    return found.drop("error_class", "kafka_batch")
+    found = found.drop("error_class", "kafka_batch")
+    return found.selectExpr("*", f"'{document.plan.batch_id}' as kafka_batch") if document.data.batch_column else found

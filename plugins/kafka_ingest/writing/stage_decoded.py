@@ -22,6 +22,8 @@ from kafka_ingest.writing.schema_ids import check_ids
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
 from kafka_ingest.writing.transform import before_transform, left_out, stage_transformed
 
+BATCH = "kafka_batch"
+
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
 FilesIn = Callable[[Place], Sequence[WrittenFile]]
@@ -107,7 +109,8 @@ def stage_decoded(
     if shape.where is not None:
         counts.append(partitions.counted(FILTERED).alias("filtered"))
     kept = records.observe(first, *counts).where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
-    kept = kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED)
+    # Expressions may use columns that the table lacks, and dead letters have them.
+    kept = kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *document.data.without)
     place = data if shape.transform is None else before_transform(data)
     kept.write.mode("error").parquet(spark_path(place))
     rows, dead, filtered = int(first.get["rows"]), int(first.get["dead"]), partitions.of(first.get.get("filtered"))
@@ -156,7 +159,8 @@ def without_complete(
 
 def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
-    of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED}
+    # A letter's batch is known by its path.
+    of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH}
     kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
     letters = records.where(f"{DEAD} is not null").selectExpr(
         *kept,

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import starmap
 
@@ -123,7 +124,8 @@ def read_and_stage(
 
         if not plan.kind.reads_kafka:
             return stage(lambda _ranges: dead_letter_records(spark, document))
-        return read_once(spark, plan, kafka, document.data, stage, lambda: remove_all(here))
+        needs = document.data if letters is None else replace(document.data, without=())
+        return read_once(spark, plan, kafka, needs, stage, lambda: remove_all(here))
 
     staged = read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove_all)
     if letters is not None:

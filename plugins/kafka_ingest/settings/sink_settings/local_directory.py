@@ -51,6 +51,15 @@ class LocalDirectorySink(Settings):
         """How the output is reached, apart from its path; stored in each plan."""
         return {}
 
+    def options_of(self, *, decoded: bool) -> Mapping[str, str]:
+        """Return the options of an output of raw or of decoded records."""
+        del decoded  # files have the columns that they have
+        return self.options
+
+    def why_not_decoded(self) -> str | None:
+        """Return what was expected where decoded records cannot go there; None where they can."""
+        return None
+
     @field_validator("path")
     @classmethod
     def _is_a_local_path(cls, path: str) -> str:

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import field_validator
 
 from kafka_ingest.model.partition_term import terms_of
-from kafka_ingest.model.table_options import OnNewColumns, TableOptions
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, in_object_store
 
 PROPERTY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 LONGEST_VALUE = 1_000
@@ -67,6 +67,24 @@ class TableSink(LocalDirectorySink):
     def options(self) -> Mapping[str, str]:
         """How records go into the table, stored in each plan."""
         return {**super().options, **self.table_options.as_options()}
+
+    def options_of(self, *, decoded: bool) -> Mapping[str, str]:
+        """Return the options of a table of raw or of decoded records."""
+        return {**self.options, **({RECORDS: DECODED} if decoded else {})}
+
+    def why_not_decoded(self) -> str | None:
+        """Return what was expected where decoded records cannot go there; None where they can."""
+        if in_object_store(self.path):
+            return (
+                "expected key and value to be raw, without where, select and transform, with a table in an object "
+                "store, found others: their dead letters have no place there yet. Use a table on a disk"
+            )
+        if self.partition_by:
+            return (
+                "expected key and value to be raw, without where, select and transform, with sink.partition_by, found "
+                "others: so far, tables of decoded records are not partitioned"
+            )
+        return None
 
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Return the settings of a copy: a table that is written in the same way."""

@@ -5,8 +5,9 @@ Importing this imports pyarrow.
 
 import contextlib
 import json
+import sys
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow.parquet
@@ -19,12 +20,22 @@ from kafka_ingest.sinks.delta.log_entry import AddedFile
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.staged_checks import footer
 
-Bound = str | int | float | bytes | datetime
+Bound = str | int | float | bytes | date
+SURROGATES = range(0xD800, 0xE000)
+"""Halves of characters, which no text in UTF-8 has."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-WITH_BOUNDS = RAW_COLUMNS.keys() - {"key", "value"}
-"""Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
+WHOLE = RAW_COLUMNS.keys() - {"key", "value"}
+"""Columns whose bounds are not shortened: they are short, and queries search for whole ids of batches."""
+
+KINDS = frozenset({"String", "Int", "Date", "Timestamp"})
+"""What has bounds. Numbers that may be NaN have none: engines take it for larger than all others, and Parquet leaves it
+out of its statistics. Nor have decimals, which not every reader takes exactly from JSON, and bytes, as in the protocol."""
+
+INTEGERS = frozenset({"INT32", "INT64"})
+LONGEST_BOUND = 32
+"""How many characters of a text its bounds have, as in Delta's own files."""
 
 
 def added_files(
@@ -53,8 +64,8 @@ def statistics(
     """Return the statistics of a file as the Delta protocol writes them, out of its footer.
 
     Columns that the table is partitioned by have none there. A column without statistics in some row group is left
-    out: a reader then assumes that any value is possible. So it does of other programs' columns, whose nulls alone are
-    counted, and of times that no datetime can hold.
+    out: a reader then assumes that any value is possible. So it does of fields within others, of all kinds of values
+    but texts, whole numbers, days and times, and of times that no datetime can hold.
     """
     found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):
@@ -70,15 +81,47 @@ def statistics(
             continue
         found["nullCount"][name] = sum(count or 0 for count in nulls)
         filled = [group for group in known if group.has_min_max]
-        if name not in WITH_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < rows:
-            continue
-        if not filled:
+        if found["nullCount"][name] + sum(group.num_values for group in filled) < rows or not filled:
+            continue  # of some rows no bounds are known
+        if not all(map(has_bounds, filled)):
             continue
         with contextlib.suppress(OverflowError, ValueError):
             smallest, largest = zip(*map(extremes, filled), strict=True)
             bounds = lower(min(smallest)), upper(max(largest))
-            found["minValues"][name], found["maxValues"][name] = bounds
+            if name not in WHOLE:
+                bounds = shortened(bounds[0]), shortened_up(bounds[1])
+            if None not in bounds:
+                found["minValues"][name], found["maxValues"][name] = bounds
     return found
+
+
+def has_bounds(group: pyarrow.parquet.Statistics) -> bool:
+    """Whether the smallest and largest value of a row group are bounds in every reader of the table."""
+    kind = json.loads(group.logical_type.to_json())
+    if kind["Type"] == "None":
+        return group.physical_type in INTEGERS
+    return kind["Type"] in KINDS and (kind["Type"] != "Timestamp" or bool(kind["isAdjustedToUTC"]))
+
+
+def shortened(smallest: Bound) -> Bound:
+    """Return a lower bound that is no longer than bounds are."""
+    return smallest[:LONGEST_BOUND] if isinstance(smallest, str) else smallest
+
+
+def shortened_up(largest: Bound) -> Bound | None:
+    """Return an upper bound that is no longer; of a text one that is not below it in the order of its characters.
+
+    None where there is none.
+    """
+    if not isinstance(largest, str) or len(largest) <= LONGEST_BOUND:
+        return largest
+    for end in range(LONGEST_BOUND, 0, -1):
+        code = ord(largest[end - 1]) + 1
+        if code in SURROGATES:
+            code = SURROGATES.stop
+        if code <= sys.maxunicode:
+            return largest[: end - 1] + chr(code)
+    return None
 
 
 def extremes(group: pyarrow.parquet.Statistics) -> tuple[Any, Any]:
@@ -93,13 +136,15 @@ def extremes(group: pyarrow.parquet.Statistics) -> tuple[Any, Any]:
 
 def lower(value: Bound) -> Bound:
     """Return the smallest value as JSON has it; timestamps are truncated to milliseconds, as the protocol requires."""
-    return in_milliseconds(value) if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return in_milliseconds(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def upper(value: Bound) -> Bound:
     """Return the largest value as JSON has it, never less than it is."""
     if not isinstance(value, datetime):
-        return value
+        return value.isoformat() if isinstance(value, date) else value
     return in_milliseconds(value + timedelta(microseconds=-value.microsecond % 1000))
 
 

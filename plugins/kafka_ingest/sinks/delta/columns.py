@@ -10,6 +10,7 @@ from typing import Any
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
+from kafka_ingest.sinks.tables.decoded_columns import is_own
 
 
 def nullable(name: str, kind: object) -> dict[str, Any]:
@@ -40,9 +41,12 @@ OWN_TYPES = {Transform.DAY: "date", Transform.HOUR: "string"}
 
 
 def columns_of(options: TableOptions) -> dict[str, object]:
-    """Return the columns of a table: those of the raw format, and one for a day or hour that it is partitioned by."""
+    """Return the columns of a table: those of the raw format, and one for a day or hour that it is partitioned by.
+
+    Without those that decoded records bring.
+    """
     own = {each.own_column: OWN_TYPES[each.transform] for each in options.partition_by if each.is_of_time}
-    return {**RAW_COLUMNS, **own}
+    return {name: kind for name, kind in RAW_COLUMNS.items() if not options.is_of_records(name)} | own
 
 
 def raw_schema(options: TableOptions = NO_TABLE_OPTIONS) -> dict[str, Any]:
@@ -78,6 +82,8 @@ def differences_of_file(
     for name in sorted(set(unknown) & found.keys()):
         yield f"column {name}: the table has none"
     columns = columns_of(options)
+    if options.decoded:
+        found = {name: kind for name, kind in found.items() if is_own(name)}
     for name in sorted(columns.keys() | found.keys()):
         expected, there = columns.get(name), found.get(name)
         if there is None and name in options.may_lack:

@@ -10,8 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.columns import nullable
+from kafka_ingest.sinks.delta.decoded_columns import Fields
 from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.tables.staged_checks import schema_of_files
 
 TYPES: Mapping[pa.DataType, str] = {
     pa.string(): "string",
@@ -19,7 +23,12 @@ TYPES: Mapping[pa.DataType, str] = {
     pa.int64(): "long",
     pa.binary(): "binary",
     pa.date32(): "date",
+    pa.int16(): "short",
+    pa.bool_(): "boolean",
+    pa.float32(): "float",
+    pa.float64(): "double",
     pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
 }
 
 
@@ -30,6 +39,15 @@ def schema_of(found: pa.Schema) -> dict[str, Any]:
     except KeyError:
         schema: dict[str, Any] = json.loads(delta_lake().Schema.from_arrow(found).to_json())
         return schema
+
+
+def columns_of_files(data: Opened, receipt: Receipt) -> Fields:
+    """Return the columns that all files of a receipt have; none where there are no files.
+
+    Raises StagedOutputUnusableError where they differ.
+    """
+    schema = schema_of_files(data, receipt)
+    return () if schema is None else schema_of(schema)["fields"]
 
 
 def struct_of(fields: "pa.Schema | pa.StructType") -> dict[str, Any]:
@@ -47,4 +65,9 @@ def type_of(kind: pa.DataType) -> object:
     if isinstance(kind, pa.ListType):
         element = type_of(kind.value_type)
         return {"type": "array", "elementType": element, "containsNull": kind.value_field.nullable}
+    if isinstance(kind, pa.MapType):
+        key, value = type_of(kind.key_type), type_of(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": kind.item_field.nullable}
+    if isinstance(kind, pa.Decimal128Type):
+        return f"decimal({kind.precision},{kind.scale})"
     return TYPES[kind]

@@ -13,6 +13,7 @@ from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.delta.columns import differences_of_file
 from kafka_ingest.sinks.delta.library import check_installed
 from kafka_ingest.sinks.delta.places import BATCHES, LOG
@@ -25,6 +26,7 @@ from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_ingest.sinks.delta.decoded_columns import Fields
     from kafka_ingest.sinks.delta.log_entry import AddedFile
 
 
@@ -92,7 +94,8 @@ class DeltaOutput:
 
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
-        from kafka_ingest.sinks.delta.file_columns import schema_of  # noqa: PLC0415 - a third of a second, for commits
+        # A third of a second, for commits.
+        from kafka_ingest.sinks.delta.file_columns import columns_of_files, schema_of  # noqa: PLC0415
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see above
 
         unknown = self._log.columns_left_out()
@@ -101,6 +104,13 @@ class DeltaOutput:
             return list(differences_of_file(schema_of(found), self.options, unknown))
 
         check_files(data, receipt, differences, self.options.partition_by, own_columns=self.own_columns)
+        if self.options.decoded:
+            self._log.check_columns(columns_of_files(data, receipt))
+
+    def columns(self, written: WrittenColumns) -> WrittenColumns:
+        """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet."""
+        del written  # every type has a name of its own
+        return self._log.columns()
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where a VACUUM could take staged files."""
@@ -127,7 +137,7 @@ class DeltaOutput:
 
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
-        return self._log.land(mark, self._added(data, receipt))
+        return self._log.land(mark, self._added(data, receipt), columns=self._columns(data, receipt))
 
     def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files, and without the rows of some ranges; return the first writer's mark."""
@@ -137,6 +147,14 @@ class DeltaOutput:
         wanted, added = ReplacedRows.of(replaced), self._added(data, receipt)
         self.check_can_replace()
         return self._log.land(mark, added, lambda table: actions_for(DeltaRows(self._log, table), wanted))
+
+    def _columns(self, data: Place, receipt: Receipt) -> "Fields":
+        """Return the columns of files of decoded records; none of raw ones, which have those of the raw format."""
+        if not (receipt.files and self.options.decoded):
+            return ()
+        from kafka_ingest.sinks.delta.file_columns import columns_of_files  # noqa: PLC0415 - see above
+
+        return columns_of_files(opened(data, self._access), receipt)
 
     def _added(self, data: Place, receipt: Receipt) -> "list[AddedFile]":
         if not receipt.files:

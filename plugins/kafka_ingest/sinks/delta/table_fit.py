@@ -8,7 +8,7 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
 from kafka_ingest.sinks.delta.staged_age import LEAST_RETENTION_S, RETENTION, retention_s
 
-READER_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES = frozenset({"timestampNtz"})
 WRITER_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
 """Features that a table may list, as long as it does not use those that restrict rows; their use is checked."""
 

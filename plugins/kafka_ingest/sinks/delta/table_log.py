@@ -27,13 +27,15 @@ from kafka_ingest.foundation.storage import Opened, names_from, opened
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.sinks.delta.columns import RAW_COLUMNS, nullable, raw_schema
+from kafka_ingest.sinks.delta.columns import columns_of, nullable, raw_schema
+from kafka_ingest.sinks.delta.decoded_columns import Fields, listed, new_schema, to_add, wrong_names
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.decoded_columns import refuse_misfits
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 if TYPE_CHECKING:
@@ -167,6 +169,22 @@ class TableLog:
             return ()
         return self._form.left_out(self._form_of(table).columns)
 
+    def columns(self) -> dict[str, str]:
+        """Return the columns beside Kafka's own as receipts list them; none where there is no table yet."""
+        table = self._now()
+        return listed(self._form_of(table).schema["fields"]) if table is not None else {}
+
+    def check_columns(self, columns: Fields) -> None:
+        """Raise ColumnsChangedError where files with these columns would be misread in the table as it is now."""
+        table = self._now()
+        if table is not None:
+            self._check_columns(self._form_of(table), columns)
+        else:
+            refuse_misfits(str(self.output), {}, {}, wrong_names(columns))
+
+    def _check_columns(self, form: TableForm, columns: Fields) -> None:
+        refuse_misfits(str(self.output), listed(form.schema["fields"]), listed(columns), wrong_names(columns))
+
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
         if problems := list(why_not_read(form_of(table))):
@@ -174,24 +192,31 @@ class TableLog:
                 f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
-    def land(self, mark: Mark, files: Sequence[AddedFile] = (), replacing: "Replacing | None" = None) -> Mark:
+    def land(
+        self,
+        mark: Mark,
+        files: Sequence[AddedFile] = (),
+        replacing: "Replacing | None" = None,
+        columns: Fields = (),
+    ) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
 
         After each try the table is read again: a commit may have landed although it failed. ``replacing`` returns what
-        else the commit does to the snapshot that it is given.
+        else the commit does to the snapshot that it is given. ``columns`` are those of the files, of decoded records.
         """
         failure: Exception | None = None
         rivals = tries = 0
         while rivals < MOST_RIVALS:
-            table = self._open_or_create()
+            table = self._open_or_create(columns)
             if (found := self.mark_in(table, mark.batch_id)) is not None:
                 return found
             if tries == TRIES:
                 break
             form = self._form_of(table)
             self._check_fits(form)
+            self._check_columns(form, columns)
             try:
-                if files and self._add_columns(table.version, form):
+                if files and self._add_columns(table.version, form, columns):
                     # A commit of its own: the library has none that changes columns and adds files. A crash after it
                     # leaves columns without values, which harm no reader; the look and the files need a new reading.
                     tries += 1
@@ -292,19 +317,21 @@ class TableLog:
             "recorded as removed; run this again."
         ) from failure
 
-    def _add_columns(self, version: int, form: TableForm) -> bool:
+    def _add_columns(self, version: int, form: TableForm, columns: Fields) -> bool:
         """Commit the columns that a version lacks, where the feed allows it; whether there were any.
 
         Where another writer changed the columns since the reading, the library refuses it.
         """
-        missing = self._form.to_add(RAW_COLUMNS, form.columns)
+        own = columns_of(self._form)
+        missing = [nullable(name, own[name]) for name in self._form.to_add(own, form.columns)]
+        missing += to_add(form.schema["fields"], columns)
         if not missing:
             return False
         table = self.open()
         if table is None or table.version() != version:
             return True  # the columns may be there by now
         field = delta_lake().Field.from_json
-        table.alter.add_columns([field(json.dumps(nullable(name, RAW_COLUMNS[name]))) for name in missing])
+        table.alter.add_columns([field(json.dumps(each)) for each in missing])
         return True
 
     def sync(self) -> None:
@@ -321,7 +348,7 @@ class TableLog:
         sync(self._folder)
         sync(self.output)
 
-    def _open_or_create(self) -> "LogReading":
+    def _open_or_create(self, columns: Fields) -> "LogReading":
         """Return the table, which is made where there is none.
 
         The library refuses to make a table that another writer is making, from when that one's entry begins to be
@@ -334,7 +361,7 @@ class TableLog:
             if pause_s is None:
                 break
             try:
-                self._create()
+                self._create(columns)
             except failures() as error:
                 failure = error
                 time.sleep(pause_s)
@@ -342,12 +369,13 @@ class TableLog:
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
-    def _create(self) -> None:
+    def _create(self, columns: Fields) -> None:
         """Make the table without a row, or fail where another writer was first."""
         library = delta_lake()
+        schema = new_schema(columns, self._form) if columns else raw_schema(self._form)
         library.DeltaTable.create(
             self._uri,
-            library.Schema.from_json(json.dumps(raw_schema(self._form))),
+            library.Schema.from_json(json.dumps(schema)),
             storage_options=self._options,
             mode="error",
             partition_by=[term.own_column for term in self._form.partition_by] or None,
@@ -363,7 +391,7 @@ class TableLog:
 
     def _check_fits(self, form: TableForm) -> None:
         if problems := list(why_not_written(form, self._form)):
-            lacks = f" {HOW_TO_TAKE_IT}" if RAW_COLUMNS.keys() - form.columns else ""
+            lacks = f" {HOW_TO_TAKE_IT}" if columns_of(self._form).keys() - form.columns else ""
             raise OutputNotUsableError(
                 f"{self.output}: expected a Delta table that can be appended to without Spark, found "
                 f"{listing(problems)}. Nothing was written and no offset was moved. Change the table back, or give the "

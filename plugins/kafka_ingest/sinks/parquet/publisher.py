@@ -18,6 +18,7 @@ from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_data import DATA_PUBLISHED, DATA_REVOKED
@@ -90,6 +91,13 @@ class ParquetPublisher:
     def data_needs(self, _directory: Place) -> DataNeeds:
         """Return that Spark writes into the attempt's own directory, which is renamed."""
         return DataNeeds()
+
+    def check_records(self, *, decoded: bool) -> None:
+        """Do nothing: a directory holds files with any columns."""
+
+    def columns_there(self, _written: WrittenColumns) -> None:
+        """Return that the directory has no columns of its own."""
+        return
 
     def can_take(self, place: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""

@@ -12,6 +12,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.own_files import OwnFiles
 
@@ -127,8 +128,18 @@ class TableOutput(Protocol):
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
 
+    def columns(self, written: WrittenColumns) -> WrittenColumns:
+        """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet.
+
+        ``written`` are those that are to be written: a type that the format does not know is called as there, where it
+        is stored as the table has it.
+        """
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says."""
+        """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says.
+
+        ColumnsChangedError where columns of decoded records would be misread in it.
+        """
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where another program's clean-up could take staged files; they are renewed."""

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
-from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
+from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import flush
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
@@ -78,11 +79,27 @@ class TablePublisher:
             without = self._table.columns_left_out()
         return DataNeeds(
             self._parts.data.place(directory),
-            batch_column=self._parts.data.batch_column,
+            batch_column=self._parts.data.has_batch_column(directory),
             without=without,
             partition_by=self._table.options.partition_by,
             own_columns=self._table.own_columns,
         )
+
+    def check_records(self, *, decoded: bool) -> None:
+        """Raise ColumnsChangedError where a batch was planned for raw records, and these are decoded; or otherwise."""
+        if decoded != self._table.options.decoded:
+            planned, found = ("raw", "decoded") if decoded else ("decoded", "raw")
+            raise ColumnsChangedError(
+                f"{self._output}: expected {planned} records, for which the batch was planned, found that the feed "
+                f"file makes {found} ones now, with other columns. Nothing was written and no offset was moved. Change "
+                "the feed file back; or abandon the batch, and the next run plans one for what the feed file says."
+            )
+
+    def columns_there(self, written: WrittenColumns) -> WrittenColumns | None:
+        """Return the table's columns beside Kafka's own; None where it has none: a batch without rows made it."""
+        self._table.check_installed()
+        with storage_errors(self._output):
+            return self._table.columns(written) or None
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""

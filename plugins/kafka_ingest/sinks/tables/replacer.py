@@ -3,7 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from kafka_ingest.errors import OffsetsMovedError, OutputConflictError, RecordsDeletedError
+from kafka_ingest.errors import (
+    OffsetsMovedError,
+    OutputConflictError,
+    OutputNotUsableError,
+    RecordsDeletedError,
+)
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
@@ -13,6 +18,12 @@ from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.output import TableReplacement
 from kafka_ingest.sinks.tables.parts import TableParts
+
+NOT_OF_DECODED = (
+    "{output}: expected a table of raw records, found one of decoded records, whose rows are not replaced: of a record "
+    "without a row it is not known whether it is filtered or was never read again, and rows of replayed dead letters "
+    "are in batches of their own. Nothing was changed. Copy the ranges into another table (`--copy-to`)."
+)
 
 
 class TableReplacer:
@@ -24,12 +35,15 @@ class TableReplacer:
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
+        if self._parts.table.options.decoded:
+            raise OutputNotUsableError(NOT_OF_DECODED.format(output=self._parts.output))
         with storage_errors(self._parts.output):
             self._table.check_can_replace()
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
         """Return what readers see of some ranges, and in how many files; raises OffsetsMovedError on removed ones."""
         with storage_errors(self._parts.output):
+            self._check_raw(replaced)
             self._check_not_removed(replaced)
             files = list(self._table.replaced_files(replaced))
         return RowsReplaced(
@@ -37,6 +51,13 @@ class TableReplacer:
             files=len(files),
             rewritten=sum(file.stays for file in files),
         )
+
+    def _check_raw(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise OutputNotUsableError where a batch was written when the feed decoded its records."""
+        for batch_id in {each.batch_id for each in replaced}:
+            receipt = self._parts.archive.receipt(batch_id)
+            if receipt is not None and receipt.is_decoded:
+                raise OutputNotUsableError(NOT_OF_DECODED.format(output=self._parts.output))
 
     def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
         """Raise the error that names why these ranges' rows cannot be replaced by what was read.

@@ -38,6 +38,21 @@ def check_files(
             raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
 
 
+def schema_of_files(data: Opened, receipt: Receipt) -> pa.Schema | None:
+    """Return the columns that all files of a receipt have; None where it has no files.
+
+    Raises StagedOutputUnusableError where files have different ones: then not all of them are of one attempt.
+    """
+    found: pa.Schema | None = None
+    for file in receipt.files:
+        schema = footer(data / file.name).schema.to_arrow_schema()
+        if found is not None and not schema.equals(found):
+            first = receipt.files[0].name
+            raise StagedOutputUnusableError(f"{data / file.name}: expected the columns of {first}, found others")
+        found = schema
+    return found
+
+
 def wrong_values(metadata: "pyarrow.parquet.FileMetaData", batch_id: str) -> Iterator[str]:
     """Yield what is impossible in a file, by the statistics of its row groups."""
     for number in range(metadata.num_columns):

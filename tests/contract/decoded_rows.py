@@ -1,0 +1,99 @@
+"""Rows of decoded records, as Spark stages them for a table."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+from tests.contract.builders import NOON, attempt_of
+from tests.contract.sink_outputs import ROWS, opened, raw_rows
+
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.sinks.tables.publisher import TablePublisher
+
+DECODED = TableOptions(decoded=True)
+
+LINE = pa.struct([pa.field("sku", pa.string()), pa.field("count", pa.int32(), nullable=False)])
+VALUE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("total", pa.decimal128(12, 2)),
+        ("due", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("lines", pa.list_(LINE)),
+        ("labels", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+"""What a nested value is decoded to: some parts are never null in Spark's expressions, and its files say so."""
+
+
+def a_value(number: int) -> dict[str, Any]:
+    """Return a nested value."""
+    return {
+        "id": number,
+        "city": f"Zürich {number}",
+        "total": Decimal(number).scaleb(-2),
+        "due": date(2026, 1, 1 + number),
+        "at": datetime(2026, 1, 2, 3, 4, 5, number, UTC),
+        "tags": ["a", None],
+        "lines": [{"sku": "s", "count": number}],
+        "labels": [("x", number)],
+    }
+
+
+def nested(count: int = ROWS) -> dict[str, "pa.Array[Any]"]:
+    """Return columns of nested values, and of keys."""
+    return {
+        "key": pa.array([f"k{number}" for number in range(count)], pa.string()),
+        "value": pa.array([a_value(number) for number in range(count)], VALUE),
+    }
+
+
+def stage_decoded(
+    output: Any, plan: BatchPlan, columns: dict[str, "pa.Array[Any]"], **changes: Any
+) -> tuple[Path, PublishedReceipt]:
+    """Stage ten rows of each partition of a plan, with columns in the place of key and value, and its receipt."""
+    directory = opened(output, plan)
+    publisher: TablePublisher = output.sink.publisher
+    data = publisher.data_needs(directory).place
+    assert isinstance(data, Path)
+    data.mkdir(parents=True)
+    files = []
+    for planned in plan.ranges:
+        name = f"part-{planned.partition:05d}.parquet"
+        raw = raw_rows(name, batch_id=str(plan.batch_id))
+        names = [*raw.column_names[:4], *columns, *raw.column_names[6:]]
+        rows = pa.table({each: columns[each] if each in columns else raw[each] for each in names})
+        # A small page and group each, so that bounds are put together from several.
+        pyarrow.parquet.write_table(rows, data / name, row_group_size=4)
+        size = (data / name).stat().st_size
+        files.append(WrittenFile.of_one(name, size, ROWS, planned.topic_partition, 0, ROWS - 1))
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=1,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=attempt_of(plan, 1).document_sha256,
+        rows_read=ROWS * len(files),
+        files=tuple(files),
+        written_at=NOON,
+        written_by="spark local-1",
+    )
+    receipt = replace(receipt, **changes)
+    output.write_receipt(directory, receipt.as_bytes())
+    return directory, PublishedReceipt(plan, receipt, ())
+
+
+def publish_decoded(output: Any, plan: BatchPlan, columns: dict[str, "pa.Array[Any]"]) -> PublishedReceipt:
+    """Stage a batch, ask, and publish it."""
+    directory, published = stage_decoded(output, plan, columns)
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.publish(directory, published)
+    return published

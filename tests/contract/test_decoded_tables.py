@@ -1,0 +1,333 @@
+"""Tables of decoded records: their columns, fields that come later, and statistics that never hide a row."""
+
+import json
+import math
+import warnings
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from tests.contract.decoded_rows import DECODED, LINE, VALUE, a_value, nested, publish_decoded, stage_decoded
+from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, rows_of
+from tests.contract.test_new_columns import DeltaLake, IcebergLake
+from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
+from tests.iceberg_lake import catalog_beside, name_at, table_at
+
+from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.table_options import OnNewColumns, TableOptions
+from kafka_ingest.sinks.delta.columns import nullable, raw_schema
+from kafka_ingest.sinks.iceberg.columns import RAW
+
+
+class Delta(DeltaLake):
+    """Delta tables."""
+
+    output = DeltaOutput
+
+    def offsets_where(self, path: Path, condition: str) -> list[list[int]]:
+        """Return the offsets of rows of a condition as readers find them that skip files by statistics."""
+        polars = pl.SQLContext(t=pl.scan_delta(str(path))).execute(f"select kafka_offset from t where {condition}")  # noqa: S608
+        return [
+            sorted(polars.collect()["kafka_offset"].to_list()),
+            sorted(rows_by_duckdb("delta", str(path), condition)["kafka_offset"].to_pylist()),
+        ]
+
+    def files_read(self, path: Path, condition: str) -> int:
+        return files_read_by_duckdb("delta", str(path), condition)
+
+
+class Iceberg(IcebergLake):
+    """Iceberg tables."""
+
+    output = IcebergOutput
+
+    def offsets_where(self, path: Path, condition: str) -> list[list[int]]:
+        table = table_at(path)
+        return [
+            sorted(table.scan(row_filter=condition).to_arrow()["kafka_offset"].to_pylist()),
+            sorted(rows_by_duckdb("iceberg", table.metadata_location, condition)["kafka_offset"].to_pylist()),
+        ]
+
+    def files_read(self, path: Path, condition: str) -> int:
+        return len(list(table_at(path).scan(row_filter=condition).plan_files()))
+
+
+@pytest.fixture(params=[Delta, Iceberg], ids=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+@pytest.fixture
+def output(lake: Any, tmp_path: Path) -> Any:
+    return prepared(lake, tmp_path / "orders")
+
+
+def prepared(lake: Any, path: Path, options: TableOptions = DECODED) -> Any:
+    made = lake.output(path, options)
+    made.sink.publisher.prepare()
+    return made
+
+
+def values_of(rows: pa.Table) -> list[Any]:
+    """Return the values of all rows, with maps as pairs whoever read them."""
+    return sorted(map(plain, rows["value"].to_pylist()), key=str)
+
+
+def plain(value: Any) -> Any:
+    match value:
+        case {"key": key, "value": inner, **rest} if not rest:
+            return (key, inner)
+        case dict():
+            return {name: plain(each) for name, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+# ── Columns ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_commit_makes_the_table_with_the_columns_of_its_rows_and_every_reader_reads_them(
+    lake: Any, output: Any
+) -> None:
+    published = publish_decoded(output, plan_to(output, 1), nested())
+    names = lake.columns(output.path)
+    assert names[:6] == ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value"]
+    assert output.seen() == rows_of(published)
+    expected = sorted((plain(a_value(number)) for number in [*range(ROWS)] * 2), key=str)
+    for rows in lake.read(output.path):
+        assert values_of(rows) == expected
+    look = output.sink.inspector.look_at(published.plan.batch_id)
+    assert [count.rows for count in look.counts] == [ROWS, ROWS]
+    assert look.problems == []
+    assert output.sink.publisher.columns_there({}) == {
+        "key": "string",
+        "value": "struct",
+        "value.id": "bigint",
+        "value.city": "string",
+        "value.total": "decimal(12,2)",
+        "value.due": "date",
+        "value.at": "timestamp",
+        "value.tags": "array",
+        "value.tags[]": "string",
+        "value.lines": "array",
+        "value.lines[]": "struct",
+        "value.lines[].sku": "string",
+        "value.lines[].count": "int",
+        "value.labels": "map of string",
+        "value.labels[]": "bigint",
+    }
+
+
+def test_fields_that_come_later_are_added_at_every_depth_and_are_null_in_older_rows(lake: Any, output: Any) -> None:
+    publish_decoded(output, plan_to(output, 1), nested())
+    line = pa.struct([*LINE, ("note", pa.string())])
+    more = pa.struct([*(line_of(field, line) for field in VALUE), ("zip", pa.string())])
+    values = [a_value(n) | {"zip": "8000", "lines": [{"sku": "t", "count": n, "note": "gift"}]} for n in range(ROWS)]
+    columns = nested() | {"value": pa.array(values, more), "extra": pa.array([Decimal("1.5")] * ROWS)}
+    published = publish_decoded(output, plan_to(output, 2), columns)
+    for rows in lake.read(output.path):
+        of_batch = [str(published.plan.batch_id) == each for each in rows["kafka_batch"].to_pylist()]
+        found = list(zip(of_batch, rows["value"].to_pylist(), rows["extra"].to_pylist(), strict=True))
+        assert {(new, row["zip"], row["lines"][0]["note"], extra) for new, row, extra in found} == {
+            (False, None, None, None),
+            (True, "8000", "gift", Decimal("1.5")),
+        }
+    # And a later batch may be without some of them: rows of a table have nulls there.
+    publish_decoded(output, plan_to(output, 3), nested())
+    assert [rows["extra"].null_count for rows in lake.read(output.path)] == [4 * ROWS] * 3
+
+
+def line_of(field: "pa.Field[Any]", line: "pa.StructType") -> "pa.Field[Any]":
+    return field.with_type(pa.list_(line)) if field.name == "lines" else field
+
+
+MISFITS = {
+    "another type": ({"id": pa.int32()}, r"value.id +bigint +int\n"),
+    "a wider type": ({"total": pa.decimal128(14, 2)}, r"value.total +decimal\(12,2\) +decimal\(14,2\)\n"),
+    "a deep one": ({"tags": pa.list_(pa.int64())}, r"value.tags\[\] +string +bigint\n"),
+    "another case": ({"ID": pa.int64()}, r"value.ID +\(none\) +bigint\n"),
+}
+
+
+@pytest.mark.parametrize(("types", "said"), MISFITS.values(), ids=MISFITS)
+def test_fields_that_readers_would_misread_are_refused_before_committing_side_by_side(
+    lake: Any, output: Any, types: dict[str, pa.DataType], said: str
+) -> None:
+    publish_decoded(output, plan_to(output, 1), nested())
+    columns, seen = lake.columns(output.path), output.seen()
+    others = {field.name: types.get(field.name, field.type) for field in VALUE} | types
+    changed = nested() | {"value": pa.array([None] * ROWS, pa.struct(list(others.items())))}
+    directory, published = stage_decoded(output, plan_to(output, 2), changed)
+    with pytest.raises(ColumnsChangedError, match=said):
+        output.sink.publisher.can_take(directory, published.receipt)
+    # Also where the table became another after the question.
+    with pytest.raises(ColumnsChangedError, match=said):
+        output.sink.publisher.publish(directory, published)
+    assert (lake.columns(output.path), output.seen()) == (columns, seen)
+
+
+@pytest.mark.parametrize(("lake", "name"), [(Delta(), "a,b"), (Iceberg(), "a.b")], ids=["delta", "iceberg"])
+def test_a_name_that_the_format_does_not_take_is_refused_before_committing(
+    lake: Any, name: str, tmp_path: Path
+) -> None:
+    output = prepared(lake, tmp_path / "orders")
+    columns = nested() | {"value": pa.array([None] * ROWS, pa.struct([(name, pa.int64())]))}
+    directory, published = stage_decoded(output, plan_to(output, 1), columns)
+    with pytest.raises(ColumnsChangedError, match=f"value.`{name}` with '.' in its name"):
+        output.sink.publisher.can_take(directory, published.receipt)
+    assert output.data_files() != []
+    assert output.seen() == {}
+
+
+class Tables:
+    """Tables that another program has made for decoded records, with one column of its own."""
+
+    @staticmethod
+    def delta(path: Path, **kinds: str) -> None:
+        fields = [field for field in raw_schema()["fields"] if field["name"].startswith("kafka_")]
+        fields += [nullable(name, kind) for name, kind in {**kinds, "note": "string"}.items()]
+        schema = {"type": "struct", "fields": fields}
+        DeltaTable.create(str(path), deltalake.Schema.from_json(json.dumps(schema)))
+
+    @staticmethod
+    def iceberg(path: Path, **kinds: str) -> None:
+        catalog = catalog_beside(path)
+        catalog.create_namespace_if_not_exists("shop")
+        own = [field for field in RAW.fields if field.name.startswith("kafka_")]
+        more = [NestedField(100 + n, name, LongType(), required=False) for n, name in enumerate([*kinds, "note"])]
+        catalog.create_table(name_at(path), Schema(*own, *more), location=f"file://{path}")
+
+
+def test_a_table_of_another_program_is_taken_as_it_is_and_keeps_its_own_columns_empty(
+    lake: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders"
+    getattr(Tables, type(lake).__name__.lower())(path, id="long")
+    output = prepared(lake, path)
+    assert set(output.sink.publisher.columns_there({})) == {"id", "note"}
+    columns = {"id": pa.array(range(ROWS), pa.int64()), "city": pa.array(["x"] * ROWS)}
+    published = publish_decoded(output, plan_to(output, 1), columns)
+    assert lake.columns(path)[-1] == "city"
+    for rows in lake.read(path):
+        assert (rows["note"].null_count, rows["id"].null_count, rows["city"].null_count) == (2 * ROWS, 0, 0)
+    assert output.seen() == rows_of(published)
+
+
+def test_a_raw_table_is_no_table_of_decoded_records_nor_the_other_way_round(lake: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    output = prepared(lake, path)
+    publish_decoded(output, plan_to(output, 1), nested())
+    with pytest.raises(OutputNotUsableError, match="column value: expected binary, found struct<"):
+        prepared(lake, path, TableOptions())
+    for decoded in (True, False):
+        publisher = lake.output(path, TableOptions(decoded=not decoded)).sink.publisher
+        with pytest.raises(ColumnsChangedError, match=f"expected {'raw' if decoded else 'decoded'} records"):
+            publisher.check_records(decoded=decoded)
+        publisher.check_records(decoded=not decoded)
+
+
+def test_a_batch_without_rows_makes_a_table_without_columns_which_the_next_ones_bring(lake: Any, output: Any) -> None:
+    plan = plan_to(output, 1)
+    directory, published = stage_decoded(output, plan, nested(), files=(), rows_read=0)
+    for file in output.sink.publisher.data_needs(directory).place.iterdir():
+        file.unlink()
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.publish(directory, published)
+    assert output.sink.publisher.columns_there({}) is None
+    assert output.seen() == {}
+    second = publish_decoded(output, plan_to(output, 2), nested())
+    assert output.seen() == rows_of(second)
+    assert {"key", "value"} <= set(lake.columns(output.path))
+
+
+def test_kafkas_own_columns_are_a_matter_of_on_new_columns(lake: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    lake.make(path, ("kafka_topic_id", "key", "value"))
+    with pytest.raises(OutputNotUsableError, match="column kafka_topic_id: expected string, found none"):
+        prepared(lake, path)
+    output = prepared(lake, path, TableOptions(OnNewColumns.ADD, decoded=True))
+    publish_decoded(output, plan_to(output, 1), nested())
+    assert {"kafka_topic_id", "key", "value"} <= set(lake.columns(path))
+
+
+def test_rows_of_decoded_records_are_not_replaced(lake: Any, output: Any) -> None:
+    plan = plan_to(output, 1)
+    publish_decoded(output, plan, nested())
+    with pytest.raises(OutputNotUsableError, match="expected a table of raw records, found one of decoded records"):
+        output.sink.replacer.check_can_replace()
+    raw = lake.output(output.path, TableOptions())
+    replaced = (ReplacedRange(OffsetRange(plan.ranges[0].topic_partition, 0, ROWS), plan.batch_id),)
+    del raw, replaced
+
+
+# ── Statistics ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAN = math.nan
+LONG = "x" * 40
+HARD = {
+    "text": [LONG + "a", LONG + "b", "y", None, "", "\U0010ffff" * 33, "\ud7ff" * 33, "z", "é" * 40, "b"],
+    "huge": ["a" * 5_000, "b" * 5_000, "c" * 5_000, "d" * 5_000, "w", "m", "n", "o", "p", "q"],
+    "number": [2**62, -(2**62), 0, 1, 2, 3, 4, 5, None, 7],
+    "real": [1.0, NAN, 2.0, 3.0, NAN, NAN, NAN, NAN, -0.0, None],
+    "amount": [Decimal(n).scaleb(-2) for n in (-5, 10**11, 0, 1, 2, 3, 4, 5, 6, 7)],
+    "day": [date(1, 1, 2), date(9999, 12, 30), None, *[date(2026, 1, 1)] * 7],
+    "yes": [True, False, None, *[True] * 7],
+    "none": [None] * 10,
+}
+KINDS = {"amount": pa.decimal128(18, 2), "none": pa.string()}
+
+CONDITIONS = {
+    "text = '" + LONG + "b'": [1],
+    "text > '" + LONG + "'": [0, 1, 2, 5, 6, 7, 8],
+    "text >= '\U0010ffff'": [5],
+    "text is null": [3],
+    "text = ''": [4],
+    "huge >= 'd'": [3, 4, 5, 6, 7, 8, 9],
+    "huge < 'b'": [0],
+    "huge = 'w'": [4],
+    f"number >= {2**62}": [0],
+    f"number <= {-(2**62)}": [1],
+    "number is null": [8],
+    "number is not null": [0, 1, 2, 3, 4, 5, 6, 7, 9],
+    "real <= 0": [8],
+    "real is null": [9],
+    "amount >= 1000000000.00": [1],
+    "amount < 0": [0],
+    "day < '1000-01-01'": [0],
+    "day > '9000-01-01'": [1],
+    "yes = false": [1],
+    "none is null": [*range(10)],
+}
+
+
+@pytest.fixture
+def hard(lake: Any, tmp_path: Path) -> Any:
+    """A table of one file, with values whose statistics are easily wrong."""
+    output = prepared(lake, tmp_path / "orders")
+    columns = {name: pa.array(values, KINDS.get(name)) for name, values in HARD.items()}
+    publish_decoded(output, plan_to(output, 1, partitions=1), columns)
+    return output
+
+
+def test_a_query_finds_every_row_whatever_files_it_skips(lake: Any, hard: Any) -> None:
+    for condition, expected in CONDITIONS.items():
+        for found in lake.offsets_where(hard.path, condition):
+            assert found == expected, condition
+
+
+def test_a_query_reads_no_file_that_cannot_have_its_rows(lake: Any, hard: Any) -> None:
+    for condition in ("number = 9000000000000000000", "text = 'a'", "day > '9999-12-30'", "none = 'a'"):
+        read = lake.files_read(hard.path, condition)
+        assert read == (1 if condition == "text = 'a'" else 0), condition
