@@ -15,7 +15,6 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.tables.publisher import TablePublisher
 
 DECODED = TableOptions(decoded=True)
 
@@ -62,8 +61,7 @@ def stage_decoded(
 ) -> tuple[Path, PublishedReceipt]:
     """Stage ten rows of each partition of a plan, with columns in the place of key and value, and its receipt."""
     directory = opened(output, plan)
-    publisher: TablePublisher = output.sink.publisher
-    data = publisher.data_needs(directory).place
+    data = output.sink.publisher.data_needs(directory).place
     assert isinstance(data, Path)
     data.mkdir(parents=True)
     files = []

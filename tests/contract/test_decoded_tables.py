@@ -2,8 +2,7 @@
 
 import json
 import math
-import warnings
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -283,10 +282,17 @@ HARD = {
     "real": [1.0, NAN, 2.0, 3.0, NAN, NAN, NAN, NAN, -0.0, None],
     "amount": [Decimal(n).scaleb(-2) for n in (-5, 10**11, 0, 1, 2, 3, 4, 5, 6, 7)],
     "day": [date(1, 1, 2), date(9999, 12, 30), None, *[date(2026, 1, 1)] * 7],
+    "moment": [datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 1, 2, 3, 4, UTC), *[None] * 8],
+    "local": [datetime(2026, 1, 1), datetime(9999, 12, 30), *[None] * 8],  # noqa: DTZ001 - of no zone
     "yes": [True, False, None, *[True] * 7],
     "none": [None] * 10,
 }
-KINDS = {"amount": pa.decimal128(18, 2), "none": pa.string()}
+KINDS = {
+    "amount": pa.decimal128(18, 2),
+    "moment": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "none": pa.string(),
+}
 
 CONDITIONS = {
     "text = '" + LONG + "b'": [1],
@@ -307,6 +313,9 @@ CONDITIONS = {
     "amount < 0": [0],
     "day < '1000-01-01'": [0],
     "day > '9000-01-01'": [1],
+    "moment < '1000-01-01T00:00:00+00:00'": [0],
+    "moment > '9000-01-01T00:00:00+00:00'": [1],
+    "local > '9000-01-01T00:00:00'": [1],
     "yes = false": [1],
     "none is null": [*range(10)],
 }

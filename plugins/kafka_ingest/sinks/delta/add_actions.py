@@ -31,7 +31,8 @@ WHOLE = RAW_COLUMNS.keys() - {"key", "value"}
 
 KINDS = frozenset({"String", "Int", "Date", "Timestamp"})
 """What has bounds. Numbers that may be NaN have none: engines take it for larger than all others, and Parquet leaves it
-out of its statistics. Nor have decimals, which not every reader takes exactly from JSON, and bytes, as in the protocol."""
+out of its statistics. Nor have decimals, which not every reader takes exactly from JSON, nor bytes, as in the protocol.
+"""
 
 INTEGERS = frozenset({"INT32", "INT64"})
 LONGEST_BOUND = 32
@@ -87,11 +88,11 @@ def statistics(
             continue
         with contextlib.suppress(OverflowError, ValueError):
             smallest, largest = zip(*map(extremes, filled), strict=True)
-            bounds = lower(min(smallest)), upper(max(largest))
-            if name not in WHOLE:
-                bounds = shortened(bounds[0]), shortened_up(bounds[1])
-            if None not in bounds:
-                found["minValues"][name], found["maxValues"][name] = bounds
+            least, most = lower(min(smallest)), upper(max(largest))
+            bound = most if name in WHOLE else shortened_up(most)
+            if bound is not None:
+                found["minValues"][name] = least if name in WHOLE else shortened(least)
+                found["maxValues"][name] = bound
     return found
 
 

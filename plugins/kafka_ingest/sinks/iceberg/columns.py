@@ -3,7 +3,7 @@
 Importing this imports pyiceberg.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
@@ -13,6 +13,7 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -44,14 +45,11 @@ RAW = Schema(
 """The schema of a new table; the catalog gives the fields their ids. Files say of no column that it is never null, and
 a required column would not take them."""
 
-RAW_NAMES = tuple(field.name for field in RAW.fields)
-"""Its columns, in order."""
-
 
 def differences_of_table(schema: Schema, options: TableOptions) -> Iterator[str]:
     """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
     fields = {field.name: field for field in schema.fields}
-    for expected in RAW.fields:
+    for expected in own_fields(options):
         field, kind = fields.get(expected.name), in_words(expected.field_type)
         if field is None:
             if not options.takes_without(expected.name):
@@ -60,18 +58,24 @@ def differences_of_table(schema: Schema, options: TableOptions) -> Iterator[str]
             yield f"column {expected.name}: expected {kind}, found {in_words(field.field_type)}"
         elif field.required:
             yield f"column {expected.name}: expected one that allows nulls, found a required one"
+    own = {field.name for field in own_fields(options)}
     for name, field in fields.items():
-        if field.required and name not in RAW.column_names:
+        if field.required and name not in own:
             yield f"column {name}: it is required, and nothing would be written into it"
 
 
-def differences_of_mapping(schema: Schema, mapping: NameMapping | None) -> Iterator[str]:
+def own_fields(options: TableOptions) -> list[NestedField]:
+    """Return the columns of the raw format, without those that decoded records have others for."""
+    return [field for field in RAW.fields if not options.is_of_records(field.name)]
+
+
+def differences_of_mapping(schema: Schema, mapping: NameMapping | None, names: Collection[str]) -> Iterator[str]:
     """Yield which columns of added files readers would not find: a table's name mapping leads from names to ids."""
     if mapping is None:
         return
     known = {name: field for field in mapping.root for name in field.names}
     for field in schema.fields:
-        if field.name in RAW.column_names and not leads_to(known.get(field.name), field):
+        if field.name in names and not leads_to(known.get(field.name), field):
             yield f"schema.name-mapping.default does not lead from the name {field.name} to field {field.field_id}"
 
 
@@ -83,6 +87,8 @@ def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
     match field.field_type:
         case ListType() as found:
             return leads_to(inner.get("element"), found.element_field)
+        case MapType() as found:
+            return leads_to(inner.get("key"), found.key_field) and leads_to(inner.get("value"), found.value_field)
         case StructType() as found:
             return all(leads_to(inner.get(each.name), each) for each in found.fields)
         case _:
@@ -97,6 +103,8 @@ def in_words(kind: IcebergType) -> str:
             return f"struct<{', '.join(fields)}>"
         case ListType():
             return f"list<{in_words(kind.element_type)}{required(kind.element_required)}>"
+        case MapType():
+            return f"map<{in_words(kind.key_type)}, {in_words(kind.value_type)}{required(kind.value_required)}>"
         case _:
             return str(kind)
 

@@ -16,14 +16,18 @@ from uuid import UUID
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.utils.properties import property_as_bool
 
-from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
-from kafka_ingest.sinks.iceberg.columns import RAW, RAW_NAMES
+from kafka_ingest.sinks.iceberg.added_files import added_files
+from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, own_fields
+from kafka_ingest.sinks.iceberg.decoded_columns import listed, schema_of, wrong_names
 from kafka_ingest.sinks.iceberg.file_columns import differences_of_file
 from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
@@ -33,11 +37,12 @@ from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.decoded_columns import is_own, refuse_misfits
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
-from kafka_ingest.sinks.tables.staged_checks import check_files, footer
+from kafka_ingest.sinks.tables.staged_checks import check_files, footer, schema_of_files
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +81,31 @@ class IcebergCommits:
         form, unknown = self._table.form, self._table.columns_left_out()
 
         def differences(found: pa.Schema) -> Iterator[str]:
-            return differences_of_file(found, form.may_lack, unknown)
+            return differences_of_file(found, form, unknown)
 
         check_files(data, receipt, differences, form.partition_by)
+        if (columns := self.columns_of_files(data, receipt)) is not None:
+            self._check_columns(self._table.open(), columns)
+
+    def columns_of_files(self, data: Opened, receipt: Receipt) -> Schema | None:
+        """Return the columns of files of decoded records; None of raw ones, and where there are no files.
+
+        Raises StagedOutputUnusableError where the files differ, ColumnsChangedError for a type that Iceberg has not.
+        """
+        files = schema_of_files(data, receipt) if self._table.form.decoded else None
+        try:
+            return None if files is None else schema_of(files)
+        except ValueError as error:
+            raise ColumnsChangedError(f"{self._table}: expected fields of other types, found {error}") from error
+
+    def _check_columns(self, table: Table | None, columns: Schema) -> None:
+        """Raise ColumnsChangedError where files with these columns would be misread in the table as it was read."""
+        wrong = list(wrong_names(columns))
+        if table is None:
+            return refuse_misfits(str(self._table), {}, {}, wrong)
+        names = [field.name for field in columns.fields if not is_own(field.name)]
+        wrong += differences_of_mapping(table.schema(), table.name_mapping(), names)
+        return refuse_misfits(str(self._table), listed(table.schema()), listed(columns), wrong)
 
     def _check_leaves(self, file: ReplacedFile) -> None:
         """Raise OutputNotUsableError where other rows of a file would have to be copied: see :meth:`delete_rows`."""
@@ -95,12 +122,14 @@ class IcebergCommits:
         mark: Mark,
         files: Mapping[str, Opened] = EMPTY_DICT,
         replaced: Sequence[ReplacedRange] | None = None,
+        columns: Schema | None = None,
     ) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
 
-        ``files`` by their names relative to the table's place. The files with rows of the ``replaced`` ranges leave
-        the table in the same snapshot. Raises OutputNotUsableError where one holds other rows, too, and
-        StagedOutputUnusableError where a file's rows are not of the one partition that the table would say.
+        ``files`` by their names relative to the table's place, ``columns`` theirs, of decoded records. The files with
+        rows of the ``replaced`` ranges leave the table in the same snapshot. Raises OutputNotUsableError where one
+        holds other rows, too, StagedOutputUnusableError where a file's rows are not of the one partition that the table
+        would say, and ColumnsChangedError where they would be misread in the table as it is now.
         """
         terms = self._table.form.partition_by
         wanted = None if replaced is None else ReplacedRows.of(replaced)
@@ -111,14 +140,15 @@ class IcebergCommits:
 
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
-            if files and (missing := self._table.form.to_add(RAW_NAMES, names_of(table))):
-                # In the same commit; where the table has a mapping of names, it gets these, too.
-                with change.update_schema() as update:
-                    for column in missing:
-                        update.add_column(column, RAW.find_type(column))
+            if columns is not None:
+                self._check_columns(table, columns)
+            if files:
+                self._add_columns(table, change, columns)
             places = {f"{table.location().rstrip('/')}/{name}": values for name, values in partitions.items()}
             named = list(places)
-            if wanted is not None:
+            if columns is not None:
+                self._append(table, change, dict(zip(places, files.values(), strict=True)), summary)
+            elif wanted is not None:
                 self._overwrite(table, change, named, wanted, summary)
             elif files:
                 # That no snapshot has them follows from the mark, which is not there.
@@ -136,7 +166,7 @@ class IcebergCommits:
         def done(table: Table) -> Mark | None:
             return self._rows_of(table).mark(mark.batch_id)
 
-        landed = self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+        landed = self._commit(f"to commit batch {mark.batch_id}", lambda: self._open_or_create(columns), done, add)
         self._drop_old_snapshots()
         return landed
 
@@ -152,6 +182,28 @@ class IcebergCommits:
             log.warning("Old snapshots may have stayed in %s: %s. A later commit tries it again.", self._table, cause)
         self._table.read_again()
 
+    def _add_columns(self, table: Table, change: OneTry, columns: Schema | None) -> None:
+        """Add what the table lacks, in the same commit; where it has a mapping of names, that gets these, too."""
+        own = [field.name for field in own_fields(self._table.form)]
+        missing = self._table.form.to_add(own, names_of(table))
+        more = columns is not None and not listed(columns).keys() <= listed(table.schema()).keys()
+        if not (missing or more):
+            return
+        with change.update_schema() as update:
+            for column in missing:
+                update.add_column(column, RAW.find_type(column))
+            if columns is not None and more:
+                update.union_by_name(Schema(*(field for field in columns.fields if not is_own(field.name))))
+
+    def _append(self, table: Table, change: OneTry, files: Mapping[str, Opened], summary: dict[str, str]) -> None:
+        """Add files of decoded records in one snapshot, as the library does, but with bounds that hold for all rows."""
+        set_mapping(change)
+        added = added_files(table.io, change.table_metadata, files)
+        update = change.update_snapshot(snapshot_properties=summary)
+        with update.merge_append() if merges(table) else update.fast_append() as append:
+            for data_file in added:
+                append.append_data_file(data_file)
+
     def _overwrite(
         self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
     ) -> None:
@@ -159,9 +211,7 @@ class IcebergCommits:
         leaving = list(self._rows_of(table).files_with(wanted))
         for _, file in leaving:
             self._check_leaves(file)
-        if change.table_metadata.name_mapping() is None:
-            mapping = change.table_metadata.schema().name_mapping.model_dump_json()
-            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        set_mapping(change)
         added = [parquet_file_to_data_file(table.io, change.table_metadata, path) for path in named]
         with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
             # In which manifests the files are looked for; without it, in those without partitions, in none.
@@ -242,13 +292,13 @@ class IcebergCommits:
             self._older.keep(mark)
         return [key_of(mark.batch_id) for mark in marks[:-STAY]]
 
-    def _open_or_create(self) -> Table:
+    def _open_or_create(self, columns: Schema | None = None) -> Table:
         failure: Exception | None = None
         for number in range(TRIES):
             if (table := self._table.open()) is not None:
                 return table
             try:
-                create(self._table)
+                create(self._table, columns)
             except Exception as error:
                 if not is_a_failure(error):
                     raise
@@ -260,6 +310,19 @@ class IcebergCommits:
             f"{self._table} could not be made: {brief(failure, self._table.settings)}. No offset was moved; run this "
             "again."
         )
+
+
+def set_mapping(change: OneTry) -> None:
+    """Let names lead to the table's fields where nothing does: files that Spark writes have no ids of them."""
+    if change.table_metadata.name_mapping() is None:
+        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+
+
+def merges(table: Table) -> bool:
+    """Whether the table asks for few manifests."""
+    name, default = TableProperties.MANIFEST_MERGE_ENABLED, TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT
+    return property_as_bool(table.properties, name, default)
 
 
 def pause(number: int) -> None:

@@ -3,8 +3,9 @@
 from functools import partial
 
 from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.schema import Schema
 
-from kafka_ingest.sinks.iceberg.columns import RAW
+from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
 from kafka_ingest.sinks.iceberg.places import location_of
 from kafka_ingest.sinks.iceberg.table import IcebergTable
@@ -24,12 +25,15 @@ PROPERTIES_OF_NEW = {
 """Metadata stays small under many small commits; batches are found by their whole ids, and payloads are in no bound."""
 
 
-def create(table: IcebergTable) -> None:
-    """Make the table, with its namespace only where there is none: that may need another right."""
+def create(table: IcebergTable, columns: Schema | None = None) -> None:
+    """Make the table, with its namespace only where there is none: that may need another right.
+
+    ``columns`` are those of its first files, of decoded records.
+    """
     make = partial(
         table.catalog.create_table,
         table.name,
-        RAW,
+        columns or Schema(*own_fields(table.form)),
         location=location_of(table.output),
         partition_spec=spec_of(table.form),
         properties={**PROPERTIES_OF_NEW, **dict(table.form.properties)},

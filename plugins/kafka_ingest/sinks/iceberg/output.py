@@ -15,12 +15,14 @@ from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
 from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
+from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
@@ -130,6 +132,15 @@ class IcebergOutput:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
         return self._table.columns_left_out()
 
+    def columns(self, written: WrittenColumns) -> WrittenColumns:
+        """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet."""
+        table = self._table.open()
+        if table is None:
+            return {}
+        from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - pyarrow, see above
+
+        return in_the_words_of(listed(table.schema()), written, SAME)
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         self._commits.check_files(data, receipt)
@@ -140,7 +151,8 @@ class IcebergOutput:
 
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
-        return self._commits.land(mark, self._added(data, receipt))
+        columns = self._commits.columns_of_files(opened(data, self._access), receipt)
+        return self._commits.land(mark, self._added(data, receipt), columns=columns)
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table that cannot be written."""

@@ -20,7 +20,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.catalogs import catalog_of
-from kafka_ingest.sinks.iceberg.columns import RAW_NAMES
+from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
 from kafka_ingest.sinks.iceberg.places import METADATA
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
@@ -118,7 +118,8 @@ class IcebergTable:
     def check_fits(self, table: Table) -> None:
         """Raise OutputNotUsableError where batches cannot be added to the table as it was read."""
         if problems := list(why_not_written(table, self.form)):
-            lacks = f" {HOW_TO_TAKE_IT}" if set(RAW_NAMES) - set(names_of(table)) else ""
+            own = {field.name for field in own_fields(self.form)}
+            lacks = f" {HOW_TO_TAKE_IT}" if own - set(names_of(table)) else ""
             raise OutputNotUsableError(
                 f"{self}: expected a table that files of the raw format can be added to, found {listing(problems)}. "
                 "Nothing was written and no offset was moved. Change the table, or give the feed another one; "

@@ -12,7 +12,7 @@ from kafka_ingest.foundation.storage import Opened, names_in
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, differences_of_table
+from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, differences_of_table, own_fields
 from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 
 FORMAT_VERSION = 2
@@ -31,7 +31,8 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
         asked = ", ".join(expected) or "nothing"
         yield f"partitioned by {', '.join(found) or 'nothing'}, sink.partition_by asks for {asked}"
     yield from differences_of_table(table.schema(), options)
-    yield from differences_of_mapping(table.schema(), table.name_mapping())
+    names = [field.name for field in own_fields(options)]
+    yield from differences_of_mapping(table.schema(), table.name_mapping(), names)
     if table.spec().fields:
         # Half a second, which plans of other tables need not wait for.
         yield from import_module("kafka_ingest.sinks.iceberg.partition_bounds").missing_bounds(table)

@@ -29,5 +29,7 @@ class DataInTable:
         return (self.place(directory),)
 
     def to_remove(self, directory: Place) -> Place | None:
-        """Return the place of data that the table does not refer to, None where it is published."""
-        return None if self._is_needed(directory) else self.place(directory)
+        """Return the place of data that the table does not refer to; None where it is published, or inside."""
+        if are_dead_letters(directory) or self._is_needed(directory):
+            return None
+        return self.place(directory)

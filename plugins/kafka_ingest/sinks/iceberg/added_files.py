@@ -1,0 +1,58 @@
+"""What a snapshot records of a file of decoded records, with the bounds that hold for all of its rows.
+
+The library takes a column's bounds from those row groups that have some, also where others have none: texts that are
+long in sum, and numbers of which one is NaN. Readers would skip the file for rows that are there. Importing this
+imports pyiceberg and pyarrow.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.sinks.tables.staged_checks import footer
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
+
+WITH_NAN = frozenset({"FLOAT", "DOUBLE"})
+"""Numbers of which one may be NaN: engines take that for larger than all others, and no bound says that one is there.
+"""
+
+
+def added_files(io: FileIO, metadata: TableMetadata, files: Mapping[str, Opened]) -> list[DataFile]:
+    """Return the entries of files, by their locations, in a table of this metadata."""
+
+    def added(location: str) -> DataFile:
+        counts = {
+            f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{name}": "counts"
+            for name in without_bounds(footer(files[location]))
+        }
+        own = metadata.model_copy(update={"properties": {**metadata.properties, **counts}})
+        return parquet_file_to_data_file(io, own, location)
+
+    return list(ExecutorFactory.get_or_create().map(added, files))
+
+
+def without_bounds(file: "pyarrow.parquet.FileMetaData") -> Iterator[str]:
+    """Yield the columns of which no bounds are known that hold for all rows."""
+    for number in range(file.num_columns):
+        name = file.schema.column(number).path
+        if "." in name:
+            continue  # a field of another one, of which the library keeps counts alone
+        groups: list[Any] = [file.row_group(group).column(number) for group in range(file.num_row_groups)]
+        if any(group.physical_type in WITH_NAN or not has_bounds(group, group.statistics) for group in groups):
+            yield name
+
+
+def has_bounds(group: "pyarrow.parquet.ColumnChunkMetaData", statistics: "pyarrow.parquet.Statistics | None") -> bool:
+    """Whether a row group says the smallest and the largest value, or that there is none."""
+    if statistics is None or statistics.null_count is None:
+        return False
+    return statistics.has_min_max or statistics.null_count == group.num_values

@@ -1,0 +1,114 @@
+"""A feed that decodes its records into a table, on real parts: columns, fields that come later, and dead letters."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.integration.test_adopt import DO_IT, lose_control_tables
+from tests.kafka_faults import Record, produce
+from tests.quick_project import QuickProject
+from tests.table_kinds import Delta, Iceberg, TableKind
+
+SCHEMA = "id int, lines array<struct<sku: string>>, total decimal(12,2), due date, labels map<string, bigint>"
+MORE = (
+    "id int, lines array<struct<sku: string, note: string>>, total decimal(12,2), due date, labels map<string, bigint>"
+)
+LETTERS = "orders_dead_letters"
+
+
+def order(number: int, **more: object) -> bytes:
+    """Return a record that fits."""
+    value = {"id": number, "lines": [{"sku": "a"}], "total": "1.50", "due": "2026-01-31", "labels": {"x": 1}} | more
+    return json.dumps(value).encode()
+
+
+@pytest.fixture(params=[Delta(), Iceberg()], ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest, quick: QuickProject) -> TableKind:
+    found: TableKind = request.param
+    found.connect(quick)
+    return found
+
+
+def ids_seen(kind: TableKind, quick: QuickProject) -> list[tuple[int, Any]]:
+    """Return what readers see: the offset and the number of each order of partition 2."""
+    rows = [row for row in kind.rows(quick) if row["kafka_partition"] == 2]
+    return [(row["kafka_offset"], row["value"] and row["value"]["id"]) for row in rows]
+
+
+def letters_of(quick: QuickProject) -> list[tuple[int, str]]:
+    rows = pl.read_parquet(f"{quick.output / LETTERS}/**/*.parquet").sort("kafka_offset")
+    return [(row["kafka_offset"], row["error_class"]) for row in rows.to_dicts() if row["kafka_partition"] == 2]
+
+
+def test_decoded_records_go_into_a_table_with_what_comes_later_and_what_does_not_fit_beside_it(
+    kind: TableKind, quick: QuickProject, servers: str, topic: str
+) -> None:
+    quick.write_feed(
+        topic, sink=kind.sink, value={"format": "json", "schema": SCHEMA}, key="string", where="value.id < 90"
+    )
+    produce(servers, topic, 2, [Record(order(1), b"k"), Record(order(99)), Record(b"no"), Record(order(4, id="x"))])
+    with quick.submitting(spark_is_real=True):
+        [first] = quick.run()
+        assert (first["rows"], ids_seen(kind, quick)) == (1, [(0, 1)])
+        assert letters_of(quick) == [(2, "NOT_JSON"), (3, "DOES_NOT_FIT")]
+
+        # A field deep inside comes later: older rows have nulls there.
+        quick.edit_feed(value={"format": "json", "schema": MORE})
+        produce(servers, topic, 2, [Record(order(5, lines=[{"sku": "b", "note": "gift"}]))])
+        quick.run()
+        notes = [row["value"]["lines"][0]["note"] for row in kind.rows(quick)]
+        assert notes == [None, "gift"]
+
+        # What readers would misread stops the feed before anything is staged.
+        quick.edit_feed(value={"format": "json", "schema": MORE.replace("id int", "id bigint")})
+        produce(servers, topic, 2, [Record(order(6))])
+        code, error, message = quick.refusal("run", "orders")
+        assert (code, error) == (3, "COLUMNS_CHANGED")
+        assert "value.id  int                   bigint" in message
+        assert quick.stored_offsets()[2] == 5
+
+        # As text where it must be: the letter becomes a row, in a batch of its own.
+        quick.edit_feed(
+            value={"format": "json", "schema": MORE.replace("id int", "id string")},
+            select=[
+                {"name": "key", "type": "string", "sql": "key"},
+                {
+                    "name": "value",
+                    "type": f"struct<{MORE}>",
+                    "sql": "named_struct('id', try_cast(value.id as int), 'lines', value.lines, 'total', value.total, "
+                    "'due', value.due, 'labels', value.labels)",
+                },
+            ],
+        )
+        quick.edit_feed(where="true")
+        quick.run()
+        [replayed] = quick.answer("replay", "orders", "--error", "DOES_NOT_FIT")["chunks"]
+    assert (replayed["kind"], replayed["rows"]) == ("replay", 1)
+    assert ids_seen(kind, quick) == [(0, 1), (3, None), (4, 5), (5, 6)]
+    assert quick.stored_offsets() == quick.group_offsets()
+    check_questions(quick, topic, first["batch_id"])
+    before = kind.rows(quick)
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    assert (kind.rows(quick), quick.run()) == (before, [])
+
+
+def check_questions(quick: QuickProject, topic: str, first: str) -> None:
+    """The questions about decoded records are answered of a table, too; replacing is refused by name."""
+    coverage = quick.answer("coverage", "orders", "--verify")
+    assert (coverage["accounted"], coverage["verified"]["differences"]) == (True, [])
+    [partition] = [each for each in coverage["partitions"] if each["partition"] == 2]
+    assert (partition["offsets"]["dead_letters"], partition["offsets"]["replayed"]) == (1, 1)
+    assert quick.answer("dead-letters", "orders")["dead_letters"] == 1
+    states = [quick.answer("locate", "orders", topic, "2", str(offset))["batches"][0]["record"] for offset in range(4)]
+    assert states == ["in_file", "filtered", "dead_letter", "in_file"]
+    [file, *_] = quick.answer("locate", "orders", topic, "2", "0")["batches"][0]["files"]
+    assert quick.answer("explain", file["path"])["receipt"]["differences"] == []
+    refused = quick.kafka_ingest("backfill", "orders", f"batch={first}", "--when", "overlap=replace", "--json")
+    assert refused.exit_code == 2
+    assert "decoded records, whose rows are not replaced" in refused.document["error"]["message"]
+    assert quick.kafka_ingest("doctor").exit_code == 0
+    assert Path(quick.output / f"{LETTERS}.kafka-ingest").is_dir()
