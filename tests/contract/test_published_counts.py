@@ -17,8 +17,8 @@ from tests.contract.staged_files import Staged, write_rows
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedCount
+from kafka_ingest.sinks.file_counts import look_at_named
 from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.sinks.parquet.published_counts import look_at_files
 
 BATCH = batch_id_of(1)
 ORDERS_0 = orders(0)
@@ -135,7 +135,7 @@ def test_whatever_the_files_hold_rows_and_different_offsets_are_counted_right(
 
     every = [offset for each in files for offset in each]
     expected = [PublishedCount(orders(0), len(every), len(set(every)), min(every), max(every))] if every else []
-    assert look_at_files(directory, None, closely=False).counts == expected
+    assert look_at_named(directory, [path.name for path in directory.iterdir()], None, closely=False).counts == expected
 
 
 # ── Nothing to count ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ Kafka is the fake with records in its partitions; Spark and Airflow are stand-in
 """
 
 import contextlib
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import opened, read_whole, write_new
+from kafka_ingest.foundation.storage import is_folder, make_folder, opened, read_whole, write_new
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -148,7 +149,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         data.mkdir(parents=True)
     rows_read = 0
     filtered: list[Filtered] = []
-    found = replayed_by(document) if plan.replays else None
+    found = replayed_by(document, access) if plan.replays else None
     for number, planned in enumerate(plan.ranges):
         if found is None:
             records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
@@ -166,8 +167,10 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         spark.write_half_a_data_file(path, content)
         spark.write_data_file(path, content)
         if dead:
-            letters.mkdir(parents=True, exist_ok=True)
-            spark.write_data_file(letters / path.name, dead_letters_of(dead))
+            make_folder(letters)
+            dead_content = dead_letters_of(dead)
+            spark.write_half_a_data_file(letters / path.name, dead_content)
+            spark.write_data_file(letters / path.name, dead_content)
     receipt = Receipt(
         batch_id=plan.batch_id,
         attempt=document.attempt,
@@ -177,7 +180,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         files=tuple(staged_files(data)),
         written_at=datetime.now(UTC),
         written_by="stand-in for Spark",
-        dead_letters=tuple(staged_files(letters)) if letters.exists() else (),
+        dead_letters=tuple(staged_files(letters)) if is_folder(letters) else (),
         filtered=tuple(filtered),
     )
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
@@ -206,7 +209,7 @@ def dead_letters_of(records: list[Record]) -> bytes:
     return buffer.getvalue().to_pybytes()
 
 
-def replayed_by(document: AttemptDocument) -> list[Record]:
+def replayed_by(document: AttemptDocument, access: S3Access | None) -> list[Record]:
     """Return the dead letters that a replay takes up, from the files that its attempt names."""
     columns = ("kafka_topic", "kafka_partition", "kafka_offset", "value", "error_class")
     found: list[Record] = []
@@ -214,7 +217,7 @@ def replayed_by(document: AttemptDocument) -> list[Record]:
         rows = [
             tuple(row[each] for each in columns)
             for path in files
-            for row in pyarrow.parquet.read_table(path).to_pylist()
+            for row in pyarrow.parquet.read_table(io.BytesIO(read_whole(opened(path, access)))).to_pylist()
         ]
         found += [
             row[:4]
@@ -361,7 +364,7 @@ def whole_feed(
     output = iceberg_at(place) if is_iceberg else OutputLocation.at(output_format, str(place))
     settings = feed_settings(name=name, output=output)
     sink = sink_of(output, connections_beside(path, access))
-    letters = sink_of(output_of_dead_letters(output)) if output_format == "parquet" else None
+    letters = sink_of(output_of_dead_letters(output), connections_beside(path, access))
     spark = SparkStandIn() if access is None else SparkOnAStore()
     return WholeFeed(settings, control, sink, made, made.kafka, spark, AirflowStandIn(), letters, access=access)
 

@@ -24,7 +24,8 @@ from pyiceberg.table import Table
 from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
-from tests.kafka_faults import topic_id
+from tests.kafka_faults import Record, topic_id
+from tests.kafka_faults import produce as produce_plain
 from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
 from tests.object_store import ObjectStore, StoreFault
 from tests.project import KAFKA_INGEST
@@ -338,3 +339,30 @@ def test_old_batches_leave_the_table_and_what_is_cleaned_is_not_what_is_publishe
     assert lake.batches_seen() == {newest: 5}
     found = feed.answer("coverage", "orders", "--verify")
     assert (found["accounted"], found["verified"]["differences"]) == (True, [])
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_records_that_cannot_be_decoded_are_beside_a_table_in_a_store_and_spark_replays_them(
+    of_lake: QuickProject, lake: Lake, servers: str, topic: str
+) -> None:
+    of_lake.write_feed(topic, sink=lake.sink, value={"format": "json", "schema": "id int"}, where="value.id > 0")
+    produce_plain(
+        servers, topic, 0, [Record(b'{"id": 1}'), Record(b"no"), Record(b'{"id": 0}'), Record(b'{"id": "2"}')]
+    )
+    with of_lake.submitting(spark_is_its_own=True):
+        [batch] = of_lake.run()
+        assert [row["value"] for row in lake.rows()] == [{"id": 1}]
+        found = of_lake.answer("dead-letters", "orders")
+        assert (found["dead_letters"], found["problems"]) == (2, [])
+        assert {each["error_class"] for each in found["causes"]} == {"NOT_JSON", "DOES_NOT_FIT"}
+
+        as_text = {"name": "value", "type": "struct<id: int>", "sql": "named_struct('id', length(value))"}
+        key = {"name": "key", "type": "binary", "sql": "key"}
+        of_lake.edit_feed(value="string", where="true", select=[key, as_text])
+        [replayed] = of_lake.answer("replay", "orders")["chunks"]
+    assert (replayed["kind"], replayed["rows"]) == ("replay", 2)
+    assert [(row["kafka_offset"], row["value"]["id"]) for row in lake.rows()] == [(0, 1), (1, 2), (3, 11)]
+    coverage = of_lake.answer("coverage", "orders", "--verify")
+    assert (coverage["accounted"], coverage["verified"]["differences"]) == (True, [])
+    given_up = ("dead-letters", "orders", "--batch", batch["batch_id"], "--give-up", "--reason", "they are rows")
+    assert of_lake.answer(*given_up)["given_up"] == 2

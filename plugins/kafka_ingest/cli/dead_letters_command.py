@@ -1,12 +1,13 @@
 """``kafka-ingest dead-letters``: which records could not be decoded, and why."""
 
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
 import typer
 from rich.text import Text
 
-from kafka_ingest.assembly import control_tables
+from kafka_ingest.assembly import control_tables, sink_connections
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor
 from kafka_ingest.cli.output import answers, counting, out, print_json, progress
 from kafka_ingest.commands.answer import number
@@ -20,6 +21,8 @@ from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.sinks.choose import dead_letters_in_file
+
+LETTERS_IN_FILE = partial(dead_letters_in_file, connections=sink_connections(find_connection_from_shell))
 
 
 def dead_letters(
@@ -45,7 +48,7 @@ def dead_letters(
         batches = []
         if rows is not None:
             with counting("batches read") as advance:
-                for each in dead_letters_of(rows, control, SINKS, dead_letters_in_file, samples=samples, only=batch):
+                for each in dead_letters_of(rows, control, SINKS, LETTERS_IN_FILE, samples=samples, only=batch):
                     batches.append(each)
                     advance()
         causes = by_cause(batches, samples)

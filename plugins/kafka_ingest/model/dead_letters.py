@@ -17,13 +17,13 @@ SUFFIX = "_dead_letters"
 """What the name of their output adds to that of the feed's."""
 
 
-FORMAT = "parquet"
-"""Also beside a table: a commit of a format changes one table, and these have other columns."""
+ON_DISK, IN_STORE = "parquet", "dead_letters"
+"""Formats: also beside a table, since one commit changes one table, and these have other columns."""
 
 
 def output_of_dead_letters(output: OutputLocation) -> OutputLocation:
     """Return where the dead letters of an output's batches are published: beside it, as files."""
-    return replace(output, format=FORMAT, uri=f"{output.uri}{SUFFIX}", options=())
+    return replace(output, format=ON_DISK if output.is_local else IN_STORE, uri=f"{output.uri}{SUFFIX}", options=())
 
 
 def directory_of_dead_letters(output: Path) -> Path:

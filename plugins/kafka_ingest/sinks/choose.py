@@ -8,9 +8,9 @@ from typing import Any
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import S3
+from kafka_ingest.foundation.storage import S3, opened
 from kafka_ingest.model.data_file import FileContents, FilePlace
-from kafka_ingest.model.dead_letters import DeadLettersOfFile
+from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.replayed import ReplayedLetters
@@ -19,10 +19,11 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
 from kafka_ingest.sinks.delta import file_places as delta_places
 from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
-from kafka_ingest.sinks.usable_places import check_reachable
+from kafka_ingest.sinks.usable_places import check_reachable, check_usable
 
 DEFAULT_CONN_ID = "aws_default"
 """As in Airflow, where a URI names no connection."""
@@ -81,6 +82,19 @@ FORMATS: Mapping[str, Format] = {
     ),
 }
 
+
+OF_DEAD_LETTERS: Mapping[str, Format] = {
+    IN_STORE: Format(
+        lambda output, connections: dead_letter_objects_sink(output.place, access_to(output, connections)),
+        lambda _: None,
+        "",
+        "",
+        lambda output, connections: check_usable(output.place, access_to(output, connections)),
+        (),
+        in_stores=True,
+    )
+}
+"""What no feed names: the output that a table's dead letters have beside it."""
 
 NO_CONNECTIONS = SinkConnections()
 
@@ -141,7 +155,7 @@ def table_options(output: OutputLocation) -> TableOptions:
 
 def format_of(output: OutputLocation) -> Format:
     """Return the properties of an output's format; raises OutputNotUsableError where it is unknown."""
-    found = FORMATS.get(output.format)
+    found = FORMATS.get(output.format) or OF_DEAD_LETTERS.get(output.format)
     if found is None:
         raise OutputNotUsableError(
             f"expected a sink format out of {', '.join(FORMATS)}, found {output.format!r}; the batch was planned by "
@@ -158,12 +172,22 @@ def rows_of_file(path: Place) -> list[dict[str, Any]]:
     return rows_in_short(local(path))
 
 
-def dead_letters_in_file(path: Place, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
-    """Return how many dead letters a file on a disk holds of each cause, with the first ones of each."""
+def dead_letters_in_file(
+    path: Place,
+    *,
+    samples: int,
+    without: Collection[ReplayedLetters] = (),
+    connections: SinkConnections = NO_CONNECTIONS,
+) -> DeadLettersOfFile:
+    """Return how many dead letters a file holds of each cause, with the first ones of each.
+
+    ``connections`` are for files in stores.
+    """
     # A third of a second for pyarrow, which only a question about records should pay.
     from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
 
-    return dead_letters_in(local(path), samples=samples, without=without)
+    access = None if isinstance(path, Path) else connections.store(path.conn_id or DEFAULT_CONN_ID)
+    return dead_letters_in(opened(path, access), samples=samples, without=without)
 
 
 class DataFilesOfAllFormats:

@@ -4,7 +4,7 @@ Importing this imports pyarrow.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,8 +12,8 @@ from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
 from kafka_ingest.model.offsets import TopicPartition, listing
-from kafka_ingest.model.published_output import FileProblem, PublishedCount
-from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet_contents import DataFile
 
 
@@ -45,6 +45,29 @@ def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
         if expected != found:
             yield f"{what}: the receipt says {expected}, found {found}"
     yield from partitions_that_differ(written, contents)
+
+
+def look_at_named(folder: Opened, there: Collection[str], receipt: Receipt | None, *, closely: bool) -> PublishedLook:
+    """Return what the files of a folder hold, by their names, and which differ from the receipt.
+
+    A damaged one stops no other. Raises OSError where the system cannot read one: that proves nothing about its
+    content.
+    """
+    expected = {file.name: file for file in receipt.files} if receipt is not None else {}
+    files: dict[TopicPartition, list[tuple[Opened, PartitionContents]]] = {}
+    problems: list[FileProblem] = []
+    for name in sorted(there):
+        partitions, problem = look_into(folder / name, name, expected.get(name), closely=closely)
+        problems += [problem] if problem is not None else []
+        for held in partitions:
+            files.setdefault(held.topic_partition, []).append((folder / name, held))
+    problems += [
+        FileProblem(name, written, f"{folder / name} is not there", is_there=False)
+        for name, written in expected.items()
+        if name not in there
+    ]
+    counts = [count_of(topic_partition, of_partition) for topic_partition, of_partition in sorted(files.items())]
+    return PublishedLook(counts, problems, sorted(set(there) - expected.keys()))
 
 
 def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Opened, PartitionContents]]) -> PublishedCount:

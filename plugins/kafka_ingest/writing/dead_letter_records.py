@@ -1,12 +1,13 @@
 """Read the records of a replay: dead letters, as they came, from the files that earlier batches published."""
 
 import json
+from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import AttemptDocument
-from kafka_ingest.model.place import spark_path
+from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.writing.decoded_part import text
 
 LETTERS = (
@@ -22,15 +23,26 @@ A file that lacks one, as another version may have written it, has nulls there.
 TAKEN_UP = "array<struct<batch: string, topic: string, partition: int, first: bigint, end: bigint, cause: string>>"
 
 
+def root_of(file: Place, batch_id: UUID) -> Place:
+    """Return the output of dead letters that a batch's file is in; there may be folders between it and the batch's."""
+    folder = file.parent
+    while not folder.name.endswith(str(batch_id)):
+        if folder == folder.parent:
+            raise ValueError(f"expected a file below the folder of batch {batch_id}, found {file}")
+        folder = folder.parent
+    return folder.parent
+
+
 def dead_letter_records(spark: SparkSession, document: AttemptDocument) -> DataFrame:
     """Return the dead letters that the plan replays, in the raw format's columns (docs/output.md).
 
     Of each batch's files those letters that the plan names, by range and cause.
     """
     files = [path for _, of_batch in sorted(document.letters.items()) for path in of_batch]
+    any_batch, (any_file, *_) = next(iter(document.letters.items()))
     letters = (
         spark.read.schema(LETTERS)
-        .option("basePath", spark_path(files[0].parent.parent))
+        .option("basePath", spark_path(root_of(any_file, any_batch)))
         .parquet(*(spark_path(path) for path in files))
     )
     taken_up = [

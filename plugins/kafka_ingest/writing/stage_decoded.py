@@ -7,23 +7,26 @@ reads their ranges again and stores them as they are: so a batch whose records a
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
+from kafka_ingest.foundation.storage import Opened, is_folder
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.place import Place, local, spark_path
+from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
-from kafka_ingest.writing.rounds import remove_from_disk
+from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
-from kafka_ingest.writing.transform import before_transform, left_out, stage_transformed
+from kafka_ingest.writing.transform import left_out, stage_transformed
 
 BATCH = "kafka_batch"
 
+OpenPlace = Callable[[Place], Opened]
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
 FilesIn = Callable[[Place], Sequence[WrittenFile]]
@@ -36,15 +39,27 @@ class DeadLetterPlaces:
     ``filtered``: how many records were filtered of each partition beside the data that counts.
     """
 
-    def __init__(self, directory: Place) -> None:
+    def __init__(self, directory: Place, data: Place, at: OpenPlace) -> None:
         self._directory = directory
+        self._data = data
+        self._at = at
         self._now: Place | None = None
         self.place = directory / DATA
         self.filtered: Mapping[TopicPartition, int] = {}
 
+    @property
+    def beside(self) -> Place:
+        """The attempt's directory."""
+        return self._directory.parent
+
     def of(self, data: Place) -> Place:
-        """Return where the dead letters go whose good records go to ``data``."""
-        return self._directory / data.name
+        """Return where the dead letters go whose good records go to ``data``.
+
+        In a store nothing can be renamed: those of a later round stay in a folder of their own.
+        """
+        if isinstance(self.place, Path):
+            return self._directory / data.name
+        return self.place if data == self._data else self.place / data.name
 
     def now(self, data: Place) -> None:
         """Note that only what is written beside ``data`` counts."""
@@ -53,12 +68,13 @@ class DeadLetterPlaces:
     @property
     def has_any(self) -> bool:
         """Whether there are any."""
-        return local(self.place).is_dir()
+        return is_folder(self._at(self.place))
 
     def settle(self) -> None:
         """Move what counts to where it is published from."""
-        if self._now is not None and self._now != self.place and local(self._now).is_dir():
-            local(self._now).rename(local(self.place))
+        now, place = self._now, self.place
+        if isinstance(now, Path) and isinstance(place, Path) and now != place and now.is_dir():
+            now.rename(place)
 
 
 GOOD = f"{DEAD} is null"
@@ -86,11 +102,14 @@ def stage_decoded(
     document: AttemptDocument,
     data: Place,
     dead_letters: Place,
+    before: Place,
     files_in: FilesIn,
+    remove: Remove,
 ) -> StagedRecords:
     """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted.
 
-    Neither place must exist. Raises RecordsChangedError where the second pass finds another number of dead letters
+    Neither place must exist. ``before``: where rows are staged that a function is handed; whatever lies there is of an
+    earlier try. Raises RecordsChangedError where the second pass finds another number of dead letters
     than the first, UnknownSchemaIdsError where the registry has to be asked for schemas before, ExpressionRefusedError
     where Spark refuses an expression of the feed's.
     """
@@ -111,16 +130,18 @@ def stage_decoded(
     kept = records.observe(first, *counts).where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
     # Expressions may use columns that the table lacks, and dead letters have them.
     kept = kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *document.data.without)
-    place = data if shape.transform is None else before_transform(data)
+    place = data
+    if shape.transform is not None:
+        remove(place := before)
     kept.write.mode("error").parquet(spark_path(place))
     rows, dead, filtered = int(first.get["rows"]), int(first.get["dead"]), partitions.of(first.get.get("filtered"))
     if shape.transform is not None:
-        check_count(rows, dead, filtered, before := files_in(place))
+        check_count(rows, dead, filtered, given := files_in(place))
         staged = raw.sparkSession.read.schema(kept.schema).parquet(spark_path(place))
         transformed = stage_transformed(staged, shape.transform, data)
-        filtered = dict(Counter(filtered) + Counter(left_out(before, after := files_in(data))))
+        filtered = dict(Counter(filtered) + Counter(left_out(given, after := files_in(data))))
         check_count(transformed, 0, {}, after)
-        remove_from_disk(place)
+        remove(place)
     if dead:
         incomplete = without_complete(ranges, files_in(data), filtered)
         letters = rows_of(read(incomplete), with_reasons=True)

@@ -12,22 +12,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.place import Place, local, spark_path
+from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.model.record_schema import RESERVED_PREFIX
 from kafka_ingest.writing.expressions import ExpressionRefusedError
-from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.stage_files import POSITION
 
 UNCHANGED = ("kafka_timestamp", "kafka_topic_id", "kafka_timestamp_ms")
 """What else a row keeps of its record; headers are not compared, since they may be large."""
-
-
-def before_transform(data: Place) -> Place:
-    """Return where the rows are staged that a function is handed; whatever lies there is of an earlier try."""
-    place = local(data).with_name(f"{data.name}-before-transform")
-    remove_from_disk(place)
-    return place
 
 
 def stage_transformed(rows: DataFrame, name: str, data: Place) -> int:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def files_in(place: Place) -> list[WrittenFile]:
         return staged_files(at(place))
 
-    letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory))
+    letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory), data, at)
     try:
         with spark_session(hadoop) as spark:
             staged = read_and_stage(spark, document, data, at, remove, files_in, letters)
@@ -118,7 +118,9 @@ def read_and_stage(
             if letters is None:
                 return stage_raw(read(ranges), ranges, plan, here, document.data, at, remove)
             letters.now(here)
-            staged = stage_decoded(read, ranges, document, here, letters.of(here), files_in)
+            # In the attempt's directory: whatever removes that takes it along.
+            before = letters.beside / f"{here.name}-before-transform"
+            staged = stage_decoded(read, ranges, document, here, letters.of(here), before, files_in, remove)
             letters.filtered = staged.filtered
             return staged.rows_read
 

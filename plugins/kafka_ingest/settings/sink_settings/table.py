@@ -8,7 +8,7 @@ from pydantic import field_validator
 
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, in_object_store
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 
 PROPERTY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 LONGEST_VALUE = 1_000
@@ -74,11 +74,6 @@ class TableSink(LocalDirectorySink):
 
     def why_not_decoded(self) -> str | None:
         """Return what was expected where decoded records cannot go there; None where they can."""
-        if in_object_store(self.path):
-            return (
-                "expected key and value to be raw, without where, select and transform, with a table in an object "
-                "store, found others: their dead letters have no place there yet. Use a table on a disk"
-            )
         if self.partition_by:
             return (
                 "expected key and value to be raw, without where, select and transform, with sink.partition_by, found "

@@ -14,13 +14,14 @@ Polars read hidden directories too::
 
 from pathlib import Path
 
+from kafka_ingest.model.place import local
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.parquet.dead_letters import ParquetDeadLetters
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.inspector import ParquetInspector
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher, check_no_table
 from kafka_ingest.sinks.parquet.remover import ParquetRemover
 from kafka_ingest.sinks.parquet.salvage import ParquetSalvage
+from kafka_ingest.sinks.published_dead_letters import PublishedDeadLetters
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 
@@ -41,5 +42,5 @@ def parquet_sink(output: Path) -> Sink:
         remover=ParquetRemover(directory),
         salvage=ParquetSalvage(directory),
         places=(directory.output, directory.beside),
-        dead_letters=ParquetDeadLetters(directory),
+        dead_letters=PublishedDeadLetters(directory.archive, directory.batches.directory, local),
     )

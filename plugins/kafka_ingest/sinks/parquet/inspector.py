@@ -20,11 +20,12 @@ class ParquetInspector:
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
         """Read what readers see of a batch file by file, so that a damaged one does not hide the others."""
         # A third of a second for pyarrow, which only a count should pay.
-        from kafka_ingest.sinks.parquet.published_counts import look_at_files  # noqa: PLC0415
+        from kafka_ingest.sinks.file_counts import look_at_named  # noqa: PLC0415
 
         target = self._directory.batches.directory(batch_id)
         with storage_errors(target):
-            return look_at_files(target, self._directory.receipts.receipt(batch_id), closely=closely)
+            there = [path.name for path in target.iterdir()] if target.is_dir() else []
+            return look_at_named(target, there, self._directory.receipts.receipt(batch_id), closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Path:
         """Return where readers find a file of a batch."""

@@ -1,0 +1,176 @@
+"""What a table's records that cannot be decoded become: files beside it, on a disk and in a store, replayed once."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.conftest import SqlStore
+from tests.contract.every_record_once import records_in_iceberg, records_in_table
+from tests.contract.interference import Died
+from tests.contract.lives import Feeds, produce, stop_before
+from tests.contract.test_replay import differences, replay, request_of
+from tests.contract.whole_feed import JSON, TEXT, WholeFeed, at_rest
+from tests.fakes import InMemoryControlTables
+from tests.iceberg_lake import connections_beside
+from tests.object_store import ObjectStore
+
+from kafka_ingest.backfilling.restore import decide_restore, restore
+from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.model.table_options import DECODED, RECORDS
+from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
+from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.operating.adopt import adopt, decide_adoption
+from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
+from kafka_ingest.sinks import dead_letter_objects
+from kafka_ingest.sinks.choose import dead_letters_in_file, sink_of
+
+DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
+"""Partitions and offsets of what is no JSON: the odd ones, of two productions with aborted transactions between."""
+
+
+@pytest.fixture(
+    params=[
+        ("delta", False),
+        ("iceberg", False),
+        pytest.param(("delta", True), marks=pytest.mark.long),
+        pytest.param(("iceberg", True), marks=pytest.mark.long),
+    ],
+    ids=["delta", "iceberg", "delta in S3", "iceberg in S3"],
+)
+def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeFeed:
+    """A feed of a table that decodes its records, of which no batch has been read."""
+    table_format, is_in_store = request.param
+    access = None
+    if is_in_store:
+        request.getfixturevalue("object_store")
+        store = ObjectStore.running()
+        store.make_bucket("lake")
+        access = store.access()
+    return Feeds(lake, sqlite.connect, table_format, access).new(decoding_from_the_first_batch_on)
+
+
+def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
+    output = feed.settings.output
+    options = {**dict(output.options), RECORDS: DECODED}
+    output = replace(output, options=tuple(sorted(options.items())))
+    feed.settings = replace(feed.settings, output=output)
+    feed.sink = sink_of(output, connections_beside(feed.output, feed.access))
+    feed.decoding = JSON
+    produce(feed)
+    produce(feed)
+
+
+def rows_in(feed: WholeFeed) -> list[tuple[int, int]]:
+    records_of: Any = records_in_table if feed.settings.output.format == "delta" else records_in_iceberg
+    return sorted(record[1:3] for record in records_of(feed.output, feed.access))
+
+
+def letters_in(feed: WholeFeed) -> list[tuple[int, int]]:
+    """Return what `dead-letters` shows."""
+    rows = feed.control.coverage(feed.settings.name)
+    files = partial(dead_letters_in_file, connections=connections_beside(feed.output, feed.access))
+    found = list(dead_letters_of(rows, feed.control, feed.sinks, files, samples=99))
+    assert [each.problem for each in found if each.problem is not None] == []
+    samples = [sample for cause in by_cause(found, 99) for sample in cause.samples]
+    return sorted((each.topic_partition.partition, each.offset) for each in samples)
+
+
+def every(feed: WholeFeed) -> list[tuple[int, int]]:
+    return sorted((partition, offset) for _, partition, offset, _ in feed.log.records)
+
+
+def test_every_record_is_a_row_or_a_dead_letter_beside_the_table_and_is_replayed_once(feed: WholeFeed) -> None:
+    at_rest(feed)
+    assert letters_in(feed) == sorted(set(every(feed)) - set(rows_in(feed))) == DEAD
+    assert differences(feed) == []
+
+    feed.decoding = TEXT
+    assert len(replay(feed)) == 1
+    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
+    assert letters_in(feed) == [(0, 5), (1, 5)]
+    replay(feed, actor="another run")
+    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
+    assert differences(feed) == []
+
+    [first, *_] = sorted(feed.states())
+    assert give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops") == len(DEAD)
+    assert differences(feed) == []
+
+
+@pytest.mark.parametrize("died_before", ["letters.publish", "control.complete_commit"])
+def test_a_crash_between_rows_dead_letters_and_offsets_is_repaired_also_by_adopting(
+    feed: WholeFeed, died_before: str
+) -> None:
+
+    stop_before(feed, died_before)
+    rebuilt = replace(feed, control=InMemoryControlTables())
+    decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
+    adopt(decision, rebuilt.control, feed.sink, reason="tables lost", actor="ops", letters=feed.letters)
+    at_rest(rebuilt)
+    assert sorted([*rows_in(rebuilt), *DEAD]) == every(rebuilt)
+    [letters] = rebuilt.letters.publisher.published_receipts()
+    assert (letters.receipt.rows, letters.files.state) == (len(DEAD), FilesState.INTACT)
+
+
+def test_a_restored_batch_brings_its_dead_letters_along(feed: WholeFeed) -> None:
+
+    stop_before(feed, "control.begin_commit")
+    [batch_id] = feed.states()
+    abandon(batch_id, feed.control, feed.sinks, reason="too soon", actor="ops")
+    decision = decide_restore(batch_id, feed.control, feed.sinks)
+    for each in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was not", actor="ops"):
+        feed.commit(each, "ops")
+    assert letters_in(feed) == DEAD
+    assert sorted([*rows_in(feed), *DEAD]) == every(feed)
+    assert differences(feed) == []
+
+
+# ── In a store ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+in_a_store = pytest.mark.parametrize(
+    "feed", [pytest.param(("delta", True), marks=pytest.mark.long)], indirect=True, ids=["delta in S3"]
+)
+
+
+@in_a_store
+def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_receipt_is_kept(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, copied = dead_letter_objects.copy_file, []
+
+    def dies_at_the_second(*arguments: Any) -> None:
+        if len(copied) == 1:
+            raise Died
+        copied.append(real(*arguments))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dead_letter_objects, "copy_file", dies_at_the_second)
+        with pytest.raises(Died):
+            at_rest(feed)
+    assert feed.letters.publisher.known_batches() == []
+    [batch_id] = feed.states()
+    feed.commit(batch_id, "run 2")
+    assert feed.letters.publisher.known_batches() == [str(batch_id)]
+    assert letters_in(feed) == DEAD
+    assert differences(feed) == []
+
+
+@in_a_store
+def test_a_missing_object_is_named_by_coverage_and_stops_a_replay(feed: WholeFeed) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    place = output_of_dead_letters(feed.settings.output).place
+    folder = opened(place / f"kafka_batch={batch_id}", feed.access)
+    names = sorted(remote_sizes(folder))
+    remove_file(folder / names[0])
+    assert any("expected 4" in each or "4 " in each for each in map(str, differences(feed)))
+    [found] = feed.letters.publisher.published_receipts()
+    assert (found.files.state.value, names[0] in found.files.difference) == ("changed", True)
+    feed.decoding = TEXT
+    with pytest.raises(OutputUnavailableError, match=f"expected its dead letters in .*{names[0]}, found no file there"):
+        replay(feed, request_of(batch_id))
