@@ -3,13 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 from tests.contract.builders import NOON, attempt_of
 from tests.contract.sink_outputs import ROWS, opened, raw_rows
+from tests.like_spark import files_of
 
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -61,7 +62,8 @@ def stage_decoded(
 ) -> tuple[Path, PublishedReceipt]:
     """Stage ten rows of each partition of a plan, with columns in the place of key and value, and its receipt."""
     directory = opened(output, plan)
-    data = output.sink.publisher.data_needs(directory).place
+    needs = output.sink.publisher.data_needs(directory)
+    data = needs.place
     assert isinstance(data, Path)
     data.mkdir(parents=True)
     files = []
@@ -70,7 +72,10 @@ def stage_decoded(
         raw = raw_rows(name, batch_id=str(plan.batch_id))
         names = [*raw.column_names[:4], *columns, *raw.column_names[6:]]
         rows = pa.table({each: columns[each] if each in columns else raw[each] for each in names})
-        # A small page and group each, so that bounds are put together from several.
+        [(folder, rows)] = files_of(rows, needs)
+        name = str(PurePosixPath(folder) / name)
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        # Several groups each, so that bounds are put together.
         pyarrow.parquet.write_table(rows, data / name, row_group_size=4)
         size = (data / name).stat().st_size
         files.append(WrittenFile.of_one(name, size, ROWS, planned.topic_partition, 0, ROWS - 1))

@@ -21,8 +21,7 @@ from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, name_at, table_at
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
-from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.sinks.delta.columns import nullable, raw_schema
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -261,14 +260,22 @@ def test_kafkas_own_columns_are_a_matter_of_on_new_columns(lake: Any, tmp_path: 
     assert {"kafka_topic_id", "key", "value"} <= set(lake.columns(path))
 
 
-def test_rows_of_decoded_records_are_not_replaced(lake: Any, output: Any) -> None:
-    plan = plan_to(output, 1)
-    publish_decoded(output, plan, nested())
+def test_a_table_of_decoded_records_is_partitioned_as_one_of_raw_ones(lake: Any, tmp_path: Path) -> None:
+    terms = terms_of(["kafka_partition", "day(kafka_timestamp)"])
+    output = prepared(lake, tmp_path / "orders", TableOptions(partition_by=terms, decoded=True))
+    published = publish_decoded(output, plan_to(output, 1), nested())
+    publish_decoded(output, plan_to(output, 2), nested() | {"extra": pa.array(["x"] * ROWS)})
+    assert rows_of(published).items() <= output.seen().items()
+    condition = "kafka_partition = 1"
+    assert lake.files_read(output.path, condition) == 2
+    assert [len(found) for found in lake.offsets_where(output.path, condition)] == [2 * ROWS] * 2
+    assert lake.files_read(output.path, "kafka_partition = 7") == 0
+
+
+def test_rows_of_decoded_records_are_not_replaced(output: Any) -> None:
+    publish_decoded(output, plan_to(output, 1), nested())
     with pytest.raises(OutputNotUsableError, match="expected a table of raw records, found one of decoded records"):
         output.sink.replacer.check_can_replace()
-    raw = lake.output(output.path, TableOptions())
-    replaced = (ReplacedRange(OffsetRange(plan.ranges[0].topic_partition, 0, ROWS), plan.batch_id),)
-    del raw, replaced
 
 
 # ── Statistics ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -45,8 +45,9 @@ def letters_of(quick: QuickProject) -> list[tuple[int, str]]:
 def test_decoded_records_go_into_a_table_with_what_comes_later_and_what_does_not_fit_beside_it(
     kind: TableKind, quick: QuickProject, servers: str, topic: str
 ) -> None:
+    by_day = {"partition_by": ["kafka_partition", "day(kafka_timestamp)"]}
     quick.write_feed(
-        topic, sink=kind.sink, value={"format": "json", "schema": SCHEMA}, key="string", where="value.id < 90"
+        topic, sink=kind.sink | by_day, value={"format": "json", "schema": SCHEMA}, key="string", where="value.id < 90"
     )
     produce(servers, topic, 2, [Record(order(1), b"k"), Record(order(99)), Record(b"no"), Record(order(4, id="x"))])
     with quick.submitting(spark_is_real=True):

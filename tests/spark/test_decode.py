@@ -22,6 +22,7 @@ from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
@@ -30,9 +31,9 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.writing.decode import DEAD, decoded
+from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
-from kafka_ingest.writing.stage_decoded import RecordsChangedError, StagedRecords, stage_decoded
-from kafka_ingest.writing.stage_files import staged_files
+from kafka_ingest.writing.stage_decoded import Places, RecordsChangedError, StagedRecords, Storage, stage_decoded
 
 COLUMNS = "kafka_offset bigint, key binary, value binary, kafka_topic_id string"
 SCHEMA = """
@@ -508,8 +509,8 @@ def stage_as(topic: Topic, directory: Path, decoding: Decoding) -> StagedRecords
         7,
         decoding,
     )
-    places = directory / "data", directory / "dead-letters"
-    return stage_decoded(topic.read, document.plan.ranges, document, *places, staged_files)
+    places = Places(directory / "data", directory / "dead-letters", directory / "before")
+    return stage_decoded(topic.read, document.plan.ranges, document, places, Storage(opened, remove_from_disk))
 
 
 def values_below(directory: Path, *columns: str) -> list[tuple[Any, ...]]:

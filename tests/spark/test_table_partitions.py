@@ -36,7 +36,7 @@ for name, days, first in json.loads(sys.argv[2]):
     terms = terms_of(["kafka_topic", "day(kafka_timestamp)"])
     try:
         place = Path(sys.argv[1]) / name
-        said[name] = stage_partitioned(records, ranges, place, terms, planned_at, opened, remove_from_disk)
+        said[name] = stage_partitioned(lambda: records, ranges, place, terms, planned_at, opened, remove_from_disk)
     except division.TooManyFilesError as error:
         said[name] = str(error)
 print(json.dumps(said))

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.schema_source import DescriptorSetFile, RegistrySource, SchemaFile
 from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 
@@ -115,8 +117,8 @@ COLUMN = {"name": "id", "type": "int", "sql": "value.id"}
         ),
         ({"transform": "shop/orders.py:cleaned"}, "transform: expected package.module:function"),
         (
-            {"transform": "shop:cleaned", "sink": {"format": "delta", "path": "/x"}},
-            "without where, select and transform",
+            {"transform": "shop:cleaned", "sink": {"format": "delta", "path": "/x", "partition_by": ["kafka_topic"]}},
+            "expected no transform with sink.partition_by, found both",
         ),
     ],
 )
@@ -197,14 +199,6 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
             {"value": {"format": "json", "schema": "Key int, KAFKA_x int, id int"}, "columns": "flatten"},
             "expected fields that can be columns beside key and kafka_… (in any case of letters), found Key, KAFKA_x",
         ),
-        (
-            {"value": "string", "sink": {"format": "delta", "path": "/data/x"}},
-            "expected key and value to be raw, without where, select and transform, with sink.format delta",
-        ),
-        (
-            {"where": "kafka_partition = 0", "sink": {"format": "delta", "path": "/data/x"}},
-            "expected key and value to be raw, without where, select and transform, with sink.format delta",
-        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, written: dict[str, object], message: str) -> None:
@@ -221,3 +215,16 @@ def test_new_fields_are_a_matter_of_decoded_records_whose_columns_are_known() ->
     for wrong in ({}, {"value": json_records, "transform": "shop:cleaned"}):
         with pytest.raises(ValueError, match="expected on_new_fields with decoded records only"):
             Feed.model_validate(document(**wrong, on_new_fields="ignore"))
+
+
+@pytest.mark.parametrize("path", ["/data/x", "s3://lake/x"])
+@pytest.mark.parametrize(
+    ("written", "is_decoded"), [({}, False), ({"value": "string"}, True), ({"where": "true"}, True)]
+)
+def test_the_options_of_a_table_say_whether_its_records_are_decoded_and_those_of_a_directory_do_not(
+    path: str, written: dict[str, object], *, is_decoded: bool
+) -> None:
+    table = Feed.model_validate(document(sink={"format": "delta", "path": path}, **written)).output({})
+    assert TableOptions.of(dict(table.options)).decoded is is_decoded
+    assert output_of_dead_letters(table).format == ("parquet" if path.startswith("/") else "dead_letters")
+    assert Feed.model_validate(document(**written)).output({}).options == ()

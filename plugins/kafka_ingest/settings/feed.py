@@ -338,7 +338,7 @@ class Feed(Settings):
     @model_validator(mode="after")
     def _records_become_columns(self) -> "Feed":
         decoding = self.decoding()
-        if not decoding.is_raw and (reason := self.sink.why_not_decoded()):
+        if self.transform is not None and (reason := self.sink.why_not_transformed()):
             raise ValueError(reason)
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
-from kafka_ingest.foundation.storage import Opened, is_folder
+from kafka_ingest.foundation.storage import is_folder
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -22,15 +23,35 @@ from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+from kafka_ingest.writing.stage_files import staged_files
+from kafka_ingest.writing.table_partitions import OpenPlace, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
 
 BATCH = "kafka_batch"
 
-OpenPlace = Callable[[Place], Opened]
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
-FilesIn = Callable[[Place], Sequence[WrittenFile]]
-"""Reads back what was written to a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What opens and what removes a place, on a disk or in a store."""
+
+    at: OpenPlace
+    remove: Remove
+
+    def files_in(self, place: Place) -> list[WrittenFile]:
+        """Read back what was written to a place."""
+        return staged_files(self.at(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the records of some ranges go: rows, dead letters, and rows that a function is handed before."""
+
+    data: Place
+    dead_letters: Place
+    before_transform: Place
 
 
 class DeadLetterPlaces:
@@ -47,10 +68,12 @@ class DeadLetterPlaces:
         self.place = directory / DATA
         self.filtered: Mapping[TopicPartition, int] = {}
 
-    @property
-    def beside(self) -> Place:
-        """The attempt's directory."""
-        return self._directory.parent
+    def places(self, data: Place) -> Places:
+        """Return all places of what is written beside ``data``.
+
+        Rows that a function is handed are in the attempt's directory: whatever removes that takes them along.
+        """
+        return Places(data, self.of(data), self._directory.parent / f"{data.name}-before-transform")
 
     def of(self, data: Place) -> Place:
         """Return where the dead letters go whose good records go to ``data``.
@@ -97,23 +120,15 @@ class RecordsChangedError(Exception):
 
 
 def stage_decoded(
-    read: Read,
-    ranges: Sequence[OffsetRange],
-    document: AttemptDocument,
-    data: Place,
-    dead_letters: Place,
-    before: Place,
-    files_in: FilesIn,
-    remove: Remove,
+    read: Read, ranges: Sequence[OffsetRange], document: AttemptDocument, places: Places, storage: Storage
 ) -> StagedRecords:
-    """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted.
+    """Write the records of ranges as rows, or as dead letters; return how many Spark counted.
 
-    Neither place must exist. ``before``: where rows are staged that a function is handed; whatever lies there is of an
-    earlier try. Raises RecordsChangedError where the second pass finds another number of dead letters
-    than the first, UnknownSchemaIdsError where the registry has to be asked for schemas before, ExpressionRefusedError
-    where Spark refuses an expression of the feed's.
+    None of the places may exist, but for what an earlier try has left before its transform. Raises RecordsChangedError
+    where the second pass finds another number of dead letters than the first, UnknownSchemaIdsError where the registry
+    has to be asked for schemas before, ExpressionRefusedError where Spark refuses an expression of the feed's.
     """
-    shape, partitions = document.decode.shape, PerPartition(ranges)
+    shape, partitions, needs = document.decode.shape, PerPartition(ranges), document.data
 
     def rows_of(raw: DataFrame, *, with_reasons: bool = False) -> DataFrame:
         each = decoded(raw, document.decode)
@@ -123,37 +138,50 @@ def stage_decoded(
     if shape.has_expressions:
         check_shape(decoded(raw, document.decode), shape)
     records = rows_of(raw)
-    first = Observation("decoded")
     counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
     if shape.where is not None:
         counts.append(partitions.counted(FILTERED).alias("filtered"))
-    kept = records.observe(first, *counts).where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
-    # Expressions may use columns that the table lacks, and dead letters have them.
-    kept = kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *document.data.without)
-    place = data
+    observed: list[Observation] = []
+
+    def kept() -> DataFrame:
+        """Return the rows, which are counted when they are written; each time anew, should that have to be repeated."""
+        observed.append(Observation("decoded"))
+        good = records.observe(observed[-1], *counts).where(
+            GOOD if shape.where is None else f"{GOOD} and not {FILTERED}"
+        )
+        # Expressions may use columns that the table lacks, and dead letters have them.
+        rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
+        return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
+
+    place = places.data
     if shape.transform is not None:
-        remove(place := before)
-    kept.write.mode("error").parquet(spark_path(place))
-    rows, dead, filtered = int(first.get["rows"]), int(first.get["dead"]), partitions.of(first.get.get("filtered"))
+        storage.remove(place := places.before_transform)
+    if needs.partition_by:
+        planned_at = document.plan.planned_at
+        stage_partitioned(kept, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
+    else:
+        kept().write.mode("error").parquet(spark_path(place))
+    found = observed[-1].get
+    rows, dead, filtered = int(found["rows"]), int(found["dead"]), partitions.of(found.get("filtered"))
     if shape.transform is not None:
-        check_count(rows, dead, filtered, given := files_in(place))
-        staged = raw.sparkSession.read.schema(kept.schema).parquet(spark_path(place))
-        transformed = stage_transformed(staged, shape.transform, data)
-        filtered = dict(Counter(filtered) + Counter(left_out(given, after := files_in(data))))
-        check_count(transformed, 0, {}, after)
-        remove(place)
+        check_count(rows, dead, filtered, given := storage.files_in(place))
+        made = made_by_function(raw.sparkSession, kept().schema, shape.transform, places, storage)
+        filtered = dict(Counter(filtered) + Counter(left_out(given, made)))
     if dead:
-        incomplete = without_complete(ranges, files_in(data), filtered)
-        letters = rows_of(read(incomplete), with_reasons=True)
-        stored = stage_dead_letters(letters, dead_letters, document.attempt)
-        if stored != dead:
-            raise RecordsChangedError(
-                f"{dead:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
-                "Compaction may have removed some in between; the next try reads the batch again"
-            )
-        if document.decode.has_ids:
-            check_ids(records.sparkSession.read.parquet(spark_path(dead_letters)), document.decode)
+        incomplete = without_complete(ranges, storage.files_in(places.data), filtered)
+        stage_letters(rows_of(read(incomplete), with_reasons=True), document, places.dead_letters, expected=dead)
     return StagedRecords(rows, filtered)
+
+
+def made_by_function(
+    spark: SparkSession, schema: StructType, function: str, places: Places, storage: Storage
+) -> Sequence[WrittenFile]:
+    """Hand staged rows to the feed's function, write what it makes of them, and return the files of that."""
+    staged = spark.read.schema(schema).parquet(spark_path(places.before_transform))
+    rows = stage_transformed(staged, function, places.data)
+    check_count(rows, 0, {}, found := storage.files_in(places.data))
+    storage.remove(places.before_transform)
+    return found
 
 
 def check_count(counted: int, dead: int, filtered: Mapping[TopicPartition, int], files: Sequence[WrittenFile]) -> None:
@@ -176,6 +204,21 @@ def without_complete(
     for held in (each for file in written for each in file.partitions):
         rows[held.topic_partition] += held.rows
     return [each for each in ranges if rows[each.topic_partition] < each.span]
+
+
+def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *, expected: int) -> None:
+    """Write those of the records that cannot be decoded; raises RecordsChangedError where they are not as many.
+
+    UnknownSchemaIdsError where the registry has to be asked for their schemas before.
+    """
+    stored = stage_dead_letters(records, place, document.attempt)
+    if stored != expected:
+        raise RecordsChangedError(
+            f"{expected:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
+            "Compaction may have removed some in between; the next try reads the batch again"
+        )
+    if document.decode.has_ids:
+        check_ids(records.sparkSession.read.parquet(spark_path(place)), document.decode)
 
 
 def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:

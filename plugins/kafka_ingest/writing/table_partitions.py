@@ -45,7 +45,7 @@ def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> Data
 
 
 def stage_partitioned(
-    records: DataFrame,
+    read: Callable[[], DataFrame],
     ranges: Sequence[OffsetRange],
     data: Place,
     terms: Sequence[PartitionTerm],
@@ -55,9 +55,11 @@ def stage_partitioned(
 ) -> int:
     """Write the records of ranges below ``data``, which must not exist; return how many Spark counted.
 
-    Times near the plan's are few by themselves. Where one is far from it, what was staged is discarded, and all is
-    read again to count them first. Raises TooManyFilesError before more files are written than MOST_FILES.
+    ``read`` returns them, for each time that they are read. Times near the plan's are few by themselves. Where one is
+    far from it, what was staged is discarded, and all is read again to count them first. Raises TooManyFilesError
+    before more files are written than MOST_FILES.
     """
+    records = read()
     division = uncounted(ranges, terms, processors_of(records))
     if division is not None:
         near = [value_near(term, planned_at, division) for term in terms]
@@ -68,8 +70,8 @@ def stage_partitioned(
                 raise
         remove(data)
     values = [value_of(term) for term in terms]
-    together = chosen(*counted(records, values)).together
-    return write_divided(records, data, terms, values, at, together=together)
+    together = chosen(*counted(read(), values)).together
+    return write_divided(read(), data, terms, values, at, together=together)
 
 
 def write_divided(

@@ -27,15 +27,15 @@ from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
-from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
+from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
-from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
+from kafka_ingest.writing.rounds import Staged, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
-from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, FilesIn, Read, stage_decoded
-from kafka_ingest.writing.stage_files import stage_files, staged_files
-from kafka_ingest.writing.table_partitions import OpenPlace, stage_partitioned, with_own_columns
+from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, Read, Storage, stage_decoded
+from kafka_ingest.writing.stage_files import stage_files
+from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,13 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             remove_from_disk(place)
 
-    def files_in(place: Place) -> list[WrittenFile]:
-        return staged_files(at(place))
-
+    storage = Storage(at, remove)
     letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory), data, at)
     try:
         with spark_session(hadoop) as spark:
-            staged = read_and_stage(spark, document, data, at, remove, files_in, letters)
+            staged = read_and_stage(spark, document, data, storage, letters)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
@@ -82,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
         rows_read=staged.rows_read,
-        files=tuple(files_in(data)),
+        files=tuple(storage.files_in(data)),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
-        dead_letters=tuple(files_in(letters.place)) if letters is not None and letters.has_any else (),
+        dead_letters=tuple(storage.files_in(letters.place)) if letters is not None and letters.has_any else (),
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
         in_any_order=document.decode.shape.transform is not None,
         columns=document.columns,
@@ -100,27 +98,23 @@ def read_and_stage(
     spark: SparkSession,
     document: AttemptDocument,
     data: Place,
-    at: OpenPlace,
-    remove: Remove,
-    files_in: FilesIn,
+    storage: Storage,
     letters: DeadLetterPlaces | None,
 ) -> Staged:
     """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
     kafka, plan = kafka_settings(), document.plan
 
     def remove_all(place: Place) -> None:
-        remove(place)
+        storage.remove(place)
         if letters is not None:
-            remove(letters.of(place))
+            storage.remove(letters.of(place))
 
     def stage_some(ranges: Sequence[OffsetRange], here: Place) -> int:
         def stage(read: Read) -> int:
             if letters is None:
-                return stage_raw(read(ranges), ranges, plan, here, document.data, at, remove)
+                return stage_raw(read(ranges), ranges, plan, here, document.data, storage)
             letters.now(here)
-            # In the attempt's directory: whatever removes that takes it along.
-            before = letters.beside / f"{here.name}-before-transform"
-            staged = stage_decoded(read, ranges, document, here, letters.of(here), before, files_in, remove)
+            staged = stage_decoded(read, ranges, document, letters.places(here), storage)
             letters.filtered = staged.filtered
             return staged.rows_read
 
@@ -168,14 +162,15 @@ def stage_raw(
     plan: BatchPlan,
     data: Place,
     needs: DataNeeds,
-    at: OpenPlace,
-    remove: Remove,
+    storage: Storage,
 ) -> int:
     """Stage records of ranges as they are in the form that the sink needs, and return how many Spark counted."""
     if not needs.partition_by:
         return stage_files(records, data)
     divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
-    return stage_partitioned(divided, ranges, data, needs.partition_by, plan.planned_at, at, remove)
+    return stage_partitioned(
+        lambda: divided, ranges, data, needs.partition_by, plan.planned_at, storage.at, storage.remove
+    )
 
 
 def store_access() -> S3Access | None:

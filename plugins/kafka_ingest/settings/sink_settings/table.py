@@ -72,12 +72,12 @@ class TableSink(LocalDirectorySink):
         """Return the options of a table of raw or of decoded records."""
         return {**self.options, **({RECORDS: DECODED} if decoded else {})}
 
-    def why_not_decoded(self) -> str | None:
-        """Return what was expected where decoded records cannot go there; None where they can."""
+    def why_not_transformed(self) -> str | None:
+        """Return what was expected where rows that a function makes cannot go there; None where they can."""
         if self.partition_by:
             return (
-                "expected key and value to be raw, without where, select and transform, with sink.partition_by, found "
-                "others: so far, tables of decoded records are not partitioned"
+                "expected no transform with sink.partition_by, found both: so far, rows that a function makes are not "
+                "divided by partitions of a table"
             )
         return None
 

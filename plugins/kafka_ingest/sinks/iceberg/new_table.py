@@ -30,12 +30,13 @@ def create(table: IcebergTable, columns: Schema | None = None) -> None:
 
     ``columns`` are those of its first files, of decoded records.
     """
+    schema = columns or Schema(*own_fields(table.form))
     make = partial(
         table.catalog.create_table,
         table.name,
-        columns or Schema(*own_fields(table.form)),
+        schema,
         location=location_of(table.output),
-        partition_spec=spec_of(table.form),
+        partition_spec=spec_of(table.form, schema),
         properties={**PROPERTIES_OF_NEW, **dict(table.form.properties)},
     )
     try:

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
@@ -12,7 +13,7 @@ from kafka_ingest.foundation.storage import Opened, names_in
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, differences_of_table, own_fields
+from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table, own_fields
 from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 
 FORMAT_VERSION = 2
@@ -47,13 +48,13 @@ def terms_in(table: Table) -> list[str]:
     return found
 
 
-def spec_of(options: TableOptions) -> PartitionSpec:
-    """Return the specification of a new table; columns have their ids in the raw schema."""
+def spec_of(options: TableOptions, schema: Schema) -> PartitionSpec:
+    """Return the specification of a new table of this schema, whose ids the catalog replaces."""
     transforms = {Transform.IDENTITY: IdentityTransform, Transform.DAY: DayTransform, Transform.HOUR: HourTransform}
     fields = []
     for number, term in enumerate(options.partition_by, start=FIRST_FIELD_ID):
         name = f"{term.column}_{term.transform}" if term.is_of_time else term.column
-        source = RAW.find_field(term.column).field_id
+        source = schema.find_field(term.column).field_id
         fields.append(PartitionField(source, number, transforms[term.transform](), name))
     return PartitionSpec(*fields)
 
