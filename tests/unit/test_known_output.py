@@ -24,7 +24,7 @@ from tests.fakes import (
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.batches.known_output import check_newest_known, check_output_known, new_feed
+from kafka_ingest.batches.known_output import LEAST_ID, check_newest_known, check_output_known, new_feed
 from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
 from kafka_ingest.errors import OutputUnavailableError, OutputUnknownError
 from kafka_ingest.model.batch import BatchPlan, BatchState
@@ -100,19 +100,30 @@ def years(feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch) -> FeedInMemory:
     return feed
 
 
-def test_a_plan_asks_the_output_for_its_newest_batches_only(
-    years: FeedInMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def asked_by_a_plan(feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch) -> list[UUID | None]:
+    """Return from which batches on a plan asks the output; None: for all that the output itself shows, too."""
     asked: list[UUID | None] = []
-    known = years.sink.publisher.known_batches
+    known = feed.sink.publisher.known_batches
 
     def known_batches(since: UUID | None = None) -> list[str]:
         asked.append(since)
         return known(since)
 
-    monkeypatch.setattr(years.sink, "known_batches", known_batches)
-    assert years.plan().result is PlanResult.NOTHING_NEW
-    assert asked == [sorted(years.sink.published)[-2]]
+    monkeypatch.setattr(feed.sink, "known_batches", known_batches)
+    feed.plan()
+    return asked
+
+
+def test_a_plan_asks_the_output_for_its_newest_batches_only(
+    years: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked_by_a_plan(years, monkeypatch) == [sorted(years.sink.published)[-2]]
+
+
+def test_the_plan_of_a_feed_with_few_batches_reads_its_receipts_and_no_table(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked_by_a_plan(feed, monkeypatch) == [LEAST_ID]
 
 
 def test_batches_that_older_tables_do_not_know_are_newer_than_all_they_know_and_stop_a_plan(

@@ -19,14 +19,19 @@ log = logging.getLogger(__name__)
 
 PUBLISHED = frozenset({BatchState.COMMITTING, BatchState.COMMITTED})
 
+LEAST_ID = UUID(int=0)
+"""From which on an output is asked where a feed has few batches: for all of them, as its receipts say."""
+
 
 def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
     """Raise as :func:`check_output_known`, for the newest batches and those that are open or were abandoned lately.
 
     A batch missing from older control tables is newer than all of theirs, or open in them; so a plan need not check
-    years of batches. Maintenance checks all of them daily, and so does every step of an operator.
+    years of batches, nor read a table, whose receipts say the same. Maintenance checks all of them daily, and so does
+    every step of an operator.
     """
-    _check(feed, settings, control, sinks, since=feed.recent_batch)
+    since = feed.recent_batch
+    _check(feed, settings, control, sinks, since=since, from_id=since or LEAST_ID)
 
 
 def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
@@ -34,18 +39,24 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
 
     Control tables restored from an older backup look like that: continuing would write records a second time.
     """
-    _check(feed, settings, control, sinks, since=None)
+    _check(feed, settings, control, sinks, since=None, from_id=None)
 
 
 def _check(
-    feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks, *, since: UUID | None
+    feed: FeedSnapshot,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    sinks: Sinks,
+    *,
+    since: UUID | None,
+    from_id: UUID | None,
 ) -> None:
-    for target, known in outputs_of(feed, settings, sinks, since):
+    for target, known in outputs_of(feed, settings, sinks, from_id):
         unknown = unknown_batches(feed, known, control, sinks(target), since)
         if unknown:
             # Checked again: one of them may have been revoked between the two reads.
             sink = sinks(target)
-            still_there = set(sink.publisher.known_batches(since))
+            still_there = set(sink.publisher.known_batches(from_id))
             unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
         if not unknown:
             continue
@@ -82,15 +93,15 @@ def is_older_and_kept(batch_id: str, sink: Sink, since: UUID | None) -> bool:
 
 
 def outputs_of(
-    feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks, since: UUID | None
+    feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks, from_id: UUID | None
 ) -> Iterator[tuple[OutputLocation, Collection[str]]]:
     """Yield the outputs that may hold batches of a feed, with the ids of those that do, from an id on."""
     # An open batch keeps its own output, whatever the feed file says now.
     target = feed.open_batch.plan.output if feed.open_batch is not None else settings.output
-    yield target, sinks(target).publisher.known_batches(since)
+    yield target, sinks(target).publisher.known_batches(from_id)
     if feed.published_to is not None and feed.published_to != target:
         try:
-            known = sinks(feed.published_to).publisher.known_batches(since)
+            known = sinks(feed.published_to).publisher.known_batches(from_id)
         except (OutputUnavailableError, OutputNotUsableError) as error:
             # A former output may be gone with its storage; that stops nothing.
             log.info("%s", error)
