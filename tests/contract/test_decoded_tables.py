@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import LongType, NestedField
 from tests.contract.decoded_rows import DECODED, LINE, VALUE, a_value, nested, publish_decoded, stage_decoded
 from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, rows_of
@@ -43,6 +43,16 @@ class Delta(DeltaLake):
     def files_read(self, path: Path, condition: str) -> int:
         return files_read_by_duckdb("delta", str(path), condition)
 
+    def with_bounds(self, path: Path) -> set[str]:
+        """Return the columns of which the metadata of the only file have bounds."""
+        actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
+        names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
+        return {name for name in names if actions[f"min.{name}"][0].is_valid}
+
+    def allows_nulls(self, path: Path) -> bool:
+        """Whether every part of the table's columns allows nulls."""
+        return "false" not in DeltaTable(str(path)).schema().to_json().lower()
+
 
 class Iceberg(IcebergLake):
     """Iceberg tables."""
@@ -58,6 +68,15 @@ class Iceberg(IcebergLake):
 
     def files_read(self, path: Path, condition: str) -> int:
         return len(list(table_at(path).scan(row_filter=condition).plan_files()))
+
+    def with_bounds(self, path: Path) -> set[str]:
+        table = table_at(path)
+        [task] = table.scan().plan_files()
+        return {str(table.schema().find_column_name(number)) for number in task.file.lower_bounds}
+
+    def allows_nulls(self, path: Path) -> bool:
+        fields = index_by_id(table_at(path).schema()).values()
+        return [field.name for field in fields if field.required] == ["key"]  # of the map
 
 
 @pytest.fixture(params=[Delta, Iceberg], ids=["delta", "iceberg"])
@@ -106,6 +125,7 @@ def test_the_first_commit_makes_the_table_with_the_columns_of_its_rows_and_every
     expected = sorted((plain(a_value(number)) for number in [*range(ROWS)] * 2), key=str)
     for rows in lake.read(output.path):
         assert values_of(rows) == expected
+    assert lake.allows_nulls(output.path)
     look = output.sink.inspector.look_at(published.plan.batch_id)
     assert [count.rows for count in look.counts] == [ROWS, ROWS]
     assert look.problems == []
@@ -285,8 +305,10 @@ LONG = "x" * 40
 HARD = {
     "text": [LONG + "a", LONG + "b", "y", None, "", "\U0010ffff" * 33, "\ud7ff" * 33, "z", "é" * 40, "b"],
     "huge": ["a" * 5_000, "b" * 5_000, "c" * 5_000, "d" * 5_000, "w", "m", "n", "o", "p", "q"],
+    "word": [LONG + each for each in "abcdefghij"],
     "number": [2**62, -(2**62), 0, 1, 2, 3, 4, 5, None, 7],
     "real": [1.0, NAN, 2.0, 3.0, NAN, NAN, NAN, NAN, -0.0, None],
+    "mixed": [1.0, NAN, 2.0, 3.0, 4.0, NAN, 5.0, 6.0, NAN, 7.0],
     "amount": [Decimal(n).scaleb(-2) for n in (-5, 10**11, 0, 1, 2, 3, 4, 5, 6, 7)],
     "day": [date(1, 1, 2), date(9999, 12, 30), None, *[date(2026, 1, 1)] * 7],
     "moment": [datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 1, 2, 3, 4, UTC), *[None] * 8],
@@ -307,6 +329,9 @@ CONDITIONS = {
     "text >= '\U0010ffff'": [5],
     "text is null": [3],
     "text = ''": [4],
+    "word = '" + LONG + "j'": [9],
+    "word > '" + LONG + "i'": [9],
+    "word < '" + LONG + "b'": [0],
     "huge >= 'd'": [3, 4, 5, 6, 7, 8, 9],
     "huge < 'b'": [0],
     "huge = 'w'": [4],
@@ -347,3 +372,9 @@ def test_a_query_reads_no_file_that_cannot_have_its_rows(lake: Any, hard: Any) -
     for condition in ("number = 9000000000000000000", "text = 'a'", "day > '9999-12-30'", "none = 'a'"):
         read = lake.files_read(hard.path, condition)
         assert read == (1 if condition == "text = 'a'" else 0), condition
+
+
+def test_there_are_no_bounds_where_one_may_be_wrong(lake: Any, hard: Any) -> None:
+    found = {name for name in lake.with_bounds(hard.path) if name in HARD}
+    of_some_format = {"text", "amount", "yes", "local"}
+    assert found - of_some_format == {"word", "number", "day", "moment"}

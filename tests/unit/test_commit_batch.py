@@ -28,6 +28,7 @@ from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
+    ColumnsChangedError,
     KafkaUnavailableError,
     OffsetsMissingError,
     OffsetsMovedError,
@@ -394,6 +395,21 @@ def test_a_written_batch_that_is_proven_unusable_is_planned_again(
     (attempt,) = feed.control.attempts(plan.batch_id)
     assert attempt.state is AttemptState.DISCARDED
     assert why in str(attempt.reason)
+
+
+def test_a_written_batch_whose_columns_do_not_go_with_the_table_is_planned_again_and_stops_the_feed(
+    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def does_not_fit(*_arguments: object) -> None:
+        raise ColumnsChangedError("value.id  bigint  int")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(feed.sink, "can_take", does_not_fit)
+        with pytest.raises(ColumnsChangedError) as stopped:
+            feed.commit(plan.batch_id)
+    assert stopped.value.exit_code == 3
+    assert_nothing_happened(feed, plan, BatchState.PLANNED)
+    assert [attempt.reason for attempt in feed.control.attempts(plan.batch_id)] == ["value.id  bigint  int"]
 
 
 def test_after_the_discard_the_next_run_writes_the_same_ranges_again(feed: FeedInMemory, plan: BatchPlan) -> None:

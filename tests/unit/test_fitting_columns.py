@@ -12,8 +12,9 @@ from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.shape import SelectedColumn, Shape
-from kafka_ingest.model.written_columns import OnNewFields
+from kafka_ingest.model.written_columns import OnNewFields, written_columns
 
 
 def no_registry(conn_id: str) -> None:
@@ -161,3 +162,50 @@ def test_another_output_has_columns_of_its_own(feed: FeedInMemory) -> None:
     feed.settings = replace(feed.settings, output=replace(feed.settings.output, uri="/data/other"))
 
     assert ask(feed, json_of("id bigint")).attempt == 1
+
+
+# ── A table ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+OF_ORDER = written_columns(SCHEMAS.columns(ORDER) or Struct(()))
+
+
+def test_a_table_says_which_columns_there_are_before_any_batch_has_and_may_have_more(feed: FeedInMemory) -> None:
+    feed.sink.columns_of_table = {**OF_ORDER, "note": "string", "value.id": "bigint"}
+    with pytest.raises(
+        ColumnsChangedError, match=r"that the table .* has, found others:\n.*\n +value.id +bigint +int\n"
+    ):
+        ask(feed, ORDER)
+    feed.sink.columns_of_table = {**OF_ORDER, "note": "string"}
+    assert commit(feed, ORDER).columns == OF_ORDER
+
+
+def test_a_field_that_a_table_lacks_is_added_left_out_or_stops_the_feed(feed: FeedInMemory) -> None:
+    feed.sink.columns_of_table = OF_ORDER
+    with pytest.raises(ColumnsChangedError, match=r"value\.total +\(none\) +decimal\(10,2\)"):
+        ask(feed, MORE, OnNewFields.STOP)
+    assert commit(feed, MORE, OnNewFields.IGNORE).columns == OF_ORDER
+    assert commit(feed, MORE).columns == written_columns(SCHEMAS.columns(MORE) or Struct(()))
+
+
+def test_of_a_table_only_what_batches_have_written_is_missed_and_never_by_another_case_of_letters(
+    feed: FeedInMemory,
+) -> None:
+    commit(feed, MORE)
+    feed.sink.columns_of_table = {**written_columns(SCHEMAS.columns(MORE) or Struct(())), "note": "string"}
+    with pytest.raises(ColumnsChangedError) as stopped:
+        ask(feed, ORDER)
+    assert "value.total" in str(stopped.value)
+    assert "note" not in str(stopped.value)
+    # A column that was dropped from the table is gone from both.
+    feed.sink.columns_of_table = {**OF_ORDER, "note": "string"}
+    with pytest.raises(ColumnsChangedError, match=r"value\.id +int +\(none\)"):
+        ask(feed, json_of("ID int, city struct<name: string>"))
+    assert commit(feed, ORDER).columns == OF_ORDER
+
+
+def test_a_batch_that_was_planned_for_raw_records_is_not_opened_for_decoded_ones(feed: FeedInMemory) -> None:
+    feed.sink.only_decoded = False
+    with pytest.raises(ColumnsChangedError, match="expected other records"):
+        ask(feed, ORDER)
+    assert commit(feed, RAW).columns is None
