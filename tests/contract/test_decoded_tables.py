@@ -14,7 +14,15 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import LongType, NestedField
-from tests.contract.decoded_rows import DECODED, LINE, VALUE, a_value, nested, publish_decoded, stage_decoded
+from tests.contract.decoded_rows import (
+    DECODED,
+    VALUE,
+    a_value,
+    nested,
+    publish_decoded,
+    stage_decoded,
+    with_more_fields,
+)
 from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, rows_of
 from tests.contract.test_new_columns import DeltaLake, IcebergLake
 from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
@@ -150,11 +158,7 @@ def test_the_first_commit_makes_the_table_with_the_columns_of_its_rows_and_every
 
 def test_fields_that_come_later_are_added_at_every_depth_and_are_null_in_older_rows(lake: Any, output: Any) -> None:
     publish_decoded(output, plan_to(output, 1), nested())
-    line = pa.struct([*LINE, ("note", pa.string())])
-    more = pa.struct([*(line_of(field, line) for field in VALUE), ("zip", pa.string())])
-    values = [a_value(n) | {"zip": "8000", "lines": [{"sku": "t", "count": n, "note": "gift"}]} for n in range(ROWS)]
-    columns = nested() | {"value": pa.array(values, more), "extra": pa.array([Decimal("1.5")] * ROWS)}
-    published = publish_decoded(output, plan_to(output, 2), columns)
+    published = publish_decoded(output, plan_to(output, 2), with_more_fields())
     for rows in lake.read(output.path):
         of_batch = [str(published.plan.batch_id) == each for each in rows["kafka_batch"].to_pylist()]
         found = list(zip(of_batch, rows["value"].to_pylist(), rows["extra"].to_pylist(), strict=True))
@@ -165,10 +169,6 @@ def test_fields_that_come_later_are_added_at_every_depth_and_are_null_in_older_r
     # And a later batch may be without some of them: rows of a table have nulls there.
     publish_decoded(output, plan_to(output, 3), nested())
     assert [rows["extra"].null_count for rows in lake.read(output.path)] == [4 * ROWS] * 3
-
-
-def line_of(field: "pa.Field[Any]", line: "pa.StructType") -> "pa.Field[Any]":
-    return field.with_type(pa.list_(line)) if field.name == "lines" else field
 
 
 MISFITS = {
@@ -353,12 +353,15 @@ CONDITIONS = {
 }
 
 
+def hard_columns() -> dict[str, "pa.Array[Any]"]:
+    return {name: pa.array(values, KINDS.get(name)) for name, values in HARD.items()}
+
+
 @pytest.fixture
 def hard(lake: Any, tmp_path: Path) -> Any:
     """A table of one file, with values whose statistics are easily wrong."""
     output = prepared(lake, tmp_path / "orders")
-    columns = {name: pa.array(values, KINDS.get(name)) for name, values in HARD.items()}
-    publish_decoded(output, plan_to(output, 1, partitions=1), columns)
+    publish_decoded(output, plan_to(output, 1, partitions=1), hard_columns())
     return output
 
 

@@ -7,7 +7,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from tests.contract.decoded_rows import DECODED, nested, publish_decoded, with_more_fields
 from tests.contract.sink_outputs import (
+    ROWS,
     DeltaInStore,
     DeltaOutput,
     IcebergInStore,
@@ -16,6 +18,7 @@ from tests.contract.sink_outputs import (
     plan_to,
     publish,
 )
+from tests.contract.test_decoded_tables import CONDITIONS, hard_columns
 from tests.iceberg_lake import CATALOG, name_at, table_at
 from tests.object_store import ObjectStore
 from tests.spark.quick_start import run_script
@@ -37,6 +40,16 @@ for form, place in json.loads(sys.argv[1]):
     rows = table.select("kafka_batch", "kafka_partition", "kafka_offset", "value", "kafka_headers").collect()
     of_one = table.where("kafka_partition = 1 and kafka_offset < 3").count()
     print(json.dumps([form, of_one, [[*row[:3], row[3].decode(), row[4]] for row in rows]]))
+for form, place in json.loads(sys.argv[2]):
+    table = spark.read.format(form).load(place)
+    table.createOrReplaceTempView("t")
+    read = "kafka_offset, value.id, value.zip, value.lines[0].note, value.labels['x'], cast(extra as string)"
+    rows = [list(row) for row in spark.sql(f"select {read} from t where value is not null order by zip, 1").collect()]
+    found = {
+        condition: sorted(row[0] for row in spark.sql(f"select kafka_offset from t where {condition}").collect())
+        for condition in json.loads(sys.argv[3])
+    }
+    print(json.dumps([rows, found]))
 """
 CONF = {
     "spark.jars": ",".join(map(str, JARS)),
@@ -94,17 +107,32 @@ def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_
         output.sink.publisher.prepare()
         for number in (1, 2):
             publish(output, plan_to(output, number))
+    decoded = [DeltaOutput(tmp_path / "delta" / "all", DECODED), IcebergOutput(tmp_path / "iceberg" / "all", DECODED)]
+    for output in decoded:
+        output.sink.publisher.prepare()
+        for number, columns in enumerate((hard_columns(), nested(), with_more_fields()), start=1):
+            publish_decoded(output, plan_to(output, number, partitions=1), columns)
+    conditions = {each: offsets for each, offsets in CONDITIONS.items() if "null" not in each}
     places = [in_spark(each) for each in outputs]
     script = tmp_path / "read.py"
     script.write_text(READ)
     of_machine = object_store.role_of_machine(tmp_path)
     with object_store.refusing_all_but_the_role():
         done = run_script(
-            *(script, json.dumps(places)), master="local[1]", conf=CONF | of_store(in_store), **of_machine
+            *(script, json.dumps(places), json.dumps([in_spark(each) for each in decoded]), json.dumps([*conditions])),
+            master="local[1]",
+            conf=CONF | of_store(in_store),
+            **of_machine,
         )
 
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    of_decoded = [found.pop() for _ in decoded]
+    for rows, seen in of_decoded:
+        older = [[number, number, None, None, number, None] for number in range(ROWS)]
+        newer = [[number, number, "8000", "gift", number, "1.5"] for number in range(ROWS)]
+        assert rows == older + newer
+        assert seen == conditions
     assert [form for form, _, _ in found] == ["delta", "iceberg", "delta", "catalog"]
     for output, (_, of_one, rows) in zip(outputs, found, strict=True):
         assert Counter((batch, partition, offset) for batch, partition, offset, _, _ in rows) == output.seen()
