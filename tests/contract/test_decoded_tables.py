@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import deltalake
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.schema import Schema, index_by_id
@@ -28,7 +30,7 @@ from tests.contract.test_new_columns import DeltaLake, IcebergLake
 from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, name_at, table_at
 
-from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
+from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.sinks.delta.columns import nullable, raw_schema
@@ -296,6 +298,18 @@ def test_rows_of_decoded_records_are_not_replaced(output: Any) -> None:
     publish_decoded(output, plan_to(output, 1), nested())
     with pytest.raises(OutputNotUsableError, match="expected a table of raw records, found one of decoded records"):
         output.sink.replacer.check_can_replace()
+
+
+def test_files_of_one_batch_with_different_columns_are_no_files_of_one_attempt(output: Any) -> None:
+    directory, published = stage_decoded(output, plan_to(output, 1), nested())
+    [_, second] = published.receipt.files
+    path = output.sink.publisher.data_needs(directory).place / second.name
+    rows = pyarrow.parquet.ParquetFile(path).read()
+    pyarrow.parquet.write_table(rows.append_column("extra", rows["key"]), path)
+    changed = replace(second, size_bytes=path.stat().st_size)
+    receipt = replace(published.receipt, files=(published.receipt.files[0], changed))
+    with pytest.raises(StagedOutputUnusableError, match=f"{second.name}: expected the columns of part-00000.parquet"):
+        output.sink.publisher.can_take(directory, receipt)
 
 
 # ── Statistics ────────────────────────────────────────────────────────────────────────────────────────────────────────

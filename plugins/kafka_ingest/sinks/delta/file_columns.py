@@ -42,10 +42,7 @@ def schema_of(found: pa.Schema) -> dict[str, Any]:
 
 
 def columns_of_files(data: Opened, receipt: Receipt) -> Fields:
-    """Return the columns that all files of a receipt have; none where there are no files.
-
-    Raises StagedOutputUnusableError where they differ.
-    """
+    """Return the columns that all files of a receipt have; none where there are no files."""
     schema = schema_of_files(data, receipt)
     return () if schema is None else schema_of(schema)["fields"]
 

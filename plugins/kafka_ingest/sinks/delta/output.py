@@ -103,8 +103,9 @@ class DeltaOutput:
         def differences(found: "pa.Schema") -> list[str]:
             return list(differences_of_file(schema_of(found), self.options, unknown))
 
-        check_files(data, receipt, differences, self.options.partition_by, own_columns=self.own_columns)
-        if self.options.decoded:
+        terms, decoded = self.options.partition_by, self.options.decoded
+        check_files(data, receipt, differences, terms, own_columns=self.own_columns, alike=decoded)
+        if decoded:
             self._log.check_columns(columns_of_files(data, receipt))
 
     def columns(self, written: WrittenColumns) -> WrittenColumns:

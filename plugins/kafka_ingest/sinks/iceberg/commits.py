@@ -83,14 +83,14 @@ class IcebergCommits:
         def differences(found: pa.Schema) -> Iterator[str]:
             return differences_of_file(found, form, unknown)
 
-        check_files(data, receipt, differences, form.partition_by)
+        check_files(data, receipt, differences, form.partition_by, alike=form.decoded)
         if (columns := self.columns_of_files(data, receipt)) is not None:
             self._check_columns(self._table.open(), columns)
 
     def columns_of_files(self, data: Opened, receipt: Receipt) -> Schema | None:
         """Return the columns of files of decoded records; None of raw ones, and where there are no files.
 
-        Raises StagedOutputUnusableError where the files differ, ColumnsChangedError for a type that Iceberg has not.
+        Raises ColumnsChangedError for a type that Iceberg has not.
         """
         files = schema_of_files(data, receipt) if self._table.form.decoded else None
         try:

@@ -24,33 +24,30 @@ def check_files(
     partition_by: Sequence[PartitionTerm],
     *,
     own_columns: bool = False,
+    alike: bool = False,
 ) -> None:
     """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone.
 
     ``differences`` says how a file's columns differ from the table's. Each file holds one partition of it;
-    ``own_columns``: values of terms that are no columns are in columns of their own.
+    ``own_columns``: values of terms that are no columns are in columns of their own. ``alike``: the columns are those
+    of all files; where they differ, not all files are of one attempt.
     """
+    first: pa.Schema | None = None
     for file in receipt.files:
         metadata = footer(data / file.name)
-        problems = list(differences(metadata.schema.to_arrow_schema()))
+        schema = metadata.schema.to_arrow_schema()
+        problems = list(differences(schema))
+        if alike and first is not None and not schema.equals(first):
+            problems.append(f"expected the columns of {receipt.files[0].name}, found others")
+        first = schema if first is None else first
         problems = problems or list(wrong_values(metadata, str(receipt.batch_id)))
         if problems := problems or list(wrong_partitions(metadata, partition_by, own_columns=own_columns)):
             raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
 
 
 def schema_of_files(data: Opened, receipt: Receipt) -> pa.Schema | None:
-    """Return the columns that all files of a receipt have; None where it has no files.
-
-    Raises StagedOutputUnusableError where files have different ones: then not all of them are of one attempt.
-    """
-    found: pa.Schema | None = None
-    for file in receipt.files:
-        schema = footer(data / file.name).schema.to_arrow_schema()
-        if found is not None and not schema.equals(found):
-            first = receipt.files[0].name
-            raise StagedOutputUnusableError(f"{data / file.name}: expected the columns of {first}, found others")
-        found = schema
-    return found
+    """Return the columns that all files of a receipt have, as :func:`check_files` has seen; None without a file."""
+    return footer(data / receipt.files[0].name).schema.to_arrow_schema() if receipt.files else None
 
 
 def wrong_values(metadata: "pyarrow.parquet.FileMetaData", batch_id: str) -> Iterator[str]:
