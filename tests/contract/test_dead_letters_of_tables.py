@@ -11,14 +11,16 @@ from tests.contract.every_record_once import records_in_iceberg, records_in_tabl
 from tests.contract.interference import Died
 from tests.contract.lives import Feeds, produce, stop_before
 from tests.contract.test_replay import differences, replay, request_of
+from tests.contract.test_sink_in_store import WithoutWaiting
 from tests.contract.whole_feed import JSON, TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 from tests.iceberg_lake import connections_beside
-from tests.object_store import ObjectStore
+from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.backfilling.restore import decide_restore, restore
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import DECODED, RECORDS
@@ -156,6 +158,27 @@ def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_rec
     [batch_id] = feed.states()
     feed.commit(batch_id, "run 2")
     assert feed.letters.publisher.known_batches() == [str(batch_id)]
+    assert letters_in(feed) == DEAD
+    assert differences(feed) == []
+
+
+@in_a_store
+@pytest.mark.parametrize("kind", ["answer", "lose the answer", "cut"])
+def test_a_copy_that_fails_or_whose_answer_is_lost_leaves_the_batch_to_the_next_run(
+    feed: WholeFeed, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s3fs.core.asyncio", WithoutWaiting())
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    stop_before(feed, "letters.publish")
+    [batch_id] = feed.states()
+    store = ObjectStore.running()
+    with (
+        store.failing(StoreFault(r"PUT .*orders_dead_letters/kafka_batch", kind)),
+        pytest.raises(OutputUnavailableError),
+    ):
+        feed.commit(batch_id, "run 1")
+    assert feed.states() == {batch_id: BatchState.COMMITTING}
+    at_rest(feed)
     assert letters_in(feed) == DEAD
     assert differences(feed) == []
 
