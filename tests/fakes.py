@@ -95,6 +95,7 @@ from kafka_ingest.model.offsets import (
     LogBounds,
     OffsetRange,
     OffsetsPolicy,
+    Retention,
     StoredOffset,
     TopicDescription,
     TopicPartition,
@@ -165,6 +166,7 @@ class FakeKafkaCluster:
         self.epoch_starts: dict[TopicPartition, dict[int, int]] = {}
         self.damaged: dict[TopicPartition, int] = {}
         self.firsts: dict[TopicPartition, FirstRecord | Unavailable | None] = {}
+        self.kept: dict[str, Retention | Unavailable] = {}
         self.questions: list[str] = []
         self.is_down = False
         self.reads_nothing = False
@@ -226,8 +228,19 @@ class FakeKafkaCluster:
         self, log_starts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
         self._asked("first_records")
-        written_now = FirstRecord(round(datetime.now(UTC).timestamp() * 1000) + 1, by_broker=True)
-        return {tp: self.firsts.get(tp, written_now) for tp in log_starts}
+        return {tp: self._first_record(tp, offset) for tp, offset in log_starts.items()}
+
+    def _first_record(self, topic_partition: TopicPartition, start: int) -> FirstRecord | Unavailable | None:
+        if topic_partition in self.firsts:
+            return self.firsts[topic_partition]
+        if (times := self.times.get(topic_partition)) is None:
+            return FirstRecord(round(datetime.now(UTC).timestamp() * 1000) + 1, by_broker=True)
+        first = min((offset for offset in times if offset >= start), default=None)
+        return None if first is None else FirstRecord(round(times[first].timestamp() * 1000), by_broker=False)
+
+    def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
+        self._asked("retentions")
+        return {topic: self.kept.get(topic, Retention(timedelta(days=7), by_size=False)) for topic in topics}
 
     def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
         self._asked("unreadable_at")

@@ -12,6 +12,7 @@ from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import (
     Record,
     aborted_transaction,
+    committed_transaction,
     corrupt_batch,
     create_topic,
     delete_records,
@@ -30,7 +31,8 @@ from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, Retention, TopicPartition, Unavailable
+from kafka_ingest.observing.record_ages import OlderThan, older_records
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -219,6 +221,64 @@ def test_a_partition_that_does_not_exist_does_not_keep_the_others_from_being_ans
     found = kafka.epoch_ends({first: 0, absent: 0})
     assert found[first] == 10
     assert isinstance(found[absent], Unavailable)
+
+
+# ── Records that wait ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_whether_records_wait_that_are_older_than_a_limit_is_known_whatever_their_producers_wrote(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    now = datetime.now(UTC)
+
+    def at(minutes: float) -> Record:
+        return Record(timestamp_ms=round((now - timedelta(minutes=minutes)).timestamp() * 1000))
+
+    # Kafka 4 takes no record of more than an hour in the future, unless a topic says otherwise.
+    create_topic(servers, name, 7, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    old, young, future, late, without_time, marker, empty = (TopicPartition(name, number) for number in range(7))
+    produce(servers, name, old.partition, [at(60), at(47)])
+    produce(servers, name, young.partition, [at(60), at(20)])
+    produce(servers, name, future.partition, [at(-1_000_000), at(47)])
+    produce(servers, name, late.partition, [at(1), at(1_000)])
+    produce(servers, name, without_time.partition, [at(60), Record(timestamp_ms=1_767_225_600)])
+    committed_transaction(servers, name, marker.partition, [at(60)])
+    partitions = [old, young, future, late, without_time, marker, empty]
+    limit = now - timedelta(minutes=30)
+    asked = {tp: OlderThan(str(tp), tp, 0 if tp is empty else 1, 1, limit) for tp in partitions}
+
+    found = older_records(kafka, asked.values(), now)
+
+    ages = [found[asked[tp]] for tp in partitions]
+    assert [age is None or isinstance(age, Unavailable) or round(age / timedelta(minutes=1)) for age in ages] == [
+        47,
+        True,
+        47,
+        True,
+        True,
+        True,
+        True,
+    ]
+    assert [tp for tp, age in zip(partitions, ages, strict=True) if isinstance(age, Unavailable)] == [without_time]
+
+
+def test_large_record_batches_keep_no_partition_from_being_looked_at(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    create_topic(servers, name, 20)
+    for number in range(20):
+        produce(servers, name, number, [Record(value=b"x" * 10_000)] * 20)
+    found = kafka.first_records({TopicPartition(name, number): 3 for number in range(20)})
+    assert {type(record) for record in found.values()} == {FirstRecord}
+
+
+def test_a_topic_says_when_its_records_are_deleted_and_one_that_is_not_there_says_why_not(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    create_topic(servers, name, config={"retention.ms": "3600000", "retention.bytes": "1048576"})
+    found = kafka.retentions([name, f"{name}-missing"])
+    assert found[name] == Retention(timedelta(hours=1), by_size=True)
+    assert "UNKNOWN_TOPIC_OR_PART" in str(found[f"{name}-missing"])
 
 
 # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────

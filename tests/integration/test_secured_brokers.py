@@ -36,7 +36,7 @@ from kafka_ingest.errors import (
     KafkaTlsRefusedError,
     KafkaUnavailableError,
 )
-from kafka_ingest.model.offsets import FirstRecord, TopicPartition
+from kafka_ingest.model.offsets import FirstRecord, Retention, TopicPartition
 from kafka_ingest.ports.cluster import MirrorRefusedError
 from secured_broker import MUTUAL_TLS, SASL, SASL_TLS, TLS, let_scram_users_in, secured_broker
 
@@ -336,6 +336,10 @@ def test_each_missing_right_is_named_and_no_other_is_needed(
     assert kafka().missing_rights([orders], group) == []
     kafka().set_group_offsets(group, {partition: 7}, "who")
     assert kafka().group_offsets(group, [partition]) == {partition: 7}
+
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(kafka().retentions([orders])[orders]), "and nothing else suffers from it"
+    allow("alice", ResourceType.TOPIC, orders, AclOperation.DESCRIBE_CONFIGS)
+    assert kafka().retentions([orders]) == {orders: Retention(None, by_size=False)}
 
 
 # ── The whole way ─────────────────────────────────────────────────────────────────────────────────────────────────────

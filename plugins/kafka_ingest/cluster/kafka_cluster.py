@@ -7,6 +7,7 @@ from kafka_ingest.cluster.group_questions import GroupQuestions
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.log_questions import LogQuestions
 from kafka_ingest.cluster.offsets_at_time import OffsetsAtTime
+from kafka_ingest.cluster.retention_questions import RetentionQuestions
 from kafka_ingest.cluster.rights import RightsQuestions
 from kafka_ingest.cluster.topic_questions import TopicQuestions
 
@@ -29,6 +30,7 @@ class ConfluentKafkaCluster:
         self.first_records = logs.first_records
         self.unreadable_at = logs.unreadable_at
         self.offsets_at = OffsetsAtTime(client, logs).offsets_at
+        self.retentions = RetentionQuestions(client).retentions
         self.group_offsets = groups.group_offsets
         self.set_group_offsets = groups.set_group_offsets
         self.missing_rights = RightsQuestions(client).missing_rights

@@ -17,7 +17,15 @@ FAR_BEYOND: Final = 2**62
 EPOCH_END: Final = re.compile(r"broker end offset is (?P<end>-?[0-9]+) \(offset leader epoch (?P<epoch>-?[0-9]+)\)")
 """librdkafka's answer in words: rd_kafka_toppar_handle_OffsetForLeaderEpoch in rdkafka_offset.c."""
 
-LITTLE = {"auto.offset.reset": "error", "queued.min.messages": 1, "fetch.message.max.bytes": 65_536}
+LITTLE = {
+    "auto.offset.reset": "error",
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 65_536,
+    # A record batch holds more than one message, so the queue is always full: librdkafka would wait a second then, and
+    # got two partitions a second where batches are large; without waiting, a hundred.
+    "fetch.queue.backoff.ms": 0,
+    "fetch.wait.max.ms": 50,
+}
 """Settings of a consumer that wants one record of each partition, and no more bytes than it has to take."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -139,6 +139,14 @@ class TopicDescription:
     def topic_partitions(self) -> list[TopicPartition]:
         """Return the topic's partitions, in order."""
         return [TopicPartition(self.topic, partition) for partition in self.partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When Kafka deletes a topic's records: once they are older than ``time``, None: never; or also ``by_size``."""
+
+    time: timedelta | None
+    by_size: bool
 
 
 @dataclass(frozen=True, slots=True)

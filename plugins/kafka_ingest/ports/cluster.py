@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, Retention, TopicDescription, TopicPartition, Unavailable
 
 
 class KafkaCluster(Protocol):
@@ -40,7 +40,13 @@ class KafkaCluster(Protocol):
     def first_records(
         self, log_starts: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
-        """Return the first record of each log, read where it starts; None where no record is left in it."""
+        """Return the first record of each log, read where it starts; None where no record is left in it.
+
+        Also where reading is to go on: then it is the first record at that offset or later.
+        """
+
+    def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
+        """Return when each topic's records are deleted, or why that is not known."""
 
     def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
         """Try to read at each offset; return where the record is damaged, and how, or why that is unknown.

@@ -1,0 +1,194 @@
+"""How old the records are that wait to be read: time as Kafka's records carry it (KIP-32), not as runs go.
+
+Of each partition the record at the stored offset counts: the next one to be read. Whether it is older than a limit is
+first asked by ListOffsets, which reads no record: where one that is younger lies at or below the stored offset, the
+feed has read what is younger than the limit. Only what this leaves open is read, one record a partition:
+
+- where no younger record was read: the record may have no time at all, or there is none, as where only
+  markers of transactions are left;
+- where the younger record is one of the future: it is younger than every limit, and hides all after it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kafka_ingest.model.offsets import (
+    FirstRecord,
+    Isolation,
+    LogBounds,
+    StoredOffset,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_ingest.ports.cluster import KafkaCluster
+
+IN_THE_FUTURE: Final = timedelta(minutes=1)
+"""By how much clocks may differ."""
+
+ROUNDS: Final = (1, 4, 15)
+"""Of how many partitions of one group a record is read: at first of the one with the most to read, and only where that
+is not too old, of the next ones. Each takes a whole record batch over the network."""
+
+EARLIEST_MS: Final = 365 * 86_400_000
+"""No record of Kafka's is of 1970."""
+
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+NO_TIME: Final = Unavailable("the record at its stored offset carries no time")
+NOT_READ: Final = Unavailable("the records at the stored offsets of other partitions were looked at")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OlderThan:
+    """Asks whether the record at a partition's stored offset, with so many behind it, is older than a time.
+
+    One of a ``group`` that is older is enough for whoever asks.
+    """
+
+    group: str
+    topic_partition: TopicPartition
+    stored_offset: int
+    lag: int
+    time: datetime
+
+
+def waiting(
+    rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return where reading goes on in each partition with something to read, and how many offsets that is."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for row in rows:
+        log = bounds.get(row.topic_partition)
+        if row.next_offset is None or not isinstance(log, LogBounds):
+            continue
+        start = max(row.next_offset, log.log_start_offset)
+        if (lag := log.readable_end(isolation) - start) > 0:
+            found[row.topic_partition] = start, lag
+    return found
+
+
+def oldest_waiting(
+    kafka: KafkaCluster, places: Mapping[TopicPartition, tuple[int, int]], now: datetime
+) -> dict[TopicPartition, timedelta | Unavailable | None]:
+    """Return how old the record is that is read next in each of these partitions (:func:`waiting`).
+
+    None where no record is left there; a time of the future is no age, so it counts as zero.
+    """
+    if not places:
+        return {}
+    found = kafka.first_records({tp: offset for tp, (offset, _) in places.items()})
+    return {tp: age_of(record, now) for tp, record in found.items()}
+
+
+def oldest_ages(
+    kafka: KafkaCluster, feeds: Mapping[str, Mapping[TopicPartition, tuple[int, int]]], now: datetime, *, most: int
+) -> dict[str, timedelta | None]:
+    """Return how old the oldest record is that each feed reads next, of its partitions with the most to read.
+
+    Zero where nothing waits, None where no age is known.
+    """
+    chosen = [
+        OlderThan(feed, tp, offset, lag, now)
+        for feed, places in feeds.items()
+        for tp, (offset, lag) in sorted(places.items(), key=lambda place: (-place[1][1], place[0]))[:most]
+    ]
+    found: dict[str, list[timedelta | Unavailable | None]] = {feed: [] for feed in feeds}
+    for some in one_offset_each(chosen):
+        ages = oldest_waiting(kafka, {each.topic_partition: (each.stored_offset, each.lag) for each in some}, now)
+        for each in some:
+            found[each.group].append(ages[each.topic_partition])
+    return {feed: oldest_of(ages) for feed, ages in found.items()}
+
+
+def oldest_of(ages: Collection[timedelta | Unavailable | None]) -> timedelta | None:
+    """Return the largest of the ages that are known; zero where there is no record."""
+    is_known = not any(isinstance(age, Unavailable) for age in ages)
+    return max((age for age in ages if isinstance(age, timedelta)), default=timedelta() if is_known else None)
+
+
+def age_of(record: FirstRecord | Unavailable | None, now: datetime) -> timedelta | Unavailable | None:
+    """Return a record's age, where its time is one.
+
+    -1 is Kafka's word for none, 0 is what some producers write, and those that write seconds seem to be of 1970.
+    """
+    if not isinstance(record, FirstRecord):
+        return record
+    if record.timestamp_ms is None or record.timestamp_ms < EARLIEST_MS:
+        return NO_TIME
+    # In whole milliseconds: a producer may write any number of 64 bits, more than a timedelta holds.
+    return timedelta(milliseconds=max(0, (now - EPOCH) // timedelta(milliseconds=1) - record.timestamp_ms))
+
+
+def older_records(
+    kafka: KafkaCluster, asked: Collection[OlderThan], now: datetime
+) -> dict[OlderThan, timedelta | Unavailable | None]:
+    """Return the age of each record that is older than the time asked about, None where it is not.
+
+    The number of requests grows with how many times are asked about in one partition, not with the partitions.
+    """
+    found: dict[OlderThan, timedelta | Unavailable | None] = {}
+    to_read: list[OlderThan] = []
+    for some in one_time_each(asked):
+        first = kafka.offsets_at({each.topic_partition: each.time for each in some})
+        younger = {each for each in some if is_read(first[each.topic_partition], each)}
+        # What Kafka contradicts itself about is read as well; the reading says where it does not answer at all.
+        to_read += [each for each in some if each not in younger]
+        future = kafka.offsets_at({each.topic_partition: now + IN_THE_FUTURE for each in younger}) if younger else {}
+        for each in younger:
+            if first[each.topic_partition] == future[each.topic_partition]:
+                to_read.append(each)
+            else:
+                found[each] = None
+    return found | ages_if_older(kafka, to_read, now)
+
+
+def is_read(first: int | Unavailable | None, asked: OlderThan) -> bool:
+    """Whether the first record that is younger than the time is at the stored offset, or was read before."""
+    return isinstance(first, int) and first <= asked.stored_offset
+
+
+def ages_if_older(
+    kafka: KafkaCluster, asked: Collection[OlderThan], now: datetime
+) -> dict[OlderThan, timedelta | Unavailable | None]:
+    """Read the records, and return the ages of those that are older than the time asked about, None of the others."""
+    left: dict[str, list[OlderThan]] = {}
+    for each in sorted(asked, key=lambda each: (-each.lag, each)):
+        left.setdefault(each.group, []).append(each)
+    found: dict[OlderThan, timedelta | Unavailable | None] = {}
+    for length in ROUNDS:
+        read = [each for of_group in left.values() for each in of_group[:length]]
+        # Two feeds may stand at different offsets of one partition.
+        for some in one_offset_each(read):
+            ages = oldest_waiting(kafka, {each.topic_partition: (each.stored_offset, each.lag) for each in some}, now)
+            for each in some:
+                age = ages[each.topic_partition]
+                found[each] = None if isinstance(age, timedelta) and now - age >= each.time else age
+        enough = {each.group for each in read if isinstance(found[each], timedelta)}
+        left = {group: rest[length:] for group, rest in left.items() if group not in enough}
+    return dict.fromkeys(asked, NOT_READ) | found
+
+
+def one_time_each(asked: Collection[OlderThan]) -> Iterator[list[OlderThan]]:
+    """Yield all that is asked in as few parts as have one time for each partition."""
+    times: dict[TopicPartition, list[datetime]] = {}
+    parts: dict[int, list[OlderThan]] = {}
+    for each in sorted(set(asked)):
+        of_partition = times.setdefault(each.topic_partition, [])
+        if each.time not in of_partition:
+            of_partition.append(each.time)
+        parts.setdefault(of_partition.index(each.time), []).append(each)
+    yield from parts.values()
+
+
+def one_offset_each(asked: Collection[OlderThan]) -> Iterator[list[OlderThan]]:
+    """Yield all that is asked in as few parts as have one offset for each partition."""
+    offsets: dict[TopicPartition, list[int]] = {}
+    parts: dict[int, list[OlderThan]] = {}
+    for each in sorted(asked):
+        of_partition = offsets.setdefault(each.topic_partition, [])
+        if each.stored_offset not in of_partition:
+            of_partition.append(each.stored_offset)
+        parts.setdefault(of_partition.index(each.stored_offset), []).append(each)
+    yield from parts.values()
