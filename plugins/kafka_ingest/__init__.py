@@ -18,7 +18,8 @@ dead letters instead of Kafka (:mod:`kafka_ingest.backfilling.replaying`).
 
 What only an operator decides is in :mod:`~kafka_ingest.operating`: to abandon a batch, to skip or reset offsets, to
 accept a changed topic, to adopt an output, to remove what has expired. :mod:`~kafka_ingest.observing` answers questions
-and changes nothing; :mod:`~kafka_ingest.checks` examines an installation.
+and changes nothing; :mod:`~kafka_ingest.checks` examines an installation; :mod:`~kafka_ingest.alerting` notices what
+feeds ask to be notified of.
 
 The rooms, from the smallest up; import-linter holds the order:
 

@@ -139,6 +139,10 @@ class BatchFoldedError(WrongUseError):
     """The request needs the ranges of single old batches, and these are folded."""
 
 
+class InvalidNotifierError(WrongUseError):
+    """A notifier that a feed file names is none of Airflow's, or cannot be made with its arguments."""
+
+
 class MissingConnectionError(WrongUseError):
     """An Airflow connection is not defined."""
 

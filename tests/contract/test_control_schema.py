@@ -6,6 +6,7 @@ import sqlite3
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -51,7 +52,7 @@ from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 
 OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
 OUTPUT = {"folded_range", "removed_range", "lost_range"}
-TABLES = OFFSETS | OUTPUT
+TABLES = OFFSETS | OUTPUT | {"alert", "alert_notice"}
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
 
@@ -301,7 +302,7 @@ def test_every_check_and_partial_index_of_sqlite_has_an_offence_that_tries_it(sq
         ).scalars()
         named = {name for name, _ in OFFENCES.values()}
         assert checks == {name for name in named if name.startswith("ck_")}
-        assert set(indexes) == {"uq_batch_open_live", "uq_attempt_pinned"}
+        assert set(indexes) == {"uq_batch_open_live", "uq_attempt_pinned", "uq_alert_current"}
 
 
 # ── Each constraint refuses what breaks it ────────────────────────────────────────────────────────────────────────────
@@ -333,18 +334,25 @@ def history(shared_database: SqlStore) -> SqlStore:
     shared_database.insert("removed_range", **REMOVED)
     shared_database.insert("folded_range", **FOLDED)
     shared_database.insert("lost_range", **LOST)
+    shared_database.insert("alert", **ALERT)
+    shared_database.insert("alert_notice", **NOTICE)
     return shared_database
 
 
 @contextmanager
 def tried(store: SqlStore) -> Iterator[Connection]:
     """Try something in a transaction that leaves nothing behind, whatever becomes of it."""
-    with store.open().connect() as connection:
-        attempted = connection.begin()
-        try:
-            yield connection
-        finally:
-            attempted.rollback()
+    engine = store.open()
+    try:
+        with engine.connect() as connection:
+            attempted = connection.begin()
+            try:
+                yield connection
+            finally:
+                attempted.rollback()
+    finally:
+        # A server has a hundred connections, and there are as many offences.
+        engine.dispose()
 
 
 GAP: Mapping[str, Any] = {
@@ -407,6 +415,18 @@ LOST: Mapping[str, Any] = {
     "rows": 5,
 }
 
+ALERT: Mapping[str, Any] = {
+    "alert_id": UUID("01890000-0000-7000-8000-00000000a1e7"),
+    "feed_id": ORDERS_FEED,
+    "kind": "gap",
+    "subject": "",
+    "text": "why",
+    "began_at": NOON,
+    "ended_at": None,
+}
+
+NOTICE: Mapping[str, Any] = {"alert_id": ALERT["alert_id"], "notifier": "mail", "change": "begun"}
+
 
 def change(table: str, batch_id: UUID | None = None, **values: Any) -> Executable:
     statement = update(schema.metadata.tables[table]).values(**values)
@@ -448,6 +468,14 @@ def add_folded(**values: Any) -> Executable:
 
 def add_lost(**values: Any) -> Executable:
     return add("lost_range", **(LOST | {"file": "part-00001.parquet"} | values))
+
+
+def add_alert(**values: Any) -> Executable:
+    return add("alert", **(ALERT | {"alert_id": NOBODY, "subject": "another"} | values))
+
+
+def add_notice(**values: Any) -> Executable:
+    return add("alert_notice", **(NOTICE | {"notifier": "chat"} | values))
 
 
 def add_stored_offset(**values: Any) -> Executable:
@@ -591,6 +619,14 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "a file that was lost twice": ("pk_lost_range", add_lost(file=LOST["file"])),
     "a lost file of no feed": ("fk_lost_range_feed", add_lost(feed_id=NOBODY)),
     "a lost file that holds no offset": ("ck_lost_range_offsets", add_lost(end_offset=0)),
+    "two alerts of one id": ("pk_alert", add_alert(alert_id=ALERT["alert_id"])),
+    "an alert of no feed": ("fk_alert_feed", add_alert(feed_id=NOBODY)),
+    "an alert of an unknown kind": ("ck_alert_kind", add_alert(kind="late")),
+    "an alert that ended before it began": ("ck_alert_ended", add_alert(ended_at=NOON - timedelta(seconds=1))),
+    "an alert that holds twice": ("uq_alert_current", add_alert(subject="")),
+    "two notices of one change": ("pk_alert_notice", add_notice(notifier="mail")),
+    "a notice of no alert": ("fk_alert_notice_alert", add_notice(alert_id=NOBODY)),
+    "a notice of an unknown change": ("ck_alert_notice_change", add_notice(change="grown")),
     "two events of one number": ("pk_event", add_event(event_id=1)),
     "an event of no feed": ("fk_event_feed", add_event(feed_id=NOBODY)),
     "an event of no batch": ("fk_event_batch", add_event(batch_id=NOBODY)),

@@ -92,7 +92,7 @@ class Airflow:
         """Run a DAG once and return its state and its tasks' [state, try]; empty where the process died."""
         result = self.project.home / "result.json"
         result.unlink(missing_ok=True)
-        path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
+        path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins", "tests/orchestration"))
         if not spark_is_real:
             environment = {"JAVA_HOME": str(self.java_like_spark)} | environment
         arguments = (RUNNER, dag_id, result, json.dumps(conf), *crash_at)

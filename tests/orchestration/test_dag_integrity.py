@@ -24,7 +24,7 @@ def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -
 
 def feed_dags(found: dict[str, Any]) -> list[str]:
     """Return the names of the DAGs that feed files made."""
-    return sorted(found["dags"].keys() - {"backfill_offsets", "maintain_feeds", "operate_feed"})
+    return sorted(found["dags"].keys() - {"backfill_offsets", "check_feeds", "maintain_feeds", "operate_feed"})
 
 
 @pytest.fixture
@@ -236,6 +236,17 @@ def test_a_feed_with_a_control_retention_is_folded_after_its_clean_up_whatever_b
     assert [task for task in tasks if task.endswith(".fold")] == ["orders.fold"]
 
 
+def test_feeds_are_looked_at_every_five_minutes_by_one_task_that_the_next_run_repeats(offline: Project) -> None:
+    offline.write_feed("orders", alerts={"lag": 5, "notify": [{"notifier": "no.such.Notifier"}]})
+
+    found = describe(offline)
+
+    assert (found["import_errors"], feed_dags(found)) == ({}, ["orders"])
+    dag = found["dags"]["check_feeds"]
+    assert (dag["tasks"], dag["retries"]) == ({"check": []}, {"check": 0})
+    assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("*/5 * * * *", False, 1)
+
+
 def test_backfills_are_run_by_hand_chunk_by_chunk_some_at_a_time(offline: Project) -> None:
     offline.write_feed("orders")
     offline.write_feed("refunds", name="refunds")
@@ -273,7 +284,7 @@ def test_decisions_are_offered_for_each_feed_that_has_a_file_and_are_tried_once(
     }
 
 
-@pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets", "operate_feed"])
+@pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"])
 def test_a_feed_cannot_take_the_place_of_one_of_the_projects_own_dags(offline: Project, name: str) -> None:
     offline.write_feed("orders", name=name)
 

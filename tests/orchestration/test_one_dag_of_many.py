@@ -102,7 +102,7 @@ def test_a_task_of_a_backfill_is_started_without_a_look_at_any_feed(many: Projec
     assert "orders" in offered, "`airflow dags test` writes what it reads into Airflow's database: that is the form"
 
 
-@pytest.mark.parametrize("dag_file", ["backfill_offsets.py", "maintain_feeds.py", "operate_feed.py"])
+@pytest.mark.parametrize("dag_file", ["backfill_offsets.py", "check_feeds.py", "maintain_feeds.py", "operate_feed.py"])
 def test_where_airflow_asks_for_a_feeds_dag_no_other_dag_is_made_and_stored_half(many: Project, dag_file: str) -> None:
     found = parse(many, (dag_file, "orders", None))["orders None"]
     assert found["dags"] == {}

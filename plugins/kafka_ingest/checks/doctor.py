@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
 from kafka_ingest.checks.expression_check import expressions
+from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
 from kafka_ingest.checks.schema_check import schemas
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
@@ -82,6 +83,8 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             yield attempt(f"feed {feed.name}: expressions", partial(expressions, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
+        if feed.alerts is not None:
+            yield attempt(f"feed {feed.name}: alerts", partial(notifiers, feed.alerts.notifiers()))
 
 
 def attempt(about: str, look: Callable[[], str]) -> Check:

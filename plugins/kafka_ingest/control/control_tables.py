@@ -7,6 +7,7 @@ store answers.
 from sqlalchemy import Engine
 
 from kafka_ingest.control.adoption_store import AdoptionStore
+from kafka_ingest.control.alert_store import AlertStore
 from kafka_ingest.control.attempt_store import AttemptStore
 from kafka_ingest.control.batch_life import BatchLife
 from kafka_ingest.control.batch_store import BatchStore
@@ -40,10 +41,12 @@ class SqlControlTables:
         self._output = OutputStore(engine)
         self._overview = OverviewStore(engine)
         self._adoption = AdoptionStore(engine)
+        self._alerts = AlertStore(engine)
         self._answer_the_protocol()
         self._answer_people()
         self._take_steps()
         self._take_steps_of_operators()
+        self._note_alerts()
 
     def _answer_the_protocol(self) -> None:
         """Answer :class:`~kafka_ingest.ports.control.ControlReader`."""
@@ -82,6 +85,8 @@ class SqlControlTables:
         self.feed_overviews = self._overview.feed_overviews
         self.batch_lines = self._overview.batch_lines
         self.rows_by_hour = self._overview.rows_by_hour
+        self.gap_decisions = self._overview.gap_decisions
+        self.alerts = self._alerts.alerts
         self.rows_by_partition = self._offsets.rows_by_partition
         self.gaps = self._gaps.gaps
         self.events = self._journal.events
@@ -116,3 +121,11 @@ class SqlControlTables:
         self.record_removed = self._output.record_removed
         self.rename_feed = self._feeds.rename_feed
         self.adopt = self._adoption.adopt
+
+    def _note_alerts(self) -> None:
+        """Keep what :class:`~kafka_ingest.ports.control.AlertTables` notes; questions are answered above."""
+        self.said = self._alerts.said
+        self.note_alerts = self._alerts.note_alerts
+        self.forget_alerts = self._alerts.forget_alerts
+        self.claim = self._alerts.claim
+        self.note_said = self._alerts.note_said

@@ -4,16 +4,17 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Connection, Engine, cast, extract, func, select
+from sqlalchemy import BigInteger, Connection, Engine, Text, cast, extract, func, select
 
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.schema import batch, feed, gap, hold, stored_offset
 from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
-from kafka_ingest.model.summaries import BatchLine, FeedOverview, OpenGaps
+from kafka_ingest.model.summaries import BatchLine, FeedOverview, GapDecision, OpenGaps
 
 HOUR_S = 3600
 FEEDS_AT_ONCE = 500
@@ -100,6 +101,27 @@ class OverviewStore:
                 for row in connection.execute(query.where(these)):
                     begins = datetime.fromtimestamp(row.hour, UTC)
                     found.setdefault(row.feed_id, {})[begins] = int(row.total)
+        return found
+
+    def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
+        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first."""
+        made = (gap.c.feed_id, gap.c.cause, gap.c.decided_at, gap.c.decided_by)
+        places = func.count(func.distinct(gap.c.topic + "-" + cast(gap.c.partition, Text)))
+        offsets = func.sum(gap.c.end_offset - gap.c.start_offset)
+        query = (
+            select(*made, func.min(gap.c.reason).label("reason"), places.label("places"), offsets.label("offsets"))
+            .where(gap.c.closed_by_batch.is_(None))
+            .group_by(*made)
+            .order_by(gap.c.decided_at, gap.c.cause)
+        )
+        found: dict[UUID, list[GapDecision]] = {}
+        with transaction(self._engine, "read") as connection:
+            for row in connection.execute(query):
+                found.setdefault(row.feed_id, []).append(
+                    GapDecision(
+                        GapCause(row.cause), row.decided_at, row.decided_by, row.reason, row.places, int(row.offsets)
+                    )
+                )
         return found
 
 

@@ -28,11 +28,12 @@ from sqlalchemy import (
 )
 
 from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
-SCHEMA_VERSION = "0015"
+SCHEMA_VERSION = "0016"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -86,7 +87,11 @@ class StorableDocument(TypeDecorator[Any]):
         return storable_document(value)
 
 
-def one_of(column: str, values: type[BatchState | BatchKind | AttemptState | GapCause | HoldCause]) -> str:
+OneOf = type[BatchState | BatchKind | AttemptState | GapCause | HoldCause | AlertKind | Change]
+"""An enum whose values a column holds."""
+
+
+def one_of(column: str, values: OneOf) -> str:
     """Return the check that a column holds one of an enum's values."""
     return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
 
@@ -435,6 +440,44 @@ hold = Table(
     ),
     Index("ix_hold_feed", "feed_id"),
     comment="what takes no part in the feed's batches for now; every plan writes them anew",
+)
+
+alert = Table(
+    "alert",
+    metadata,
+    Column("alert_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("kind", StorableText, nullable=False),
+    Column("subject", StorableText, nullable=False, comment="which of several things of a kind; empty for the feed"),
+    Column("text", StorableText, nullable=False, comment="what was found when it began"),
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime, comment="null while it holds"),
+    CheckConstraint(one_of("kind", AlertKind), name="kind"),
+    CheckConstraint("ended_at >= began_at", name="ended"),
+    # Of two checks at once one begins it.
+    Index(
+        "uq_alert_current",
+        "feed_id",
+        "kind",
+        "subject",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    comment="what feeds ask to be notified of, as long as it holds and until its end was notified",
+)
+
+alert_notice = Table(
+    "alert_notice",
+    metadata,
+    Column("alert_id", ForeignKey("alert.alert_id"), primary_key=True),
+    Column("notifier", StorableText, primary_key=True, comment="a hash of its class and arguments"),
+    Column("change", StorableText, primary_key=True),
+    Column("claimed_at", UtcDateTime, comment="since when a process notifies; null where that failed"),
+    Column("said_at", UtcDateTime),
+    Column("error", StorableText, comment="why the newest try failed"),
+    CheckConstraint(one_of("change", Change), name="change"),
+    comment="what each notifier was given; a claim of a process that died expires",
 )
 
 event = Table(

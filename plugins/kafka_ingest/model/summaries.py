@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
@@ -73,6 +74,18 @@ class OpenGaps:
 
     gaps: int = 0
     offsets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GapDecision:
+    """What is not closed of the gaps that one decision made: over how many partitions, and how many offsets."""
+
+    cause: GapCause
+    decided_at: datetime
+    decided_by: str
+    reason: str
+    partitions: int
+    offsets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,16 +97,9 @@ def line_of(
         is_other = logs is not None
         standing = _standing(overview, None, lost=0, is_other=is_other, file_error=file_error)
         return FeedLine(overview.name, overview, standing, file_error=file_error)
-    read = [row for partition, row in overview.stored.items() if partition.topic in overview.topics]
-    other = {
-        row.topic_partition.topic
-        for row in read
-        if row.topic_partition.topic not in logs.topic_ids
-        or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
-    }
-    known = [row for row in read if row.topic_partition.topic not in other]
+    known, other = known_rows(overview, logs)
     found = distances(known, logs.bounds, isolation)
-    lag = found.lag if known or not read else None
+    lag = found.lag if known or not other else None
     return FeedLine(
         overview.name,
         overview,
@@ -122,9 +115,21 @@ def line_of(
         headroom=found.headroom,
         lost=found.lost,
         silent=found.silent,
-        other_topics=tuple(sorted(other)),
+        other_topics=other,
         file_error=file_error,
     )
+
+
+def known_rows(overview: FeedOverview, logs: ClusterLogs) -> tuple[list[StoredOffset], tuple[str, ...]]:
+    """Return the stored offsets of what the feed reads, and which of its topics are gone, or are others now."""
+    read = [row for partition, row in overview.stored.items() if partition.topic in overview.topics]
+    other = {
+        row.topic_partition.topic
+        for row in read
+        if row.topic_partition.topic not in logs.topic_ids
+        or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
+    }
+    return [row for row in read if row.topic_partition.topic not in other], tuple(sorted(other))
 
 
 def distances(

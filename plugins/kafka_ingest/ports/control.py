@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from kafka_ingest.model.alert import Alert, Change, NewAlert, Said
 from kafka_ingest.model.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import (
     Adoption,
@@ -33,7 +34,7 @@ from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary
+from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary, GapDecision
 
 
 class ControlReader(Protocol):
@@ -182,6 +183,12 @@ class ControlObserver(ControlReader, Protocol):
         Live batches and backfills count. An hour is named by its beginning in UTC; hours without a commit are left out.
         """
 
+    def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
+        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first."""
+
+    def alerts(self) -> list[Alert]:
+        """Return all alerts, oldest first: those that hold, and those whose end may have to be notified."""
+
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""
 
@@ -276,6 +283,30 @@ class ControlTables(ControlReader, Protocol):
         self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         """Append a line to the audit journal."""
+
+
+class AlertTables(ControlObserver, Protocol):
+    """What was found of feeds, and what notifiers were given of it. No step of the protocol depends on it."""
+
+    def said(self) -> list[Said]:
+        """Return how far the notifications of all alerts have come."""
+
+    def note_alerts(self, begun: Sequence[NewAlert], ended: Collection[UUID], now: datetime) -> None:
+        """Begin and end alerts; what another check has begun or ended already stays as that one said."""
+
+    def forget_alerts(self, alert_ids: Collection[UUID]) -> None:
+        """Remove alerts that have ended, with what was noted of their notifications."""
+
+    def claim(self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime) -> set[UUID]:
+        """Claim notifications for this process, and return those of which no other process has one, or gave it.
+
+        A claim expires some minutes later: the process that has not come back then is taken for dead.
+        """
+
+    def note_said(
+        self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime, *, error: str | None = None
+    ) -> None:
+        """Note that claimed notifications were given, or with an error that they failed: the next check tries again."""
 
 
 class FoldingTables(ControlTables, Protocol):

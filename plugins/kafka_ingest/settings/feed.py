@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.model.alert import AlertRules, Stops
 from kafka_ingest.model.dead_letters import DeadLetterLimits
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
@@ -26,6 +27,7 @@ from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
+from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
@@ -36,7 +38,7 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed"})
+PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LONGEST_PATTERN = 10_000
@@ -286,6 +288,7 @@ class Feed(Settings):
     sink: Sink
     spark: Spark = Spark()
     airflow: AirflowSettings = AirflowSettings()
+    alerts: Alerts | None = None
 
     @field_validator("name")
     @classmethod
@@ -349,6 +352,15 @@ class Feed(Settings):
                 f"found {found}"
             )
         return self
+
+    def alert_rules(self) -> AlertRules | None:
+        """Return what is an alert of this feed, None where it asks for none."""
+        stops = Stops(
+            on_loss=self.on_data_loss is OnDataLoss.FAIL,
+            on_missing_topic=self.on_missing_topic is OnMissingTopic.STOP,
+            on_changed_topic=self.on_topic_changed is OnTopicChanged.STOP,
+        )
+        return None if self.alerts is None else self.alerts.rules(stops)
 
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""

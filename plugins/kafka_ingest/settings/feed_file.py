@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.feed import Feed, why_no_schedule
 from kafka_ingest.settings.plain_yaml import MAX_BYTES, read_plain_yaml
 from kafka_ingest.settings.wrong_settings import cut, describe
@@ -32,6 +33,8 @@ class DeclaredFields(TypedDict, total=False):
     name: str | None
     sink_path: str | None
     schedule: str
+    alerts: Alerts | None
+    alerts_are_read: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class FeedFile:
     """The output's path as the file declares it, also where the file cannot be used."""
     schedule: str = "@hourly"
     """When an unusable file's error is due: on its own schedule, hourly where that cannot be read or has no times."""
+    alerts: Alerts | None = None
+    """What the file asks to be notified of, also where it cannot be used for another reason."""
+    alerts_are_read: bool = False
+    """Whether that is known: otherwise the file cannot be read, or what it asks for is itself wrong."""
     contested: Feed | None = None
     rivals: tuple[Feed, ...] = ()
 
@@ -77,13 +84,25 @@ def read_feed_file(path: Path) -> FeedFile:
 def declared_fields(document: Mapping[object, object]) -> DeclaredFields:
     """Return the fields of a file that can be read, whether the rest of it can be used or not."""
     name, sink, schedule = document.get("name"), document.get("sink"), document.get("schedule")
+    alerts = alerts_in(document)
     path = sink.get("path") if isinstance(sink, dict) else None
     has_times = isinstance(schedule, str) and schedule not in WITHOUT_TIMES and why_no_schedule(schedule) is None
     return {
         "name": name if isinstance(name, str) else None,
         "sink_path": path if isinstance(path, str) and path.isprintable() and path else None,
         "schedule": schedule if isinstance(schedule, str) and has_times else "@hourly",
+        "alerts": alerts,
+        "alerts_are_read": alerts is not None or document.get("alerts") is None,
     }
+
+
+def alerts_in(document: Mapping[object, object]) -> Alerts | None:
+    """Return what a file asks to be notified of, None where that cannot be read."""
+    alerts = document.get("alerts")
+    try:
+        return None if alerts is None else Alerts.model_validate(alerts)
+    except ValidationError:
+        return None
 
 
 def text_of(path: Path) -> str:

@@ -1,0 +1,208 @@
+"""What is the case with a feed now, by its rules: decided from what was asked, without asking anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from kafka_ingest.alerting.ask_cluster import ClusterAnswers, questions
+from kafka_ingest.alerting.watched_feed import WatchedFeed
+from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
+from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.offsets import Retention, Unavailable, listing
+from kafka_ingest.model.summaries import GapDecision
+from kafka_ingest.observing.feed_lines import ClusterLogs, distances, known_rows
+from kafka_ingest.observing.record_ages import OlderThan
+from kafka_ingest.operating.headroom import in_danger
+
+LONGEST_TEXT: Final = 2_000
+NUMBERS: Final = NEED_KAFKA - {AlertKind.STOPPED}
+"""What cannot be said of a cluster that is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is the case, and of which kinds that is not known. ``notes`` say why something was judged by less."""
+
+    found: Sequence[Finding]
+    unknown: frozenset[AlertKind] = frozenset()
+    notes: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Judging:
+    """What has been found so far."""
+
+    found: list[Finding] = field(default_factory=list)
+    unknown: set[AlertKind] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, kind: AlertKind, text: str, subject: str = "") -> None:
+        """Add what is the case."""
+        self.found.append(Finding(kind, cut(text), subject))
+
+
+def look(feed: WatchedFeed, answers: ClusterAnswers | str | None, gaps: Sequence[GapDecision], now: datetime) -> Look:
+    """Return what is the case with a feed. ``answers`` is a text where Kafka gave none, None where it was not asked."""
+    judging = Judging()
+    if feed.error is not None:
+        judging.add(AlertKind.UNUSABLE, feed.error)
+    judge_stored(feed, gaps, now, judging)
+    if isinstance(answers, ClusterAnswers):
+        judge_logs(feed, answers, now, judging)
+    else:
+        judging.unknown |= NEED_KAFKA
+        if answers is not None:
+            judging.add(AlertKind.UNREACHABLE, answers)
+        else:
+            judging.unknown.add(AlertKind.UNREACHABLE)
+    asked = feed.rules.kinds
+    return Look([each for each in judging.found if each.kind in asked], frozenset(judging.unknown), judging.notes)
+
+
+def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, judging: Judging) -> None:
+    """Judge what the control tables hold."""
+    stored, limit = feed.overview, feed.rules.open_batch
+    if limit is not None and stored.open_since is not None and now - stored.open_since > limit:
+        state = stored.open_batch_state.value if stored.open_batch_state is not None else "open"
+        since = spoken(now - stored.open_since)
+        judging.add(
+            AlertKind.OPEN_BATCH,
+            f"batch {stored.open_batch} has been {state} for {since}, longer than {spoken(limit)}",
+            str(stored.open_batch),
+        )
+    holds: dict[str, list[str]] = {}
+    for hold in stored.holds:
+        # An open transaction holds nothing up that could be read.
+        if hold.cause is not HoldCause.OPEN_TRANSACTION:
+            holds.setdefault(f"{hold.topic} {hold.cause.value}", []).append(str(hold))
+    for subject, texts in holds.items():
+        judging.add(AlertKind.HELD, f"held, {subject.rpartition(' ')[2]}: {listing(texts)}", subject)
+    for gap in gaps:
+        judging.add(
+            AlertKind.GAP,
+            f"{gap.offsets:,} offsets in {counted(gap.partitions, 'partition')} were passed over ({gap.cause.value}), "
+            f"decided by {gap.decided_by}: {gap.reason}",
+            f"{gap.cause.value} {gap.decided_at.isoformat()} {gap.decided_by}"[:LONGEST_TEXT],
+        )
+
+
+def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judging: Judging) -> None:
+    """Judge what Kafka answered."""
+    logs, stored = answers.logs, feed.overview
+    if logs.cluster_id != stored.cluster_id:
+        judging.add(
+            AlertKind.STOPPED,
+            f"connection {feed.conn_id} leads to cluster {logs.cluster_id}, and the stored offsets belong to "
+            f"{stored.cluster_id}",
+        )
+        judging.unknown |= NUMBERS
+        return
+    rows, other = known_rows(stored, logs)
+    found = distances(rows, logs.bounds, feed.isolation)
+    judge_stops(feed, logs, other, found.lost, judging)
+    if (limit := feed.rules.lag) is not None:
+        if (found.lag or 0) > limit:
+            judging.add(AlertKind.LAG, f"{found.lag:,} offsets can be read, more than {limit:,}")
+        elif found.silent or other:
+            judging.unknown.add(AlertKind.LAG)
+    asked = questions(feed, logs, answers.retentions, now)
+    behind = oldest_first(asked[AlertKind.BEHIND], answers.ages)
+    if behind and feed.rules.behind is not None:
+        limit_text, ages = spoken(feed.rules.behind), listing(map(spoken_age, behind))
+        text = f"records wait that are older than {limit_text}, such as the next of {ages}"
+        judging.add(AlertKind.BEHIND, text)
+    elif found.silent or other or not all_known(asked[AlertKind.BEHIND], answers.ages):
+        judging.unknown.add(AlertKind.BEHIND)
+    judge_headroom(feed, answers, asked[AlertKind.HEADROOM], judging)
+    if found.silent or other or not all_known(asked[AlertKind.HEADROOM], answers.ages):
+        judging.unknown.add(AlertKind.HEADROOM)
+
+
+def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost: int, judging: Judging) -> None:
+    """Judge whether the next plan stops until an operator decides."""
+    stops = feed.rules.stops
+    missing = [topic for topic in other if topic not in logs.topic_ids]
+    changed = [topic for topic in other if topic in logs.topic_ids]
+    texts = []
+    if missing and stops.on_missing_topic:
+        texts.append(f"{listing(missing)}: no such topic any more")
+    if changed and stops.on_changed_topic:
+        texts.append(f"{listing(changed)}: deleted and created again, so the stored offsets mean other records")
+    if lost and stops.on_loss:
+        texts.append(f"{lost:,} offsets were deleted by Kafka before they were read")
+    if texts:
+        judging.add(AlertKind.STOPPED, f"the next plan stops until an operator decides: {'; '.join(texts)}")
+
+
+def judge_headroom(feed: WatchedFeed, answers: ClusterAnswers, asked: Sequence[OlderThan], judging: Judging) -> None:
+    """Judge how near retention is: by time, and where it is by size, or not known, by the log's oldest tenth."""
+    limit = feed.rules.headroom
+    if limit is None:
+        return
+    rows, _ = known_rows(feed.overview, answers.logs)
+    unsaid = {topic: kept for topic, kept in answers.retentions.items() if isinstance(kept, Unavailable)}
+    judging.notes += [
+        f"feed {feed.name}: the retention of {topic} is not known, so its headroom is judged by the oldest tenth of "
+        f"the log: {kept.reason}"
+        for topic, kept in sorted(unsaid.items())
+        if topic in feed.overview.topics
+    ]
+    by_size = {topic for topic, kept in answers.retentions.items() if isinstance(kept, Retention) and kept.by_size}
+    offsets = {
+        row.topic_partition: row.next_offset
+        for row in rows
+        if row.next_offset is not None and row.topic_partition in answers.logs.bounds
+    }
+    near = in_danger(offsets, answers.logs.bounds, feed.isolation)
+    texts = [
+        str(each)
+        for each in near
+        if each.stored_offset < each.bounds.log_start_offset or each.topic_partition.topic in by_size | unsaid.keys()
+    ]
+    for each, age in oldest_first(asked, answers.ages):
+        kept = answers.retentions[each.topic_partition.topic]
+        if isinstance(kept, Retention) and kept.time is not None:
+            texts.append(
+                f"{each.topic_partition}: Kafka keeps records for {spoken(kept.time)}, and the next to be read is "
+                f"{spoken(age)} old"
+            )
+    if texts:
+        judging.add(AlertKind.HEADROOM, f"unread records are deleted within {spoken(limit)}: {listing(texts)}")
+
+
+def oldest_first(
+    asked: Sequence[OlderThan], ages: Mapping[OlderThan, timedelta | Unavailable | None]
+) -> list[tuple[OlderThan, timedelta]]:
+    """Return those of the records asked about that are older, the oldest first."""
+    found = [(each, age) for each in asked if isinstance(age := ages.get(each), timedelta)]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+
+def all_known(asked: Sequence[OlderThan], ages: Mapping[OlderThan, timedelta | Unavailable | None]) -> bool:
+    """Whether the age of each record asked about is known."""
+    return not any(isinstance(ages[each], Unavailable) for each in asked)
+
+
+def spoken_age(pair: tuple[OlderThan, timedelta]) -> str:
+    """Return one record's age in a few words."""
+    return f"{pair[0].topic_partition} ({spoken(pair[1])} old)"
+
+
+def spoken(duration: timedelta) -> str:
+    """Return a duration as a feed file would write it, in its largest unit that is not below two."""
+    seconds = duration.total_seconds()
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length or seconds == length:
+            return f"{seconds / length:,.0f}{unit}"
+    return f"{seconds:,.0f}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def cut(text: str) -> str:
+    """Return a text of bounded length."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
