@@ -63,7 +63,7 @@ def check_each_task_has_sent_its_metrics(sent: Counter[str], *, rows: int) -> No
     assert sent["failed_attempts"] >= 1
     assert sent["bytes"] > 0
     assert sent["lag"] > 0
-    assert sent.keys() >= {"holds", "open_gaps", "low_headroom_partitions", "dead_letters", "filtered"}
+    assert sent.keys() >= {"freshness", "holds", "open_gaps", "low_headroom_partitions", "dead_letters", "filtered"}
     steps = {name for name in sent if name.startswith("step_duration.")}
     assert steps == {f"step_duration.{step}" for step in ("plan", "plan_backfill", "write", "commit")}
 

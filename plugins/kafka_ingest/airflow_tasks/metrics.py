@@ -74,6 +74,7 @@ HEADROOM = Metric("kafka_ingest.headroom", MetricKind.GAUGE)
 LOW_HEADROOM = Metric("kafka_ingest.low_headroom_partitions", MetricKind.GAUGE)
 LOST_OFFSETS = Metric("kafka_ingest.lost_offsets", MetricKind.GAUGE)
 SILENT_PARTITIONS = Metric("kafka_ingest.silent_partitions", MetricKind.GAUGE)
+FRESHNESS = Metric("kafka_ingest.freshness", MetricKind.GAUGE)
 HOLDS = Metric("kafka_ingest.holds", MetricKind.GAUGE)
 OPEN_GAPS = Metric("kafka_ingest.open_gaps", MetricKind.GAUGE)
 GAP_OFFSETS = Metric("kafka_ingest.gap_offsets", MetricKind.GAUGE)
@@ -94,6 +95,7 @@ METRICS: Final = (
     LOW_HEADROOM,
     LOST_OFFSETS,
     SILENT_PARTITIONS,
+    FRESHNESS,
     HOLDS,
     OPEN_GAPS,
     GAP_OFFSETS,
@@ -161,6 +163,8 @@ def gauges(measures: FeedMeasures) -> Iterator[tuple[Metric, int]]:
     yield GAP_OFFSETS, measures.gap_offsets
     if measures.low_headroom is not None:
         yield LOW_HEADROOM, measures.low_headroom
+    if measures.freshness is not None:
+        yield FRESHNESS, measures.freshness // timedelta(seconds=1)
     if (logs := measures.logs) is not None:
         yield LOST_OFFSETS, logs.lost
         yield SILENT_PARTITIONS, logs.silent

@@ -1,23 +1,32 @@
 """What is measured of one feed: where it stands in its logs, its holds and its gaps, as numbers alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
+from kafka_ingest.errors import RetryableError, WrongUseError
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offsets import Isolation
+from kafka_ingest.model.offsets import Isolation, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, Distances, distances
 from kafka_ingest.observing.feed_status import ask
+from kafka_ingest.observing.record_ages import oldest_ages, waiting
 from kafka_ingest.operating.headroom import in_danger
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlObserver
+
+MOST_READ: Final = 100
+"""Of how many partitions a record is read to say how old the oldest is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedMeasures:
     """One feed in numbers. ``logs`` and ``low_headroom`` are None where Kafka did not answer, ``kafka_error`` why.
 
-    ``low_headroom``: how many partitions retention is about to reach before they are read.
+    ``low_headroom``: how many partitions retention is about to reach before they are read. ``freshness``: how old the
+    oldest record is that waits to be read, zero where none does; None where that is not known.
     """
 
     holds: int
@@ -25,6 +34,7 @@ class FeedMeasures:
     gap_offsets: int
     logs: Distances | None
     low_headroom: int | None
+    freshness: timedelta | None
     kafka_error: str | None
 
 
@@ -36,6 +46,9 @@ def feed_measures(
     gaps = [gap for gap in control.gaps(snapshot.feed_id) if gap.closed_by_batch is None]
     read = [row for row in snapshot.stored.values() if row.topic_partition.topic in snapshot.topics]
     answered = answers.error is None
+    logs = distances(read, answers.bounds, isolation) if answered else None
+    # Nothing waits in logs of which nothing is known.
+    is_known = logs is not None and logs.lag is not None
     offsets = {
         row.topic_partition: row.next_offset
         for row in read
@@ -45,10 +58,19 @@ def feed_measures(
         holds=len(snapshot.holds),
         open_gaps=len(gaps),
         gap_offsets=sum(gap.offset_range.span for gap in gaps),
-        logs=distances(read, answers.bounds, isolation) if answered else None,
+        logs=logs,
         low_headroom=len(in_danger(offsets, answers.bounds, isolation)) if answered else None,
+        freshness=freshness(kafka, waiting(read, answers.bounds, isolation)) if is_known else None,
         kafka_error=answers.error,
     )
+
+
+def freshness(kafka: KafkaCluster, places: Mapping[TopicPartition, tuple[int, int]]) -> timedelta | None:
+    """Return how old the oldest record is that waits; None where Kafka does not give it."""
+    try:
+        return oldest_ages(kafka, {"": places}, datetime.now(UTC), most=MOST_READ)[""]
+    except (RetryableError, WrongUseError):
+        return None
 
 
 def measures_among_all(
@@ -82,5 +104,6 @@ def measures_among_all(
         gap_offsets=overview.open_gaps.offsets,
         logs=found,
         low_headroom=low,
+        freshness=None,
         kafka_error=why_not,
     )
