@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.upgrade import upgrade
-from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.model.offsets import (
     Isolation,
@@ -45,13 +45,15 @@ from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
 from kafka_ingest.page.all_feeds import all_feeds
+from kafka_ingest.page.batch_files import BatchFiles
+from kafka_ingest.page.coverage_view import coverage_view
 from kafka_ingest.page.exposition import exposition
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import page
 from kafka_ingest.page.scraped_feeds import scraped_feeds
-from kafka_ingest.page.sources import WAIT_S, Sources
+from kafka_ingest.page.sources import WAIT_S, Places, Sources
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -95,6 +97,17 @@ class KnownSources(Sources):
         partitions = {partition for feed in feeds for partition in feed.stored}
         kafka: Any = KnownKafka()
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(kafka, partitions), wait_s=wait_s)
+
+    def oldest_ages(
+        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = 3
+    ) -> Answer[dict[str, timedelta | None]]:
+        """Return an hour for each feed."""
+        question = ("ages", conn_id, frozenset(feeds), most)
+        return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=WAIT_S)
+
+    def batch_files(self, batch: Batch, attempts: Sequence[Attempt]) -> Answer[BatchFiles]:  # noqa: ARG002 - as given
+        """Return no file: nothing was written."""
+        return Answer(BatchFiles((), 0, {}))
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return the answers about one feed."""
@@ -158,6 +171,9 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
         "all feeds, the last page": lambda: feeds(number=10_000),
         "all feeds, a search": lambda: feeds(search="feed12"),
         f"one feed, {PARTITIONS:,} partitions": lambda: feed(WIDE),
+        f"coverage, {PARTITIONS:,} partitions": lambda: page(
+            request, "coverage.html", view=coverage_view(sources, WIDE, 1)
+        ),
         f"one feed, {years.batches:,} batches": lambda: feed(FEED),
         "the same, its oldest batches": lambda: feed(FEED, years.batch_id(50)),
         f"one batch, {PARTITIONS:,} ranges": lambda: batch(WIDE, wide),

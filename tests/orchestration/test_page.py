@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from uuid import UUID
@@ -11,12 +12,16 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import URL
 from tests.chromium import complaints_of, running_chromium
 from tests.orchestration.auth_of_one_feed import GUEST
 from tests.orchestration.page_server import ROLES, PageServer, serving
 from tests.quick_project import QuickProject
 
 from embedded_broker import EmbeddedBroker
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.control.database import ControlDatabaseSettings, open_database
+from kafka_ingest.model.alert import AlertKind, Finding, NewAlert
 from order_events import OrderEvent, create_topic, produce
 
 HOSTILE = "<script>alert('gap')</script>"
@@ -62,6 +67,12 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     project.write_feed(TOPIC, name="broken")
     project.plan(name="broken")
     (project.feeds / "broken.yaml").write_text(f"name: broken\nkafka: {{topics: ['{HOSTILE}']}}\nsink: 5\n")
+    url = URL.create("sqlite", database=str(project.control_file))
+    control = SqlControlTables(open_database(ControlDatabaseSettings(url)))
+    [feed] = [each.feed_id for each in control.feed_overviews() if each.name == "orders"]
+    began = [NewAlert(feed, Finding(AlertKind.BEHIND, HOSTILE)), NewAlert(feed, Finding(AlertKind.LAG, "ended"))]
+    control.note_alerts(began, (), datetime.now(UTC))
+    control.note_alerts((), [each.alert_id for each in control.alerts() if each.text == "ended"], datetime.now(UTC))
     # A name that is no UTF-8.
     (project.feeds / os.fsdecode(b"caf\xe9.yaml")).write_text("sink: 5\n")
     return project
@@ -81,6 +92,7 @@ ROUTES = [
     "/",
     "/?q=orders&page=2",
     "/feeds/orders",
+    "/feeds/orders/coverage",
     "/feeds/nothing-of-that-name",
     "/feeds/orders/batches/01890000-0000-7000-8000-000000000001",
     "/static/page.css",
@@ -203,10 +215,10 @@ def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
     assert names == ["broken", "caf%5Cxe9", "orders", "orders-again", "broker-down", "without-file", "never-planned"]
     of_orders = cells(text, "orders")
     # 400 records, of which 100 and 120 are passed; the gap is the worst of it.
-    assert f"{TOPIC} gaps 180 100 " in of_orders
+    assert re.search(rf"{TOPIC} gaps alert: behind for \d+\s(s|min) 180 [\d,]+\sd 100 ", of_orders)
     assert " PLANNED for " in of_orders
     assert " 1 10 offsets " in of_orders
-    assert " up to date 0 - " in cells(text, "orders-again")
+    assert " up to date 0 0 s - " in cells(text, "orders-again")
     assert "never planned" in cells(text, "never-planned")
     assert "There is no feed file of without-file" in text
 
@@ -214,7 +226,7 @@ def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
 def test_with_the_broker_down_what_is_stored_is_shown_and_said_so_without_the_password(server: PageServer) -> None:
     of_all, of_feed = server.page_with_kafka("/"), server.page_with_kafka("/feeds/broker-down")
     assert "Kafka over connection kafka_down: Kafka at 127.0.0.1:1" in of_all
-    assert " unknown - - - PLANNED for " in cells(of_all, "broker-down")
+    assert " unknown - - - - PLANNED for " in cells(of_all, "broker-down")
     assert "up to date" in cells(of_all, "orders-again")
     assert "Kafka at 127.0.0.1:1" in of_feed
     assert "What is stored is shown." in of_feed
@@ -255,16 +267,35 @@ def test_a_feed_shows_its_partitions_to_scale_its_batches_gaps_and_journal(serve
     assert "passed over" in text
     assert "by start rule earliest" in text
     assert "orders-ingest" in text
+    # Produced in November 2023.
+    assert re.search(r"oldest waiting record</span> [\d,]{3,}\sd<", text)
+    alerts = re.findall(r"<strong>Alert since .*? UTC, (\w+):</strong> (.*?)</p>", text)
+    assert alerts == [("behind", HOSTILE.replace("'", "&#39;").replace("<", "&lt;").replace(">", "&gt;"))]
+
+
+def test_the_coverage_of_a_feed_is_what_the_command_line_says(server: PageServer) -> None:
+    text = server.page("/feeds/orders/coverage").text
+    assert "Every offset up to the stored ones is accounted for" in text
+    # First, stored offset, live, pending, open gaps.
+    assert cells(text, f"{TOPIC}-0").startswith(f"{TOPIC}-0 0 100 90 ")
+    shown = server.project.kafka_ingest("coverage", "orders", "--json").document["partitions"]
+    for partition in shown:
+        counts = [str(partition["offsets"][name]) for name in ("live", "pending", "gaps_open")]
+        assert cells(text, f"{TOPIC}-{partition['partition']}").endswith(" ".join([*counts, "yes"]))
+    assert server.page("/feeds/never-planned/coverage").status == 404
 
 
 def test_a_batch_shows_its_way_its_ranges_and_its_counts(server: PageServer) -> None:
     newest, second, _ = server.project.kafka_ingest("batches", "orders", "--json").document["batches"]
-    text = server.page(f"/feeds/orders/batches/{second['batch_id']}").text
+    text = server.page_with_kafka(f"/feeds/orders/batches/{second['batch_id']}")
+    files = re.findall(r"<code>(part-[^<]*\.parquet)</code></td><td class=\"n\">(\d+)</td>", text)
+    assert sorted(int(rows) for _, rows in files) == [40, 40]
+    assert f"{TOPIC}-0[60, 100)" in text
     steps = re.findall(r"<li><strong>(.*?)</strong>", text)
     assert steps == ["PLANNED", "attempt 1", "WRITTEN", "COMMITTED"]
     assert cells(text, f"{TOPIC}-0") == f"{TOPIC}-0 60 100 40 40 0 0"
     assert second["planned_by"] in text
-    open_batch = server.page(f"/feeds/orders/batches/{newest['batch_id']}").text
+    open_batch = server.page_with_kafka(f"/feeds/orders/batches/{newest['batch_id']}")
     assert re.findall(r"<li><strong>(.*?)</strong>", open_batch) == ["PLANNED"]
     assert 'data-refresh="30"' in open_batch
 

@@ -11,10 +11,10 @@ from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import table
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.model.control_rows import CoverageRows
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of, replayed_in
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
 from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
     Difference,
@@ -156,7 +156,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         "stored_offset": partition.stored.next_offset,
         "accounted": partition.is_accounted,
         "problems": partition.problems,
-        "offsets": offsets_document(partition),
+        "offsets": offset_counts(partition),
         "live": [range_document(each) for each in partition.live],
         "backfilled": [
             range_document(each.offset_range) | {"batch_id": str(each.batch_id)}
@@ -202,48 +202,10 @@ def folded_document(folded: FoldedRange) -> dict[str, Any]:
     }
 
 
-def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
-    """Return how many offsets of a partition are where."""
-    of_state = dict.fromkeys(("open", "closed", "ahead"), 0)
-    for gap in partition.gaps:
-        of_state[gap.state] += gap.offset_range.span
-    return {
-        "live": span_of(partition.live),
-        "backfilled": span_of(partition.backfilled),
-        "before_first": span_of(partition.before_first),
-        "expired": span_of(partition.expired),
-        "replaced": span_of(partition.replaced),
-        "pending": span_of(partition.pending_live) + span_of(partition.claimed),
-        "dead_letters": dead_letters_in(partition),
-        "replayed": replayed_in(partition),
-        "gaps_open": of_state["open"],
-        "gaps_closed": of_state["closed"],
-        "gaps_ahead": of_state["ahead"],
-        "read_again": span_of(each.offset_range for each in partition.rewinds),
-    }
-
-
-HEADINGS: Final = {
-    "live": "live",
-    "backfilled": "backfilled",
-    "before_first": "before first",
-    "expired": "expired",
-    "replaced": "replaced",
-    "pending": "pending",
-    "dead_letters": "dead letters",
-    "replayed": "replayed",
-    "gaps_open": "open gaps",
-    "gaps_closed": "closed gaps",
-    "gaps_ahead": "gaps ahead",
-    "read_again": "read again",
-}
-
-
 def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage]) -> FittingTable:
     """Return how many offsets of each partition are where; columns without any value are left out."""
-    counts = {tp: offsets_document(partition) for tp, partition in partitions.items()}
-    always = ("live", "gaps_open", "pending")
-    used = [name for name in HEADINGS if name in always or any(count[name] for count in counts.values())]
+    counts = {tp: offset_counts(partition) for tp, partition in partitions.items()}
+    used = used_headings(counts.values())
     numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
     made = table(
         f"offsets of feed {feed_name}",

@@ -1,17 +1,19 @@
 """The view of all feeds: a line each, the worst first."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
+from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, known_rows, line_of, worst_first
+from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.drawings import SPARK_HEIGHT, SPARK_WIDTH, Column, Plot, plot
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.pages_of import PageOf
-from kafka_ingest.page.sources import Sources, isolation_of, settings_of
+from kafka_ingest.page.sources import Places, Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed_file import FeedFile
 
 FEEDS_A_PAGE: Final = 50
@@ -22,11 +24,13 @@ REFRESH_PENDING_S: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class FeedRow:
-    """One feed's line and the plot of its last day."""
+    """One feed's line, the plot of its last day, how old the oldest waiting record is, and the alerts that hold."""
 
     line: FeedLine
     plot: Plot | None
     rows_of_day: int
+    oldest: timedelta | None = None
+    alerts: tuple[Alert, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,30 @@ def all_feeds(
     now = datetime.now(UTC)
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
     hours = control.rows_by_hour(ids, now - timedelta(hours=HOURS))
+    ages = ages_of(sources, shown.items, known, looks)
+    oldest = {name: age for found in ages for name, age in (found.value or {}).items()}
+    alerts: dict[UUID, list[Alert]] = {}
+    for alert in control.alerts():
+        if alert.ended_at is None:
+            alerts.setdefault(alert.feed_id, []).append(alert)
+    rows = [
+        replace(
+            feed_row(line, hours, now),
+            oldest=oldest.get(line.name),
+            alerts=tuple(alerts.get(line.overview.feed_id, ())) if line.overview is not None else (),
+        )
+        for line in shown.items
+    ]
     counts = {standing: sum(line.standing is standing for line in lines) for standing in Standing}
     return AllFeeds(
-        rows=PageOf([feed_row(line, hours, now) for line in shown.items], shown.page, shown.pages, shown.total),
+        rows=PageOf(rows, shown.page, shown.pages, shown.total),
         search=search,
         counts={standing.name: count for standing, count in counts.items() if count},
         problems=problems_of(files, shown_looks, overviews, names),
         oldest_answer_s=max((each.age_s for each in shown_looks.values() if each.age_s is not None), default=None),
-        is_pending=files.is_pending or any(each.is_pending for each in shown_looks.values()),
+        is_pending=files.is_pending
+        or any(each.is_pending for each in shown_looks.values())
+        or any(each.is_pending for each in ages),
     )
 
 
@@ -94,6 +114,25 @@ def by_connection(
         if (feed := settings_of(files.get(name))) is not None:
             found.setdefault(feed.kafka.conn_id, []).append(overview)
     return found
+
+
+def ages_of(
+    sources: Sources,
+    shown: Sequence[FeedLine],
+    files: Mapping[str, FeedFile],
+    looks: Mapping[str, Answer[ClusterLogs]],
+) -> list[Answer[dict[str, timedelta | None]]]:
+    """Ask over each connection how old the oldest waiting records of the feeds on this page are."""
+    of_connection: dict[str, dict[str, Places]] = {}
+    for line in shown:
+        feed = settings_of(files.get(line.name))
+        look = looks.get(feed.kafka.conn_id) if feed is not None else None
+        if feed is None or line.overview is None or line.lag is None or look is None or look.value is None:
+            continue
+        rows, _ = known_rows(line.overview, look.value)
+        places = waiting(rows, look.value.bounds, feed.kafka.isolation)
+        of_connection.setdefault(feed.kafka.conn_id, {})[line.name] = places
+    return [sources.oldest_ages(conn_id, feeds) for conn_id, feeds in of_connection.items()]
 
 
 def feed_line(

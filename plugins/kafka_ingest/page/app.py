@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
 from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
+from kafka_ingest.page.coverage_view import coverage_view
 from kafka_ingest.page.offers import BACKFILL_DAG, OPERATE_DAG, abandon, offers_of, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
@@ -61,7 +62,7 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
 
 def add_views(app: FastAPI, sources: Sources) -> None:
-    """Add the three views."""
+    """Add the views."""
     turn = [Depends(Turns())]
 
     @app.api_route("/", methods=READS, dependencies=turn)
@@ -81,6 +82,14 @@ def add_views(app: FastAPI, sources: Sources) -> None:
             again = {gap.gap_id: read_again(view.name, gap) for gap in view.gaps.items if gap.is_open}
         offers = offers_of(view.status, view.file_error) if may("POST", OPERATE_DAG, user) else []
         return page(request, "feed.html", view=view, asked=asked, again=again, offers=offers)
+
+    @app.api_route("/feeds/{dag_id}/coverage", methods=READS, dependencies=turn)
+    def coverage(request: Request, dag_id: ReadableFeed, p: Annotated[int, Query(alias="page")] = 1) -> Response:
+        """Show where a feed's offsets are."""
+        view = coverage_view(sources, dag_id, p)
+        if view is None:
+            return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
+        return page(request, "coverage.html", view=view)
 
     @app.api_route("/feeds/{dag_id}/batches/{batch_id}", methods=READS, dependencies=turn)
     def batch(

@@ -11,11 +11,14 @@ from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.page.batch_files import BatchFiles
+from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources
 
 RANGES_A_PAGE: Final = 100
 REFRESH_S: Final = 30
+REFRESH_PENDING_S: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,14 @@ class OneBatch:
     attempts: Sequence[Attempt]
     topics: Sequence[TopicSum]
     ranges: PageOf[tuple[OffsetRange, RangeCount | None]]
+    found: Answer[BatchFiles]
 
     @property
-    def refresh_s(self) -> int:
-        """When the page asks again by itself."""
-        return REFRESH_S
+    def refresh_s(self) -> int | None:
+        """When the page asks again by itself; None where nothing more will come."""
+        if self.found.is_pending:
+            return REFRESH_PENDING_S
+        return REFRESH_S if self.batch.state.is_open else None
 
     @property
     def runs(self) -> Sequence[tuple[str, str]]:
@@ -85,6 +91,7 @@ def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) ->
         attempts=attempts,
         topics=topic_sums(batch.ranges_read, counts),
         ranges=PageOf.of(ranges, page, RANGES_A_PAGE),
+        found=sources.batch_files(batch, attempts),
     )
 
 

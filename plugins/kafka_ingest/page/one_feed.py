@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
 from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
     PartitionRow,
@@ -34,6 +37,7 @@ BATCHES_A_PAGE: Final = 20
 BATCHES_PLOTTED: Final = 100
 GAPS_A_PAGE: Final = 20
 EVENTS_A_PAGE: Final = 20
+RECORDS_READ: Final = 20
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
 
@@ -73,11 +77,19 @@ class OneFeed:
     more_events: bool
     rows_plot: Plot | None
     duration_plot: Plot | None
+    alerts: Sequence[Alert]
+    oldest: Answer[dict[str, timedelta | None]]
 
     @property
     def refresh_s(self) -> int:
         """When the page asks again by itself."""
-        return REFRESH_PENDING_S if self.answer.is_pending else REFRESH_S
+        return REFRESH_PENDING_S if self.answer.is_pending or self.oldest.is_pending else REFRESH_S
+
+    @property
+    def oldest_age_s(self) -> float | None:
+        """How old the oldest record is that waits to be read; None where that is not known."""
+        age = (self.oldest.value or {}).get(self.name)
+        return None if age is None else age.total_seconds()
 
 
 def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
@@ -121,7 +133,19 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
         more_events=len(events) > EVENTS_A_PAGE,
         rows_plot=plot(rows_columns(newest)),
         duration_plot=plot(duration_columns(newest)),
+        alerts=[each for each in control.alerts() if each.feed_id == snapshot.feed_id and each.ended_at is None],
+        oldest=oldest_of(sources, feed, status),
     )
+
+
+def oldest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer[dict[str, timedelta | None]]:
+    """Ask how old the oldest record is that waits, once Kafka has said where there is one."""
+    if feed is None or all(each.bounds is None for each in status.partitions):
+        return Answer()
+    rows = [each.stored for each in status.partitions if each.is_read]
+    bounds = {each.stored.topic_partition: each.bounds for each in status.partitions if each.bounds is not None}
+    places = waiting(rows, bounds, feed.kafka.isolation)
+    return sources.oldest_ages(feed.kafka.conn_id, {status.feed: places}, most=RECORDS_READ)
 
 
 def file_named(name: str, environment: Mapping[str, str]) -> FeedFile | None:

@@ -1,19 +1,23 @@
 """Where the page's answers come from: control tables, feed files, and Kafka beside them with a time limit."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Final
 
-from kafka_ingest.assembly import control_tables
+from kafka_ingest.assembly import control_tables, sinks_of
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.offsets import Isolation
+from kafka_ingest.model.offsets import Isolation, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
+from kafka_ingest.observing.record_ages import oldest_ages
+from kafka_ingest.page.batch_files import BatchFiles, batch_files
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import FindConnection, find_connection_from_shell, kafka_settings
@@ -23,8 +27,13 @@ from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 KAFKA_TIMEOUT_S: Final = 5.0
 """The longest that one question to Kafka may take."""
+RECORDS_OF_A_FEED: Final = 3
+"""Of how many partitions of each feed a record is read: over the network that is a whole record batch."""
 WAIT_S: Final = 0.3
 """The longest that a page waits for an answer before it shows what is stored."""
+
+Places = Mapping[TopicPartition, tuple[int, int]]
+"""Where reading goes on in partitions with something to read, and how many offsets that is."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class Sources:
     find_connection: FindConnection = find_connection_from_shell
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     kept: KeptAnswers = field(default_factory=KeptAnswers)
+    kept_files: KeptAnswers = field(default_factory=KeptAnswers)
+    """Apart from Kafka's: storage that hangs takes the threads that look at it."""
 
     def control(self) -> ControlObserver:
         """Return the control tables; raises the named errors of a connection, a database or a schema's version."""
@@ -48,12 +59,30 @@ class Sources:
         partitions = {partition for feed in feeds for partition in feed.stored}
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=wait_s)
 
+    def oldest_ages(
+        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = RECORDS_OF_A_FEED
+    ) -> Answer[dict[str, timedelta | None]]:
+        """Return how old the oldest record is that waits in each of the feeds that are shown.
+
+        Of each feed the records of at most so many partitions are read.
+        """
+        question = ("ages", conn_id, frozenset(feeds), most)
+        return self.kept.answer(
+            question, lambda: oldest_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=most), wait_s=WAIT_S
+        )
+
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return Kafka's answers about one feed as its control rows are now."""
         question = ("feed", snapshot.feed_id, snapshot.revision, feed.kafka.conn_id, feed.kafka.group)
         return self.kept.answer(
             question, lambda: ask(snapshot, self._kafka(feed.kafka.conn_id), feed.kafka.group), wait_s=WAIT_S
         )
+
+    def batch_files(self, batch: Batch, attempts: Sequence[Attempt]) -> Answer[BatchFiles]:
+        """Return what lies in a batch's output and staging, which may be where the API server cannot look."""
+        sinks = sinks_of(self.find_connection)
+        question = (batch.batch_id, batch.state, len(attempts))
+        return self.kept_files.answer(question, lambda: batch_files(batch, attempts, sinks), wait_s=WAIT_S)
 
     def _kafka(self, conn_id: str) -> ConfluentKafkaCluster:
         # Made and dropped by the thread that asks: see FeedParts.kafka.

@@ -1,0 +1,53 @@
+"""What lies in a batch's output and staging: its files, and what Spark said where an attempt failed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_ingest.errors import InvalidReceiptError
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.model.batch import Attempt, Batch, BatchState
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.ports.outputs import Sinks
+
+FILES_SHOWN: Final = 100
+FAILURES_SHOWN: Final = 3
+END_OF_FAILURE: Final = 4_000
+"""How many characters of Spark's output are shown: the cause is at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """The first of a batch's files, how many there are, and what the newest failed attempts said, by their number."""
+
+    files: Sequence[WrittenFile]
+    total: int
+    failures: Mapping[int, str]
+
+
+def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> BatchFiles:
+    """Look at a batch's receipt and its attempts' directories; raises OutputUnavailableError, InvalidReceiptError."""
+    sink = sinks(batch.plan.output)
+    receipt: Receipt | None = None
+    if batch.state is BatchState.COMMITTED:
+        receipt = sink.archive.receipt(batch.batch_id)
+    else:
+        pinned = next((each for each in attempts if each.attempt == batch.pinned_attempt), None)
+        content = sink.staging.read_receipt(pinned.directory) if pinned is not None else None
+        receipt = receipt_in(content) if content is not None else None
+    failures: dict[int, str] = {}
+    for each in reversed(attempts):
+        if each.cleaned_at is not None or each.attempt == batch.pinned_attempt or len(failures) == FAILURES_SHOWN:
+            continue
+        if text := sink.staging.read_failure(each.directory):
+            failures[each.attempt] = storable(text[-END_OF_FAILURE:])
+    files = receipt.files if receipt is not None else ()
+    return BatchFiles(files[:FILES_SHOWN], len(files), failures)
+
+
+def receipt_in(content: bytes) -> Receipt:
+    """Return a staged receipt; raises InvalidReceiptError."""
+    try:
+        return Receipt.from_bytes(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidReceiptError(f"the pinned attempt's receipt cannot be read: {error}") from error
