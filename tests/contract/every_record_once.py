@@ -3,6 +3,7 @@
 Every record that was produced is in the output, once, and all the books agree.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -15,6 +16,7 @@ from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
 
 from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import files_below, opened, read_whole
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
@@ -29,9 +31,9 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
     Return how many records were compared.
     """
     output_format = feed.settings.output.format
-    records_of = {"delta": records_in_table, "iceberg": records_in_iceberg}.get(output_format, records_in_output)
-    dead_letters = records_in_output(output_of_dead_letters(feed.settings.output).path) if feed.letters else []
-    assert sorted([*records_of(feed.output, feed.access), *dead_letters]) == sorted(feed.log.records)
+    in_output = {"delta": records_in_table, "iceberg": records_in_iceberg}.get(output_format, records_in_output)
+    dead_letters = dead_letters_of(feed) if feed.letters else []
+    assert sorted([*in_output(feed.output, feed.access), *dead_letters]) == sorted(feed.log.records)
     assert not dead_letters or not feed.decoding.is_raw
     assert not any(map(is_decodable, dead_letters))
     snapshot, ends = feed.snapshot(), feed.log.end_offsets
@@ -77,6 +79,14 @@ def assert_ranges_follow(feed: WholeFeed, ranges: Sequence[OffsetRange]) -> None
         assert ends[-1] == feed.log.end_offsets[topic_partition]
 
 
+def dead_letters_of(feed: WholeFeed) -> list[Record]:
+    """Return every record that readers of the output's dead letters see."""
+    folder = opened(output_of_dead_letters(feed.settings.output).place, feed.access)
+    if isinstance(folder, Path):
+        return records_in_output(folder)
+    return [record for name in files_below(folder) for record in records_of(read_whole(folder / name))]
+
+
 def records_in_output(output: Path, _access: S3Access | None = None) -> list[Record]:
     """Return every record that readers see, sorted; one that is there twice comes twice."""
     return sorted(record for path in sorted(output.rglob("*")) if path.is_file() for record in records_in(path))
@@ -102,7 +112,12 @@ def records_in(path: Path) -> Iterator[Record]:
     """Yield the records of a file below the output, which is a Parquet file of a batch."""
     assert path.suffix == ".parquet"
     assert not path.name.startswith((".", "_"))
-    columns = pyarrow.parquet.ParquetFile(path).read(use_threads=False).to_pydict()
+    yield from records_of(path.read_bytes())
+
+
+def records_of(content: bytes) -> Iterator[Record]:
+    """Yield the records of a Parquet file."""
+    columns = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(use_threads=False).to_pydict()
     yield from zip(*itemgetter(*RECORD)(columns), strict=True)
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from tests.contract.interference import Died, dying_before, watched
-from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
+from tests.contract.whole_feed import JSON, Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
+from tests.iceberg_lake import connections_beside
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
+from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.sinks.choose import sink_of
 
 Life = Callable[[WholeFeed], None]
 """Brings a feed that was never planned to where a batch's life begins."""
@@ -28,12 +30,23 @@ def first_run(feed: WholeFeed) -> None:
 
 
 def second_batch(feed: WholeFeed) -> None:
-    """A feed that has run before; of its second batch some records cannot be decoded."""
+    """A feed that has run before; of its second batch some records cannot be decoded, of a table's first one, too."""
+    if feed.settings.output.format != "parquet":
+        decode_into_a_table(feed)
     produce(feed)
     at_rest(feed)
     if feed.letters is not None:
-        feed.decoding = Decoding(value=FieldDecoding(Format.JSON))
+        feed.decoding = JSON
     produce(feed)
+
+
+def decode_into_a_table(feed: WholeFeed) -> None:
+    """Let a feed that was never planned decode its records; that a table has such ones is part of its options."""
+    output = feed.settings.output
+    output = replace(output, options=tuple(sorted({**dict(output.options), RECORDS: DECODED}.items())))
+    feed.settings = replace(feed.settings, output=output)
+    feed.sink = sink_of(output, connections_beside(feed.output, feed.access))
+    feed.decoding = JSON
 
 
 def empty_batch(feed: WholeFeed) -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import records_in_iceberg, records_in_table
 from tests.contract.interference import Died
-from tests.contract.lives import Feeds, produce, stop_before
+from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
 from tests.contract.test_replay import differences, replay, request_of
 from tests.contract.test_sink_in_store import WithoutWaiting
-from tests.contract.whole_feed import JSON, TEXT, WholeFeed, at_rest
+from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
@@ -23,13 +23,12 @@ from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
-from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.adopt import adopt, decide_adoption
 from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.sinks import dead_letter_objects
-from kafka_ingest.sinks.choose import dead_letters_in_file, sink_of
+from kafka_ingest.sinks.choose import dead_letters_in_file
 
 DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
 """Partitions and offsets of what is no JSON: the odd ones, of two productions with aborted transactions between."""
@@ -57,12 +56,7 @@ def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeF
 
 
 def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
-    output = feed.settings.output
-    options = {**dict(output.options), RECORDS: DECODED}
-    output = replace(output, options=tuple(sorted(options.items())))
-    feed.settings = replace(feed.settings, output=output)
-    feed.sink = sink_of(output, connections_beside(feed.output, feed.access))
-    feed.decoding = JSON
+    decode_into_a_table(feed)
     produce(feed)
     produce(feed)
 
