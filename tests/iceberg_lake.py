@@ -31,7 +31,7 @@ def connections_beside(path: Path, access: S3Access | None = None) -> SinkConnec
     """Return how a sink finds the catalog beside a directory, and the store that ``access`` leads to."""
     uri = f"sqlite:///{path.parent}/catalog.db"
     found = SinkConnections(catalog=lambda conn_id: CatalogSettings(conn_id, conn_id, {"type": "sql", "uri": uri}))
-    return found if access is None else replace(found, store=lambda _: access)
+    return found if access is None else replace(found, store=lambda *_: access)
 
 
 def catalog_beside(path: Path, access: S3Access | None = None) -> Catalog:

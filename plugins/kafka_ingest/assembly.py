@@ -28,8 +28,8 @@ from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
@@ -53,7 +53,6 @@ from kafka_ingest.settings.connections import (
     FindConnection,
     control_database,
     kafka_settings,
-    s3_access,
     spark_master,
 )
 from kafka_ingest.settings.feed import Feed
@@ -63,6 +62,7 @@ from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
+from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import access_to, import_for_commit, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
@@ -70,6 +70,7 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.package_zip import package_zip
+from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
     SparkRun,
@@ -142,7 +143,7 @@ class FeedParts:
             access=access,
         )
         if access is not None:
-            installation().check_store_jars()
+            installation().check_store_jars(access.scheme)
         self.kafka_client.java_settings()
         self.check_schema_files()
 
@@ -221,7 +222,8 @@ class FeedParts:
         if access is not None:
             package = Path(tempfile.mkdtemp(prefix="kafka-ingest-")) / PACKAGE
             package.write_bytes(content)
-            role = {name: value for name, value in self.environment.items() if name.startswith("AWS_")}
+            names = SPARK_STORES[access.scheme].role
+            role = {name: value for name, value in self.environment.items() if name.startswith(names)}
             store = StoreOfAttempt(access, package, role)
         else:
             self.sinks(plan.output).staging.add_package(attempt.directory, content)
@@ -265,7 +267,7 @@ class FeedParts:
         )
         return attempt, submission
 
-    def access(self, output: OutputLocation) -> S3Access | None:
+    def access(self, output: OutputLocation) -> StoreAccess | None:
         """Return how to reach an output's store, None where it is on a disk."""
         return access_to(output, sink_connections(self.find_connection))
 
@@ -402,7 +404,7 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
     """Return what sinks look up, out of Airflow's connections."""
     return SinkConnections(
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
-        store=lambda conn_id: s3_access(find_connection(conn_id)),
+        store=lambda scheme, conn_id: store_access(scheme, find_connection(conn_id)),
     )
 
 

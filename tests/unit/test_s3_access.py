@@ -7,7 +7,8 @@ import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.settings.connections import fields_from_json, s3_access
+from kafka_ingest.settings.connections import fields_from_json
+from kafka_ingest.settings.store_connection import s3_access
 
 SECRETS = ("the-secret-key", "the-token")
 
@@ -22,7 +23,7 @@ def with_keys(**extra: Any) -> S3Access:
 
 def test_without_a_key_every_client_looks_for_the_machines_role() -> None:
     access = found()
-    assert not {"key", "secret", "token", "anon"} & access.for_s3fs().keys()
+    assert not {"key", "secret", "token", "anon"} & access.for_fsspec().keys()
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & access.for_delta().keys()
     assert access.for_hadoop("lake") == {}
     assert access.secrets == ()
@@ -30,7 +31,7 @@ def test_without_a_key_every_client_looks_for_the_machines_role() -> None:
 
 def test_a_key_and_its_region_reach_every_client() -> None:
     access = with_keys(region_name="eu-west-1")
-    for_s3fs = access.for_s3fs()
+    for_s3fs = access.for_fsspec()
     assert (for_s3fs["key"], for_s3fs["secret"]) == ("the-key", "the-secret-key")
     assert for_s3fs["client_kwargs"] == {"region_name": "eu-west-1"}
     assert (
@@ -51,7 +52,7 @@ def test_a_key_and_its_region_reach_every_client() -> None:
 
 def test_temporary_keys_take_their_token_along() -> None:
     access = with_keys(aws_session_token="the-token")
-    assert access.for_s3fs()["token"] == "the-token"
+    assert access.for_fsspec()["token"] == "the-token"
     assert access.for_delta()["AWS_SESSION_TOKEN"] == "the-token"
     for_hadoop = access.for_hadoop("lake")
     assert for_hadoop["fs.s3a.bucket.lake.session.token"] == "the-token"
@@ -70,7 +71,7 @@ def test_another_stores_endpoint_is_used_by_every_client_with_the_bucket_in_the_
     extra: dict[str, Any],
 ) -> None:
     access = with_keys(**extra)
-    for_s3fs, for_delta, for_hadoop = access.for_s3fs(), access.for_delta(), access.for_hadoop("lake")
+    for_s3fs, for_delta, for_hadoop = access.for_fsspec(), access.for_delta(), access.for_hadoop("lake")
     assert for_s3fs["endpoint_url"] == "http://minio:9000"
     assert for_s3fs["config_kwargs"]["s3"] == {"addressing_style": "path"}
     assert (for_delta["AWS_ENDPOINT_URL"], for_delta["AWS_ALLOW_HTTP"]) == ("http://minio:9000", "true")

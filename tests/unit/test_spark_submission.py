@@ -80,7 +80,7 @@ def submission(
             INSTALLED,
             java_options=java or ChosenJavaOptions(),
             spark_home=spark_home,
-            store_jars=(Path("/jars/s3/hadoop-aws-3.4.1.jar"),),
+            store_jars={"s3": (Path("/jars/s3/hadoop-aws-3.4.1.jar"),)},
             avro_jars=(Path("/jars/avro/spark-avro_2.13-4.0.2.jar"),),
         ),
         store=store,
@@ -334,11 +334,11 @@ def test_without_a_store_nothing_of_it_is_handed_over() -> None:
 def test_jars_that_a_store_needs_may_be_sparks_own(tmp_path: Path) -> None:
     installed = replace(INSTALLED, spark_home=tmp_path)
     with pytest.raises(InstallationError, match=r"expected hadoop-aws-\*\.jar and spark-hadoop-cloud_\*\.jar"):
-        installed.check_store_jars()
+        installed.check_store_jars("s3")
     (tmp_path / "jars").mkdir()
     for name in ("hadoop-aws-3.4.1.jar", "spark-hadoop-cloud_2.13-4.0.2.jar"):
         (tmp_path / "jars" / name).touch()
-    installed.check_store_jars()
+    installed.check_store_jars("s3")
 
 
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,10 +18,10 @@ from packaging.requirements import Requirement
 
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
+from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.message_types import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
 from kafka_ingest.sinks.iceberg import library as iceberg_library
-from kafka_ingest.sinks.usable_places import S3FS_VERSION
 from kafka_ingest.spark_launch.installation import CONNECTOR
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -246,7 +246,7 @@ def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
     assert [pins(file) for file in OF_SINKS] == [
         {"deltalake": delta_library.VERSION},
         {"pyiceberg": iceberg_library.VERSION},
-        {"s3fs": S3FS_VERSION},
+        *({kind.library: kind.version} for kind in KINDS.values()),
     ]
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
     assert {f"-r {file}" for file in (OF_FORMATS, OF_LINEAGE, *OF_SINKS)} <= set(lines)

@@ -33,13 +33,13 @@ from kafka_ingest.settings.connections import (
     FindConnection,
     control_database,
     kafka_settings,
-    s3_access,
     spark_master,
 )
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
-from kafka_ingest.sinks.choose import DEFAULT_CONN_ID, format_of
+from kafka_ingest.settings.store_connection import store_access
+from kafka_ingest.sinks.choose import conn_id_of, format_of
 from kafka_ingest.sinks.choose import examine as examine_output
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
@@ -211,8 +211,8 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
     place = feed.output({DATA_VARIABLE: "/"}).place
     access = None
     if not isinstance(place, Path):
-        access = s3_access(find_connection(place.conn_id or DEFAULT_CONN_ID))
-        installation().check_store_jars()
+        access = store_access(place.scheme, find_connection(conn_id_of(place)))
+        installation().check_store_jars(place.scheme)
     check_master(found, settings, sink_is_shared=feed.sink.shared or access is not None, access=access)
     if found.is_local or settings is None or not settings.holds_secret:
         return found.master

@@ -5,8 +5,9 @@ each of them looks for credentials itself: in the environment, then the machine'
 """
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60.0
@@ -24,6 +25,8 @@ class S3Access:
     Raises ValueError where a key has no secret, or a token no key.
     """
 
+    scheme: ClassVar[str] = "s3"
+
     conn_id: str
     endpoint_url: str | None = None
     region: str | None = None
@@ -40,11 +43,16 @@ class S3Access:
             raise ValueError("expected an access key with the session token, found none")
 
     @property
+    def has_credentials(self) -> bool:
+        """Whether there is a key."""
+        return self.access_key is not None
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """What no log may show."""
         return tuple(filter(None, (self.secret_key, self.session_token)))
 
-    def for_s3fs(self) -> dict[str, Any]:
+    def for_fsspec(self) -> dict[str, Any]:
         """Return the arguments of ``s3fs.S3FileSystem``."""
         settings: dict[str, Any] = {
             # What other processes wrote since the last look would stay unseen.
@@ -109,11 +117,19 @@ class S3Access:
             settings["session.token"] = self.session_token
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
 
+    def with_offered(self, offered: Mapping[str, str]) -> "S3Access":
+        """Return this with the keys that an Iceberg catalog offers, where it has none of its own."""
+        key, secret = offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
+        if self.has_credentials or not key or not secret:
+            return self
+        token = offered.get("s3.session-token") or None
+        return replace(self, access_key=key, secret_key=secret, session_token=token)
+
     def as_json(self) -> str:
         """Return this as a text for the driver's environment; it holds the secrets."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+        return json.dumps({"scheme": self.scheme} | {name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_json(cls, text: str) -> "S3Access":
         """Return what :meth:`as_json` wrote."""
-        return cls(**json.loads(text))
+        return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_ingest.foundation.stores.kinds import KINDS
+
 REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]+(/[^/]+)*")
 
 
@@ -79,8 +81,11 @@ def place_of(text: str) -> Place:
 
 
 def spark_path(place: Place) -> str:
-    """Return how Spark calls a place: Hadoop's file system for S3 is ``s3a``, and knows no connections."""
-    return str(place) if isinstance(place, Path) else f"{place.scheme}a://{place.bucket}/{place.key}"
+    """Return how Spark calls a place: by the scheme of Hadoop's file system, which knows no connections."""
+    if isinstance(place, Path):
+        return str(place)
+    scheme = KINDS[place.scheme].in_hadoop if place.scheme in KINDS else place.scheme
+    return f"{scheme}://{place.bucket}/{place.key}"
 
 
 def local(place: Place) -> Path:

@@ -111,7 +111,7 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
 def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
     """Return an output's path; a relative path without a root stays relative.
 
-    A place in an object store is ``s3:/BUCKET/NAME``, whatever connection leads there: only to be compared.
+    A place in an object store is ``SCHEME:/BUCKET/NAME``, whatever connection leads there: only to be compared.
     """
     if in_object_store(sink_path):
         scheme, _, rest = sink_path.partition("://")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
+from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
@@ -76,9 +77,9 @@ def mention(value: str) -> Mention:
 
 def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
     """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
-    if path.parts[:1] == ("s3:",):
+    if path.parts[:1] in {(f"{each}:",) for each in KINDS}:
         written = BETWEEN.join(as_written(part) for part in path.parts[1:])
-        yield Mention(longest_word(path.name), r"s3://(?:[\w.-]+@)?" + written + ends, re.IGNORECASE)
+        yield Mention(longest_word(path.name), rf"{path.parts[0]}//(?:[\w.-]+@)?" + written + ends, re.IGNORECASE)
         return
     if path.is_absolute():
         written = "".join(BETWEEN + as_written(part) for part in path.parts[1:])

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import S3, opened
+from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.place import Place, RemotePlace, local
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.outputs import Sink
@@ -24,9 +25,6 @@ from kafka_ingest.sinks.delta import file_places as delta_places
 from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
 from kafka_ingest.sinks.usable_places import check_reachable, check_usable
-
-DEFAULT_CONN_ID = "aws_default"
-"""As in Airflow, where a URI names no connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +125,24 @@ def format_there(output: OutputLocation) -> Format:
     Raises InstallationError where what reads and writes there is missing.
     """
     found, place = format_of(output), output.place
-    if not isinstance(place, Path) and not (found.in_stores and place.scheme == S3):
+    if not isinstance(place, Path) and not (found.in_stores and place.scheme in KINDS):
         raise OutputNotUsableError(
             f"an output of format {output.format} cannot be in {output}: expected a local or mounted directory, or "
-            f"format {' or '.join(name for name, each in FORMATS.items() if each.in_stores)} in {S3}://…"
+            f"format {' or '.join(name for name, each in FORMATS.items() if each.in_stores)} in {SCHEMES_IN_WORDS}"
         )
     check_reachable(place)
     return found
 
 
-def access_to(output: OutputLocation, connections: SinkConnections) -> S3Access | None:
+def access_to(output: OutputLocation, connections: SinkConnections) -> StoreAccess | None:
     """Return how to reach an output's store, None where it is on a disk."""
     place = output.place
-    return None if isinstance(place, Path) else connections.store(place.conn_id or DEFAULT_CONN_ID)
+    return None if isinstance(place, Path) else connections.store(place.scheme, conn_id_of(place))
+
+
+def conn_id_of(place: RemotePlace) -> str:
+    """Return the connection that leads to a place in a store."""
+    return place.conn_id or KINDS[place.scheme].conn_id
 
 
 def table_options(output: OutputLocation) -> TableOptions:
@@ -186,7 +189,7 @@ def dead_letters_in_file(
     # A third of a second for pyarrow, which only a question about records should pay.
     from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
 
-    access = None if isinstance(path, Path) else connections.store(path.conn_id or DEFAULT_CONN_ID)
+    access = None if isinstance(path, Path) else connections.store(path.scheme, conn_id_of(path))
     return dead_letters_in(opened(path, access), samples=samples, without=without)
 
 

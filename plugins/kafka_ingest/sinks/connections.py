@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_ingest.errors import MissingConnectionError
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCatalog
 
 
@@ -13,7 +13,7 @@ def no_catalog(conn_id: str) -> CatalogSettings:
     raise not_looked_up(conn_id)
 
 
-def no_store(conn_id: str) -> S3Access:
+def no_store(_: str, conn_id: str) -> StoreAccess:
     """Raise MissingConnectionError: nothing here looks up connections."""
     raise not_looked_up(conn_id)
 
@@ -28,4 +28,5 @@ class SinkConnections:
     """Connections by their ids. Each is looked up when it is first needed."""
 
     catalog: FindCatalog = no_catalog
-    store: Callable[[str], S3Access] = no_store
+    store: Callable[[str, str], StoreAccess] = no_store
+    """Finds how to reach a store, by its scheme and the connection's id."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, copy_file, opened, remote_sizes, remove_tree
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.offsets import TopicPartition
@@ -41,12 +41,12 @@ class DeadLetterObjects:
     """The output, and the folder beside it; ``access`` leads to the store."""
 
     output: Place
-    access: S3Access | None
+    access: StoreAccess | None
     staging: StagedFiles
     receipts: KeptReceipts
 
     @classmethod
-    def at(cls, output: Place, access: S3Access | None) -> "DeadLetterObjects":
+    def at(cls, output: Place, access: StoreAccess | None) -> "DeadLetterObjects":
         """Return the output at a place."""
         folder: Place = beside(output)
         receipts = KeptReceipts(opened(folder / "receipts", access))
@@ -204,7 +204,7 @@ def sizes_in(receipt: Receipt) -> dict[str, int]:
     return {file.name: file.size_bytes for file in receipt.files}
 
 
-def dead_letter_objects_sink(output: Place, access: S3Access | None) -> Sink:
+def dead_letter_objects_sink(output: Place, access: StoreAccess | None) -> Sink:
     """Return the roles of the output of dead letters in a store."""
     objects = DeadLetterObjects.at(output, access)
     archive = ArchivedReceipts(objects.receipts, objects.staging.check_mounted, objects.is_there)

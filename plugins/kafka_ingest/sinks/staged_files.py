@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import (
     Opened,
     flush,
@@ -24,6 +23,7 @@ from kafka_ingest.foundation.storage import (
     write_new,
     write_unsynced,
 )
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, PACKAGE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place
@@ -36,7 +36,7 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 class StagedFiles:
     """The folder ``staging`` of one output, and the data of its attempts where the sink puts it."""
 
-    def __init__(self, folder: Place, data: StagedData | None = None, access: S3Access | None = None) -> None:
+    def __init__(self, folder: Place, data: StagedData | None = None, access: StoreAccess | None = None) -> None:
         self.folder = folder
         self._data = data or DataInAttempt()
         self._access = access

@@ -8,8 +8,9 @@ from typing import Final
 
 from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation.durable_files import make_directory_durably
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, is_installed, opened, refuses_overwriting
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.storage_errors import storage_errors
@@ -29,9 +30,6 @@ OF_THE_PATH = frozenset(
 """Errors of a path or its permissions; other input/output errors pass."""
 
 
-S3FS_VERSION: Final = "2026.9.0"
-"""As requirements-s3.txt pins it; a test compares the two."""
-
 PROBE: Final = "written-once"
 """The object beside an output in a store, by which it is seen that the store refuses to overwrite."""
 
@@ -39,13 +37,14 @@ PROBE: Final = "written-once"
 def check_reachable(output: Place) -> None:
     """Raise InstallationError where the library that reads and writes a store is missing; imports nothing."""
     if not isinstance(output, Path) and not is_installed(output.scheme):
+        kind = KINDS[output.scheme]
         raise InstallationError(
-            f"sink.path {output} needs the Python package s3fs, found none here. Install it where the tasks and the "
-            f"command line run: pip install s3fs=={S3FS_VERSION} (requirements-s3.txt)."
+            f"sink.path {output} needs the Python package {kind.library}, found none here. Install it where the tasks "
+            f"and the command line run: pip install {kind.library}=={kind.version} ({kind.requirements})."
         )
 
 
-def check_usable(output: Place, access: S3Access | None) -> None:
+def check_usable(output: Place, access: StoreAccess | None) -> None:
     """Raise OutputNotUsableError on a store that overwrites what should only be created; does nothing on a disk."""
     if isinstance(output, Path):
         return
@@ -54,10 +53,10 @@ def check_usable(output: Place, access: S3Access | None) -> None:
         if refuses_overwriting(opened(probe, access)):
             return
     raise OutputNotUsableError(
-        f"expected a store that refuses to overwrite an object where it is asked to (If-None-Match: *), found that "
-        f"{probe} was written twice. Without that, two runs at once could both publish a batch, and one commit to the "
-        "table's log could replace another. Nothing was published. Use a store with conditional writes, or a local or "
-        "mounted directory."
+        "expected a store that refuses to overwrite an object where it is asked to "
+        f"({KINDS[output.scheme].create_if_absent}), found that {probe} was written "
+        "twice. Without that, two runs at once could both publish a batch, and one commit to the table's log could "
+        "replace another. Nothing was published. Use a store with conditional writes, or a local or mounted directory."
     )
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from kafka_ingest.errors import InstallationError
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, ChosenJavaOptions, chosen_java_options
 from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
+from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
-STORE_JARS_VARIABLE = "KAFKA_INGEST_S3_JARS"
 AVRO_JARS_VARIABLE = "KAFKA_INGEST_AVRO_JARS"
 AVRO_JAR = "spark-avro_"
-STORE_JARS = ("hadoop-aws-", "spark-hadoop-cloud_")
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
 
@@ -35,8 +34,8 @@ class Installation:
     spark_home: Path | None = None
     archive_place: ArchivePlace | None = None
     java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
-    store_jars: tuple[Path, ...] = ()
-    """Those that Spark needs for an output in S3, where they are installed."""
+    store_jars: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    """Those that Spark needs for an output in a store, by its scheme, where they are installed."""
 
     avro_jars: tuple[Path, ...] = ()
     """Those that Spark needs for Avro; in a folder of their own, so that they are nothing to other feeds."""
@@ -50,15 +49,16 @@ class Installation:
                 f"`make setup`, or set {AVRO_JARS_VARIABLE} to the folder of that jar."
             )
 
-    def check_store_jars(self) -> None:
-        """Raise InstallationError where Spark cannot write to S3: neither its own jars nor ours have what it needs."""
+    def check_store_jars(self, scheme: str) -> None:
+        """Raise InstallationError where Spark cannot write to a store: neither its own jars nor ours have the parts."""
+        store = SPARK_STORES[scheme]
         own = (self.spark_home / "jars").glob("*.jar") if self.spark_home is not None else ()
-        names = [jar.name for jar in (*self.store_jars, *own)]
-        if missing := [start for start in STORE_JARS if not any(name.startswith(start) for name in names)]:
+        names = [jar.name for jar in (*self.store_jars.get(scheme, ()), *own)]
+        if missing := [start for start in store.jars if not any(name.startswith(start) for name in names)]:
             raise InstallationError(
-                f"expected {' and '.join(f'{each}*.jar' for each in missing)} for an output in S3, found none in "
-                f".jvm/s3 or in Spark's own jars. Run `make setup-s3`, or set {STORE_JARS_VARIABLE} to the folder of "
-                "those jars (docs/sinks.md)."
+                f"expected {' and '.join(f'{each}*.jar' for each in missing)} for an output in {store.name}, found "
+                f"none in .jvm/{store.folder} or in Spark's own jars. Run `make {store.target}`, or set "
+                f"{store.jars_variable} to the folder of those jars (docs/sinks.md)."
             )
 
     @property
@@ -93,7 +93,10 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     place = None
     if java and spark and not environment.get(SETTINGS_VARIABLE):
         place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
-    store_folder = Path(environment.get(STORE_JARS_VARIABLE) or root / ".jvm" / "s3")
+    store_folders = {
+        scheme: Path(environment.get(each.jars_variable) or root / ".jvm" / each.folder)
+        for scheme, each in SPARK_STORES.items()
+    }
     avro_folder = Path(environment.get(AVRO_JARS_VARIABLE) or root / ".jvm" / "avro")
     return Installation(
         application,
@@ -103,7 +106,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
         spark_home=spark,
         archive_place=place,
         java_options=chosen_java_options(spark, environment),
-        store_jars=tuple(sorted(store_folder.glob("*.jar"))),
+        store_jars={scheme: tuple(sorted(each.glob("*.jar"))) for scheme, each in store_folders.items()},
         avro_jars=tuple(sorted(avro_folder.glob("*.jar"))),
     )
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 
 FIXED_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
@@ -75,19 +76,6 @@ DEFAULT_CONF: Mapping[str, str] = {
 """Overridable defaults: a feed's ``spark.conf`` may change them."""
 
 PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
-
-STORE_CONF: Mapping[str, str] = {
-    # Uploads are completed by the job's commit: a task that failed, or whose job did, leaves no file.
-    "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
-    "spark.sql.parquet.output.committer.class": "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
-    "spark.hadoop.fs.s3a.committer.name": "magic",
-    # Stores other than Amazon's do not all know the checksums that newer SDKs send by default.
-    "spark.executorEnv.AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
-    "spark.executorEnv.AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
-}
-"""What an output in S3 needs: without the committer, every file would be copied to its name, which readers could see
-half done, and which a task that runs late could do once more."""
-
 
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -169,21 +157,21 @@ class SparkSubmission:
         return [*command, self.application, *self.arguments]
 
 
-def conf_for_store() -> dict[str, str]:
+def conf_for_store(scheme: str) -> dict[str, str]:
     """Return the settings of a job that writes to a store."""
     # Hadoop's own file system for S3 keeps what it uploads on the disk, and casts the file system for that.
     on_disk = "spark.hadoop.fs.file.impl"
-    return {name: value for name, value in PROJECT_CONF.items() if name != on_disk} | dict(STORE_CONF)
+    return {name: value for name, value in PROJECT_CONF.items() if name != on_disk} | dict(SPARK_STORES[scheme].conf)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOfAttempt:
     """What an attempt in a store needs: how to reach it, and the package on this machine's disk.
 
-    ``role`` is what this machine's environment says about its own role, for a connection without a key.
+    ``role`` is what this machine's environment says about its own role, for a connection without credentials.
     """
 
-    access: S3Access
+    access: StoreAccess
     package: Path
     role: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -191,9 +179,8 @@ class StoreOfAttempt:
         """Return what the driver's environment needs; it may hold a secret."""
         return {
             STORE_SETTINGS_VARIABLE: self.access.as_json(),
-            "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
-            "AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
-            **({} if self.access.access_key is not None else self.role),
+            **SPARK_STORES[self.access.scheme].environment,
+            **({} if self.access.has_credentials else self.role),
         }
 
 
@@ -218,7 +205,7 @@ def spark_submission(
     jars = ",".join(str(jar) for jar in installed.jars)
     shipped = [
         *(() if master.is_local else installed.jars),
-        *(installed.store_jars if store else ()),
+        *(installed.store_jars.get(store.access.scheme, ()) if store else ()),
         *(installed.avro_jars if spark.decoding.has_avro else ()),
     ]
     # Another name may be of another Spark, whose settings for Java were not read.
@@ -236,7 +223,7 @@ def spark_submission(
             *(("--package", str(store.package)) if store else ()),
         ),
         conf={
-            **(conf_for_store() if store else PROJECT_CONF),
+            **(conf_for_store(store.access.scheme) if store else PROJECT_CONF),
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
             **spark.conf,
@@ -289,7 +276,7 @@ def driver_java_options(plan: BatchPlan, spark: SparkRun, installed: Installatio
 
 
 def check_master(
-    master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool, access: S3Access | None = None
+    master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool, access: StoreAccess | None = None
 ) -> None:
     """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
     if master.deploy_mode not in {None, "", "client"}:

@@ -13,8 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
@@ -173,10 +174,10 @@ def stage_raw(
     )
 
 
-def store_access() -> S3Access | None:
+def store_access() -> StoreAccess | None:
     """Return how to reach the output's store, and forget it, since it may hold a secret; None where it is on a disk."""
     text = os.environ.pop(STORE_SETTINGS_VARIABLE, None)
-    return S3Access.from_json(text) if text else None
+    return access_from_json(text) if text else None
 
 
 def kafka_settings() -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.settings.sink_settings.table import TableSink
 
 INTERVALS = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
@@ -22,7 +23,7 @@ SETTABLE = (
 class DeltaSink(TableSink):
     """A Delta table."""
 
-    not_on_object_stores: ClassVar[str] = "Delta tables are written on disks and in s3://…"
+    not_on_object_stores: ClassVar[str] = f"Delta tables are written on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True
     reserved_properties: ClassVar[re.Pattern[str]] = re.compile(
         rf"(?!delta\.)(?i:delta)\.|delta\.(?!(?:{'|'.join(SETTABLE)}|autoOptimize\.\w+)$)|kafka_ingest"

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator
 
+from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.settings.setting_types import not_blank
 from kafka_ingest.settings.sink_settings.table import TableSink
 
@@ -29,7 +30,7 @@ METADATA_CODEC = "write.metadata.compression-codec"
 class IcebergSink(TableSink):
     """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
 
-    not_on_object_stores: ClassVar[str] = "Iceberg tables are written on disks and in s3://…"
+    not_on_object_stores: ClassVar[str] = f"Iceberg tables are written on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True
     reserved_properties: ClassVar[re.Pattern[str]] = RESERVED
 

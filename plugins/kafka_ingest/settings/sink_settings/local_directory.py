@@ -8,11 +8,14 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
+from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.settings.setting_types import Duration, Settings
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
-STORE = re.compile(r"s3://", re.IGNORECASE)
-OBJECT_STORE = re.compile(r"s3://(?:[\w.-]+@)?[a-z0-9][a-z0-9.-]+(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+", re.ASCII)
+STORE = re.compile(rf"({'|'.join(KINDS)})://", re.IGNORECASE)
+OBJECT_STORE = re.compile(
+    rf"(?:{'|'.join(KINDS)})://" r"(?:[\w.-]+@)?[a-z0-9][a-z0-9.-]+(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+", re.ASCII
+)
 """Nothing that Hadoop, Python's file-system library or a pattern would read in another way."""
 
 
@@ -63,11 +66,11 @@ class LocalDirectorySink(Settings):
     @field_validator("path")
     @classmethod
     def _is_a_local_path(cls, path: str) -> str:
-        if cls.on_object_stores and STORE.match(path):
+        if cls.on_object_stores and (store := STORE.match(path)):
             if OBJECT_STORE.fullmatch(path) is None:
                 raise ValueError(
-                    f"expected s3://BUCKET/NAME or s3://CONNECTION@BUCKET/NAME with letters, digits and any of ._=- in "
-                    f"its names, found {path!r}"
+                    f"expected {(scheme := store[1].lower())}://BUCKET/NAME or {scheme}://CONNECTION@BUCKET/NAME with "
+                    f"letters, digits and any of ._=- in its names, found {path!r}"
                 )
             return path
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):

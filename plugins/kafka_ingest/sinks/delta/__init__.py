@@ -8,7 +8,7 @@ Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
 """
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
@@ -20,11 +20,11 @@ from kafka_ingest.sinks.tables.sink import table_sink
 GUARANTEE = "Readers see a batch whole or not at all, once, in one version of the table: one commit to its log adds it."
 
 
-def examine(output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
+def examine(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
     """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
     examine_table(TableParts.of(DeltaOutput(output, access, options), access))
 
 
-def delta_sink(output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
+def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
     return table_sink(DeltaOutput(output, access, options), access)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, names_in, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 class DeltaOutput:
     """The table in a directory, or in a store that ``access`` leads to."""
 
-    def __init__(self, output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
+    def __init__(
+        self, output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS
+    ) -> None:
         self.output = output
         self.data_folder = output / BATCHES
         self.says = f"the log of {output} says"

@@ -22,8 +22,8 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import sync
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, names_from, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
@@ -56,6 +56,7 @@ CREATION_PAUSES_S = (0.1, 0.3, 0.9, 2.7)
 CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 """After how many entries a checkpoint is due: a property of the table, and the library's default."""
 CLEAN_UP = "delta.enableExpiredLogCleanup"
+OF_A_STORE = re.compile(r"Generic \w+ error|S3")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CODE = re.compile(r"<Code>(\w+)</Code>")
 """What a store calls the reason why it refuses something."""
@@ -72,7 +73,9 @@ OUTCOMES = {version: outcome for outcome, version in VERSIONS.items()}
 class TableLog:
     """The log below ``_delta_log`` of a table in a directory, or in a store that ``access`` leads to."""
 
-    def __init__(self, output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
+    def __init__(
+        self, output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS
+    ) -> None:
         self.output = output
         self._access = access
         self._form = options
@@ -424,7 +427,7 @@ def failures() -> tuple[type[Exception], ...]:
 def brief(error: Exception | None) -> str:
     """Return the library's message, without the stack that may follow it; of a store's failure with its cause."""
     first, *others = COLOURS.sub("", str(error)).splitlines() or [""]
-    if "S3" not in first or not others:
+    if not OF_A_STORE.search(first) or not others:
         return first[:300]
     code = CODE.search("".join(others))
     return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]

@@ -10,7 +10,7 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
     P.kafka-ingest/marks/<day>/<batch>              marks that the table does not carry any more (:mod:`.marks`)
 """
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
@@ -26,7 +26,7 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of t
 def examine(
     output: OutputLocation,
     find_catalog: FindCatalog,
-    access: S3Access | None = None,
+    access: StoreAccess | None = None,
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> None:
     """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
@@ -36,7 +36,7 @@ def examine(
 def iceberg_sink(
     output: OutputLocation,
     find_catalog: FindCatalog,
-    access: S3Access | None = None,
+    access: StoreAccess | None = None,
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> Sink:
     """Return the roles of the table in a directory, or in a store that ``access`` leads to."""

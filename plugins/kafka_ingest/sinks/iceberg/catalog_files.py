@@ -1,13 +1,13 @@
 """What reads and writes the files of a catalog's tables. Importing this imports pyiceberg."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.sinks.iceberg.store_io import in_store
 
 ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
@@ -22,17 +22,13 @@ class Files:
     """
 
     own: Mapping[str, Any]
-    access: S3Access | None
+    access: StoreAccess | None
 
     def properties(self, offered: Mapping[str, str]) -> dict[str, Any]:
-        """Return the own properties; credentials that a catalog offers are used where the store's have no key."""
+        """Return the own properties; credentials that a catalog offers are used where the store has none."""
         if self.access is None:
             return ON_DISK | dict(self.own)
-        access, key, secret = self.access, offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
-        if access.access_key is None and key and secret:
-            token = offered.get("s3.session-token") or None
-            access = replace(access, access_key=key, secret_key=secret, session_token=token)
-        return in_store(access) | dict(self.own)
+        return in_store(self.access.with_offered(offered)) | dict(self.own)
 
     def io(
         self,

@@ -8,12 +8,12 @@ from importlib import import_module
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.typedef import EMPTY_DICT
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.sinks.iceberg.catalog_files import Files
 from kafka_ingest.sinks.iceberg.catalog_settings import REST, CatalogSettings
 
 
-def catalog_of(settings: CatalogSettings, access: S3Access | None) -> Catalog:
+def catalog_of(settings: CatalogSettings, access: StoreAccess | None) -> Catalog:
     """Return the catalog of tables on a disk, or in the store that ``access`` leads to."""
     files = Files(settings.properties, access)
     own = files.properties(EMPTY_DICT)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, names_in, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
@@ -45,7 +45,7 @@ class IcebergOutput:
         self,
         location: OutputLocation,
         find_catalog: FindCatalog,
-        access: S3Access | None = None,
+        access: StoreAccess | None = None,
         form: TableOptions = NO_TABLE_OPTIONS,
     ) -> None:
         self.output = location.place

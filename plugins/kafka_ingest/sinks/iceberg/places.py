@@ -7,6 +7,7 @@ it as its default.
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.model.place import Place
 
 DATA = "data"
@@ -14,10 +15,6 @@ BATCHES = "batches"
 METADATA = "metadata"
 NOT_IN_LOCATIONS = "?#;"
 """Characters that PyIceberg takes for the end of a location's path."""
-
-
-S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-"""Spark calls by its file system's name what other programs call by the protocol's."""
 
 
 def location_of(place: Place) -> str:
@@ -34,11 +31,12 @@ def path_of(location: str) -> Path | None:
 
 
 def comparable(location: str) -> str | None:
-    """Return a location as those of one place are written alike: a path, or a URI that begins with ``s3://``.
+    """Return a location as those of one place are written alike: a path, or a URI with the scheme of its store.
 
-    None for any that is neither on a disk nor in S3.
+    Spark calls by its file system's name what other programs call by the protocol's. None for any that is neither on a
+    disk nor in a store.
     """
     if (path := path_of(location)) is not None:
         return str(path)
     scheme, _, rest = location.partition("://")
-    return f"s3://{rest}" if scheme in S3_SCHEMES else None
+    return next((f"{own}://{rest}" for own, kind in KINDS.items() if scheme in kind.in_catalogs), None)

@@ -7,16 +7,16 @@ from pyiceberg.io import OutputStream
 from pyiceberg.io.fsspec import FsspecFileIO, FsspecOutputFile
 from pyiceberg.typedef import Properties
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened_elsewhere
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.kinds import KINDS, access_from_json
 from kafka_ingest.model.place import RemotePlace
-from kafka_ingest.sinks.iceberg.places import S3_SCHEMES
 
 ACCESS = "kafka_ingest.store"
 """The property that says how to reach the store; it holds the secrets, and stays in this process."""
 
 
-def in_store(access: S3Access) -> dict[str, str]:
+def in_store(access: StoreAccess) -> dict[str, str]:
     """Return the properties of a catalog whose tables' files are in a store."""
     return {"py-io-impl": f"{__name__}.{StoreFileIO.__name__}", ACCESS: access.as_json()}
 
@@ -26,7 +26,8 @@ class StoreFileIO(FsspecFileIO):
 
     def __init__(self, properties: Properties) -> None:
         super().__init__(properties)
-        self._scheme_to_fs |= dict.fromkeys(S3_SCHEMES, file_system)
+        scheme = access_from_json(properties[ACCESS]).scheme
+        self._scheme_to_fs |= dict.fromkeys(KINDS[scheme].in_catalogs, file_system)
 
     def new_output(self, location: str) -> FsspecOutputFile:
         """Return a file to be written."""
@@ -48,4 +49,5 @@ class NewObject(FsspecOutputFile):
 
 def file_system(properties: Properties) -> object:
     """Return the client of the store."""
-    return opened_elsewhere(RemotePlace("s3://any"), S3Access.from_json(properties[ACCESS])).fs
+    access = access_from_json(properties[ACCESS])
+    return opened_elsewhere(RemotePlace(f"{access.scheme}://any"), access).fs

@@ -13,8 +13,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
@@ -34,7 +34,7 @@ class IcebergTable:
         output: Place,
         settings: CatalogSettings,
         name: str,
-        access: S3Access | None = None,
+        access: StoreAccess | None = None,
         form: TableOptions = NO_TABLE_OPTIONS,
     ) -> None:
         self.output = output

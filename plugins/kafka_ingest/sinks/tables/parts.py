@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.beside_output import beside
@@ -22,14 +22,14 @@ class TableParts:
     table: TableOutput
     output: Place
     beside: Place
-    access: S3Access | None
+    access: StoreAccess | None
     staging: StagedFiles
     data: DataInTable
     receipts: KeptReceipts
     archive: ArchivedReceipts
 
     @classmethod
-    def of(cls, table: TableOutput, access: S3Access | None = None) -> "TableParts":
+    def of(cls, table: TableOutput, access: StoreAccess | None = None) -> "TableParts":
         """Return the parts of a table; it is not read before a question needs it."""
         folder: Place = beside(table.output)
         receipts = KeptReceipts(opened(folder / "receipts", access))

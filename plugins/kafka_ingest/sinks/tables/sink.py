@@ -1,6 +1,6 @@
 """The roles of a table."""
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.tables.inspector import TableInspector
 from kafka_ingest.sinks.tables.output import TableOutput
@@ -10,7 +10,7 @@ from kafka_ingest.sinks.tables.remover import TableRemover
 from kafka_ingest.sinks.tables.replacer import TableReplacer
 
 
-def table_sink(table: TableOutput, access: S3Access | None = None) -> Sink:
+def table_sink(table: TableOutput, access: StoreAccess | None = None) -> Sink:
     """Return the roles of a table; ``access`` leads to its store, None on a disk."""
     parts = TableParts.of(table, access)
     return Sink(

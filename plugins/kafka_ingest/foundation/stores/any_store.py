@@ -1,0 +1,120 @@
+"""What reads and writes in any file system that fsspec knows; kinds of stores replace what they do in another way.
+
+Folders are only a part of the files' names in a store, and may be more in another file system.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.errors import remote_errors
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+
+class Remote(Protocol):
+    """A place that is not on a local disk."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, with its scheme."""
+
+    @property
+    def scheme(self) -> str:
+        """The kind of store."""
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+
+    @property
+    def key(self) -> str:
+        """The name in the bucket."""
+
+
+class AnyStore:
+    """A file system that nothing is known of but what fsspec promises."""
+
+    reading: ClassVar[Mapping[str, Any]] = {}
+    """Arguments for reading a file at once."""
+
+    def open(self, place: Remote, access: StoreAccess | None) -> "UPath":
+        """Return what reads and writes at a place; raises ValueError or ImportError where it is not installed."""
+        if access is None:
+            found = open_uri(place.uri)
+        else:
+            found = open_uri(f"{access.scheme}://{place.bucket}/{place.key}", access.for_fsspec())
+            self.prepare(found)
+        # Some of these file systems cache listings forever: what other processes wrote since then would stay unseen.
+        found.fs.invalidate_cache()
+        return found
+
+    def prepare(self, path: "UPath") -> None:
+        """Set what a file system has no argument for."""
+
+    def reason_of(self, _: BaseException) -> str:
+        """Return the store's own name of a failure; empty where it has none."""
+        return ""
+
+    def is_taken(self, _: OSError) -> bool:
+        """Whether something exists that must not be overwritten."""
+        return False
+
+    def has_no_bucket(self, _: FileNotFoundError) -> bool:
+        """Whether it is the bucket that is missing."""
+        return False
+
+    def make_folder(self, path: "UPath") -> None:
+        """Make a folder and those above it that are missing, where there are any."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def names_from(self, folder: "UPath", first: str) -> list[str]:
+        """Return the names of a folder's files from a name on, in any order."""
+        return [name for name in names_in(self, folder) if name >= first]
+
+    def renew(self, path: "UPath") -> None:
+        """Let a file count as written now."""
+        with remote_errors(self):
+            path.fs.copy(path.path, path.path)
+
+    def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
+        """Remove files below a folder, many at once; raises OSError where one stays."""
+        if paths:
+            folder.fs.rm(list(paths))
+
+    def remove_tree(self, path: "UPath") -> None:
+        """Remove a folder with all that is in it; does nothing where there is none."""
+        with contextlib.suppress(FileNotFoundError), remote_errors(self):
+            path.fs.rm(path.path, recursive=True)
+
+    def remove_if_empty(self, path: "UPath") -> None:
+        """Remove a folder that is empty; it may not exist any more."""
+        with contextlib.suppress(OSError):
+            path.fs.rmdir(path.path)
+
+
+def open_uri(uri: str, settings: Mapping[str, Any] = MappingProxyType({})) -> "UPath":
+    """Return what reads and writes at a URI."""
+    found: UPath = import_module("upath").UPath(uri, **settings)
+    return found
+
+
+def names_in(store: AnyStore, folder: "UPath") -> list[str]:
+    """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
+    try:
+        with remote_errors(store):
+            found = folder.fs.ls(folder.path, detail=False)
+    except FileNotFoundError:
+        return []
+    return [name for name in (str(each).rstrip("/").rpartition("/")[2] for each in found) if name != folder.name]
+
+
+def found_below(store: AnyStore, path: "UPath") -> dict[str, dict[str, Any]]:
+    """Return name → what is known of all files below a folder."""
+    with remote_errors(store):
+        found = path.fs.find(path.path, detail=True)
+    return {name.removeprefix(f"{path.path}/"): each for name, each in found.items()}

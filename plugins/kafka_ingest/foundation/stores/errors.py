@@ -1,0 +1,60 @@
+"""Failures of a store: each is an OSError with a number.
+
+One without a number is Arrow's, and says that a file is damaged.
+"""
+
+import contextlib
+import errno
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+LIBRARIES = {"botocore.exceptions": "BotoCoreError", "aiohttp": "ClientError"}
+"""The libraries below those of fsspec whose failures may be passed on as they are: most are no OSError."""
+
+
+class Reasons(Protocol):
+    """What a store's library says of a failure."""
+
+    def reason_of(self, error: BaseException) -> str:
+        """Return the store's own name of a failure; empty where it has none."""
+
+    def is_taken(self, error: OSError) -> bool:
+        """Whether something exists that must not be overwritten."""
+
+    def has_no_bucket(self, error: FileNotFoundError) -> bool:
+        """Whether it is the bucket that is missing."""
+
+
+@contextlib.contextmanager
+def remote_errors(store: Reasons) -> Iterator[None]:
+    """Give each failure of another storage than a disk a number, and its kind.
+
+    A missing bucket is no missing file: FileNotFoundError proves that the bucket answered.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except FileNotFoundError as error:
+        if store.has_no_bucket(error):
+            raise OSError(errno.ENXIO, f"there is no such bucket ({error})") from error
+        raise FileNotFoundError(errno.ENOENT, str(error)) from error
+    except (PermissionError, TimeoutError) as error:
+        number = errno.EACCES if isinstance(error, PermissionError) else errno.ETIMEDOUT
+        raise OSError(number, f"{store.reason_of(error)} {error}".strip()) from error
+    except library_failures() as error:
+        # Before OSError, which some of them are too: without a number they would count as Arrow's.
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        if store.is_taken(error):
+            raise FileExistsError(errno.EEXIST, str(error)) from error
+        reason = store.reason_of(error)
+        if error.errno is not None or reason:
+            raise OSError(error.errno or errno.EIO, f"{reason} {error.strerror or error}".strip()) from error
+        raise
+
+
+def library_failures() -> tuple[type[Exception], ...]:
+    """Return what the libraries that are loaded raise; none where they are not."""
+    return tuple(getattr(sys.modules[name], kind) for name, kind in LIBRARIES.items() if name in sys.modules)

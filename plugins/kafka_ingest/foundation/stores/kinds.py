@@ -1,0 +1,52 @@
+"""The kinds of stores that outputs can be in, by their schemes. Only names: no library is imported."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.any_store import AnyStore
+from kafka_ingest.foundation.stores.s3 import S3Store
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """A kind of store. ``conn_id``: the connection where a URI names none, as in Airflow.
+
+    ``library`` in its ``version`` reads and writes there, and is in the file ``requirements``. ``in_hadoop``: what
+    Hadoop calls the scheme; ``in_catalogs``: what Iceberg's catalogs may call it.
+    """
+
+    name: str
+    store: AnyStore
+    access: type[StoreAccess]
+    conn_id: str
+    library: str
+    version: str
+    requirements: str
+    create_if_absent: str
+    in_hadoop: str
+    in_catalogs: frozenset[str]
+
+
+KINDS: Mapping[str, StoreKind] = {
+    "s3": StoreKind(
+        name="S3",
+        store=S3Store(),
+        access=S3Access,
+        conn_id="aws_default",
+        library="s3fs",
+        version="2026.9.0",
+        requirements="requirements-s3.txt",
+        create_if_absent="If-None-Match: *",
+        in_hadoop="s3a",
+        in_catalogs=frozenset({"s3", "s3a", "s3n"}),
+    ),
+}
+SCHEMES_IN_WORDS = " and ".join(f"{scheme}://…" for scheme in KINDS)
+
+
+def access_from_json(text: str) -> StoreAccess:
+    """Return how to reach a store, as any kind's ``as_json`` wrote it."""
+    return KINDS[json.loads(text)["scheme"]].access.from_json(text)

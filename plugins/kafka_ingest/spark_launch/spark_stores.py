@@ -1,0 +1,56 @@
+"""What Spark needs to write to a store, by the store's scheme: jars, settings, and the driver's environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CLOUD = "spark-hadoop-cloud_"
+"""Spark's module that lets a store's own committers complete a job."""
+
+COMMITTER: Mapping[str, str] = {
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+    "spark.sql.parquet.output.committer.class": "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStore:
+    """A store as Spark has it. ``role``: how names in the environment begin that say what the machine's own role is.
+
+    ``jars``: how the names of the jars begin that have to be there; ``folder`` in ``.jvm`` has them, or the one that
+    the environment's ``jars_variable`` names; ``target`` makes them.
+    """
+
+    name: str
+    jars: tuple[str, ...]
+    folder: str
+    jars_variable: str
+    target: str
+    conf: Mapping[str, str]
+    environment: Mapping[str, str]
+    role: tuple[str, ...]
+
+
+SPARK_STORES: Mapping[str, SparkStore] = {
+    "s3": SparkStore(
+        name="S3",
+        jars=("hadoop-aws-", CLOUD),
+        folder="s3",
+        jars_variable="KAFKA_INGEST_S3_JARS",
+        target="setup-s3",
+        # Uploads are completed by the job's commit: a task that failed, or whose job did, leaves no file. Without the
+        # committer every file would be copied to its name, which readers could see half done, and which a task that
+        # runs late could do once more.
+        conf={
+            **COMMITTER,
+            "spark.hadoop.fs.s3a.committer.name": "magic",
+            # Stores other than Amazon's do not all know the checksums that newer SDKs send by default.
+            "spark.executorEnv.AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+            "spark.executorEnv.AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
+        },
+        environment={
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+            "AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
+        },
+        role=("AWS_",),
+    ),
+}
