@@ -15,7 +15,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -31,6 +31,10 @@ setup-s3: ## install besides what tables in S3 need, for Python and for Spark
 	$(SET_UP) run jvm s3
 	@echo 'Set up: feeds may write to s3://...'
 
+setup-gcs: ## install besides what tables in Google Cloud Storage need, for Python and for Spark
+	$(SET_UP) run jvm gcs
+	@echo 'Set up: feeds may write to gs://...'
+
 demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta or iceberg for a table
 	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(filter delta iceberg,$(SINK)))
 	@.venv/bin/python dev/demo.py $(SINK)
@@ -40,7 +44,7 @@ test-quick: ## run the tests that start no JVM and no server, and say what is le
 	$(PYTEST) --quick $(ARGS)
 
 test: ## run all tests; a quarter of an hour or more
-	$(SET_UP) dev jvm s3 s3-server rest-catalog tables chromium
+	$(SET_UP) dev jvm s3 gcs s3-server rest-catalog tables chromium
 	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports

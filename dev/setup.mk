@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 s3-server rest-catalog tables chromium flink
+.PHONY: run dev jvm s3 gcs s3-server rest-catalog tables chromium flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -27,8 +27,8 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-openlineage.txt \
-		requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-gcs.txt requirements-iceberg.txt \
+		requirements-openlineage.txt requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@
@@ -57,6 +57,19 @@ S3_NEEDS := requirements-s3.txt requirements-delta.txt requirements-iceberg.txt
 	echo 'Installing $(S3_NEEDS) into .venv'
 	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(S3_NEEDS))
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3.xml --configurations s3
+	touch $@
+
+# Only feeds whose output is in Google Cloud Storage need it, and tests of those.
+gcs: .jvm/.stamp-gcs
+
+GCS_NEEDS := requirements-gcs.txt requirements-delta.txt requirements-iceberg.txt
+
+.jvm/.stamp-gcs: dev/jvm/gcs.xml dev/jvm/ivysettings.xml $(GCS_NEEDS) | .venv/.stamp-run
+	$(PYTHON) dev/check_machine.py
+	rm -f $@
+	echo 'Installing $(GCS_NEEDS) into .venv'
+	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(GCS_NEEDS))
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/gcs.xml --configurations gcs
 	touch $@
 
 # How Spark itself reads and writes tables: tests open ours with it, and `make bench` compares with it.

@@ -113,6 +113,15 @@ def s3_proxy() -> "Iterator[ObjectStore]":
 
 
 @pytest.fixture(scope="session")
+def gcs() -> "Iterator[ObjectStore]":
+    """A server that speaks Google Cloud Storage's protocol."""
+    from tests.object_store import running_store
+
+    with running_store("GCS") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
 def rest_catalog() -> "Iterator[RestCatalogServer]":
     """A REST catalog, behind a proxy that asks for credentials and fails as networks do."""
     from tests.rest_catalog import running_rest_catalog

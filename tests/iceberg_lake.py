@@ -7,11 +7,13 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+from kafka_ingest.sinks.iceberg.store_io import in_store
 
 CATALOG = "lake"
 
@@ -27,21 +29,26 @@ def name_at(place: Place) -> str:
     return f"shop.{place.name}"
 
 
-def connections_beside(path: Path, access: S3Access | None = None) -> SinkConnections:
+def connections_beside(path: Path, access: StoreAccess | None = None) -> SinkConnections:
     """Return how a sink finds the catalog beside a directory, and the store that ``access`` leads to."""
     uri = f"sqlite:///{path.parent}/catalog.db"
     found = SinkConnections(catalog=lambda conn_id: CatalogSettings(conn_id, conn_id, {"type": "sql", "uri": uri}))
     return found if access is None else replace(found, store=lambda *_: access)
 
 
-def catalog_beside(path: Path, access: S3Access | None = None) -> Catalog:
+def catalog_beside(path: Path, access: StoreAccess | None = None) -> Catalog:
     """Return the catalog as another program has it, with PyIceberg's own client of a store."""
     settings = connections_beside(path).catalog(CATALOG)
     return load_catalog(settings.name, **settings.properties, **(files_in_store(access) if access is not None else {}))
 
 
-def files_in_store(access: S3Access) -> dict[str, str]:
-    """Return the properties of a catalog by which other programs reach a store."""
+def files_in_store(access: StoreAccess) -> dict[str, str]:
+    """Return the properties of a catalog by which other programs reach a store.
+
+    PyIceberg's own client of Google's store has no property for a key.
+    """
+    if not isinstance(access, S3Access):
+        return in_store(access)
     found = {
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
         "s3.endpoint": access.endpoint_url,
@@ -52,11 +59,11 @@ def files_in_store(access: S3Access) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def table_at(path: Path, access: S3Access | None = None) -> Table:
+def table_at(path: Path, access: StoreAccess | None = None) -> Table:
     """Return the table whose catalog is beside a directory as another program has it."""
     return catalog_beside(path, access).load_table(name_at(path))
 
 
-def has_table(path: Path, access: S3Access | None = None) -> bool:
+def has_table(path: Path, access: StoreAccess | None = None) -> bool:
     """Whether the catalog beside a directory knows its table."""
     return catalog_beside(path, access).table_exists(name_at(path))

@@ -18,8 +18,9 @@ import pyarrow.parquet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import make_folder, opened, read_whole, write_new
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
@@ -130,10 +131,10 @@ class PlannedLogs(Protocol):
         """Return the rows that the stand-in for Spark makes of a range."""
 
 
-def store_access(environment: Mapping[str, str]) -> S3Access | None:
+def store_access(environment: Mapping[str, str]) -> StoreAccess | None:
     """Return how to reach the output's store, None where it is on a disk."""
     text = environment.get(STORE_SETTINGS_VARIABLE)
-    return S3Access.from_json(text) if text else None
+    return access_from_json(text) if text else None
 
 
 class LogsInKafka:

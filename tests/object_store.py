@@ -15,18 +15,25 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.gcs_server import PROJECT, key_of_account, private_key
 from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
+from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import RemotePlace
 
 PROGRAM = Path(__file__).with_name("store_proxy.py").resolve()
-ENDPOINT_VARIABLES: Mapping[Server, str] = {"moto": "TEST_S3_ENDPOINT", "S3Proxy": "TEST_S3_PROXY_ENDPOINT"}
+ENDPOINT_VARIABLES: Mapping[Server, str] = {
+    "moto": "TEST_S3_ENDPOINT",
+    "S3Proxy": "TEST_S3_PROXY_ENDPOINT",
+    "GCS": "TEST_GCS_ENDPOINT",
+}
 """Where each server is, also for the processes that a test starts."""
-FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy"}
+FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy", "GCS": "gcs"}
 """The fixtures that start them."""
 REGION = "eu-west-1"
 NO_FILES = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
@@ -74,15 +81,19 @@ class StoreFault:
 class ObjectStore:
     """A running store."""
 
+    scheme = "s3"
+    conn_id = "aws_default"
+
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
 
     @classmethod
     def running(cls, server: Server = "moto") -> "ObjectStore":
         """Return the one that a test has started, also in a process of its own."""
-        return cls(os.environ[ENDPOINT_VARIABLES[server]])
+        kind = GoogleStore if server == "GCS" else cls
+        return kind(os.environ[ENDPOINT_VARIABLES[server]])
 
-    def access(self, **changes: Any) -> S3Access:
+    def access(self, **changes: Any) -> StoreAccess:
         """Return how to reach it."""
         settings = {"access_key": KEY, "secret_key": SECRET, "region": REGION}
         return S3Access("aws_default", endpoint_url=self.endpoint, **(settings | changes))
@@ -159,10 +170,37 @@ class ObjectStore:
             return connection.getresponse().read()
 
 
+class GoogleStore(ObjectStore):
+    """A running store that speaks Google's protocol."""
+
+    scheme = "gs"
+    conn_id = "google_cloud_default"
+
+    def access(self, **changes: Any) -> StoreAccess:
+        """Return how to reach it."""
+        settings = {"key": json.dumps(key_of_account(self.endpoint)), "project": PROJECT}
+        return GcsAccess(self.conn_id, endpoint_url=self.endpoint, **(settings | changes))
+
+    def connection(self, *, with_key: bool = True) -> str:
+        """Return the Airflow connection to it, in JSON form."""
+        found: dict[str, Any] = {"gcs.endpoint": self.endpoint, "project": PROJECT}
+        if with_key:
+            found["keyfile_dict"] = json.dumps(key_of_account(self.endpoint))
+        return json.dumps({"conn_type": "google_cloud_platform", "extra": found})
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket; does nothing where there is one."""
+        files = opened(RemotePlace(f"gs://{name}/x"), self.access()).fs
+        with contextlib.suppress(Exception):  # it says so in its own way
+            files.call("POST", "b", project=PROJECT, json={"name": name})
+
+
 @contextlib.contextmanager
 def running_store(server: Server) -> Iterator[ObjectStore]:
     """Start a server with its proxy; it ends with the block, or with this process."""
     command = dying_with_this_process([sys.executable, str(PROGRAM), server])
+    if server == "GCS":
+        private_key()  # for the server's process, too
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

@@ -1,8 +1,9 @@
-"""An S3 server for tests and, before it, a proxy that fails as networks and stores do; run as a program of its own.
+"""A store for tests and, before it, a proxy that fails as networks and stores do; run as a program of its own.
 
-The server is moto's, whose application is called in this process, or S3Proxy on the JVM (docs/decisions.md says why
-these two). moto is a Glue, too; the proxy compares the versions of tables, as Amazon's does and moto does not. The
-proxy also answers as the endpoints from which containers and machines have their roles.
+A server that speaks Google's protocol is in :mod:`tests.gcs_server`. For S3 it is moto's, whose application is called
+in this process, or S3Proxy on the JVM (docs/decisions.md says why these two). moto is a Glue, too; the proxy compares
+the versions of tables, as Amazon's does and moto does not. The proxy also answers as the endpoints from which
+containers and machines have their roles.
 """
 
 import atexit
@@ -30,10 +31,14 @@ from embedded_broker import QUICK_START
 from free_ports import LOOPBACK, random_free_ports
 from java_command import java_command
 
-Server = Literal["moto", "S3Proxy"]
+Server = Literal["moto", "S3Proxy", "GCS"]
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
+CONDITIONS = frozenset({"if-none-match", "x-goog-if-generation-match"})
+CONDITION = "ifGenerationMatch=0"
+UPLOAD = "/upload/"
+NAME_IN_BODY = re.compile(rb'"name": ?"([^"]+)"')
 EMPTY = "/moto-api/reset"
 ACTION, UPDATE = "X-Amz-Target", "AWSGlue.UpdateTable"
 ROLE = "/__role__"
@@ -110,7 +115,7 @@ class Proxy(BaseHTTPRequestHandler):
             self.answer_as_machine()
             return
         end_of_faults = self.end_of_faults
-        fault = self.fault() or {"kind": ""}
+        fault = self.fault(body) or {"kind": ""}
         if fault["kind"] == "cut":
             self.hang_up()
         elif fault["kind"] == "answer":
@@ -139,7 +144,8 @@ class Proxy(BaseHTTPRequestHandler):
         """Let the store do what it is asked, and answer as the kind of a fault says; empty where there is none."""
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
         if fault == "forget the condition":
-            headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
+            headers = {name: value for name, value in headers.items() if name.lower() not in CONDITIONS}
+            self.path = self.path.replace(CONDITION, "")
         with self.of_glue if self.headers.get(ACTION) == UPDATE else contextlib.nullcontext():
             if self.headers.get(ACTION) == UPDATE and not self.is_newest(json.loads(body), headers):
                 self.answer(400, json.dumps({"__type": "ConcurrentModificationException"}).encode(), [])
@@ -180,16 +186,22 @@ class Proxy(BaseHTTPRequestHandler):
         self.wfile.flush()
         return found
 
-    def fault(self) -> dict[str, Any] | None:
-        """Return the fault that meets this request."""
+    def fault(self, body: bytes) -> dict[str, Any] | None:
+        """Return the fault that meets this request.
+
+        What Google's protocol has of an upload's name in its body alone is taken for a part of the path.
+        """
+        named = NAME_IN_BODY.search(body[:1_000]) if self.path.startswith(UPLOAD) else None
+        path = f"{self.path}/{named[1].decode()}" if named else self.path
+        is_conditional = CONDITION in self.path or not CONDITIONS.isdisjoint(map(str.lower, self.headers))
         with self.lock:
             for each in self.faults:
-                if each["conditional"] and "If-None-Match" not in self.headers:
+                if each["conditional"] and not is_conditional:
                     continue
                 signer = each["unless_signed_by"]
                 if signer and f"Credential={signer}/" in self.headers.get("Authorization", ""):
                     continue
-                if re.search(each["what"], f"{self.command} {self.path} {self.headers.get(ACTION, '')}".rstrip()):
+                if re.search(each["what"], f"{self.command} {path} {self.headers.get(ACTION, '')}".rstrip()):
                     again = each["kinds"] and self.was_asked_before(each["asked"])
                     each["met"] += not again
                     if each["skip"] < each["met"] <= each["skip"] + each["times"] - again:
@@ -322,6 +334,21 @@ def s3_proxy() -> Upstream:
     return ask
 
 
+def gcs() -> Upstream:
+    """Start a server that speaks Google's protocol, which ends with this process, and return what asks it."""
+    from tests.gcs_server import fake_gcs_server, upstream_of
+
+    [port] = random_free_ports(1)
+    process = subprocess.Popen(
+        dying_with_this_process(fake_gcs_server(port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not is_listening(port):
+        if process.poll() is not None:
+            sys.exit(f"expected fake-gcs-server on port {port}, found that it ended")
+        time.sleep(0.05)
+    return upstream_of(port)
+
+
 def is_listening(port: int) -> bool:
     """Whether a server takes connections at a port."""
     try:
@@ -331,14 +358,16 @@ def is_listening(port: int) -> bool:
     return True
 
 
-def serve(server: Server) -> None:
+def serve(server: str) -> None:
     """Run server and proxy until this process is ended; print the proxy's port."""
-    Proxy.upstream = staticmethod(moto() if server == "moto" else s3_proxy())
+    Proxy.upstream = staticmethod(SERVERS[server]())
     proxy = ThreadingHTTPServer((LOOPBACK, 0), Proxy)
     sys.stdout.write(f"{proxy.server_address[1]}\n")
     sys.stdout.flush()
     proxy.serve_forever()
 
 
+SERVERS: dict[str, Callable[[], Upstream]] = {"moto": moto, "S3Proxy": s3_proxy, "GCS": gcs}
+
 if __name__ == "__main__":
-    serve("S3Proxy" if sys.argv[1] == "S3Proxy" else "moto")
+    serve(sys.argv[1])

@@ -28,6 +28,7 @@ NEEDS_OF_FOLDERS = {"integration": REAL_PARTS, "orchestration": REAL_PARTS, "spa
 NEEDS_OF_FIXTURES = {
     "object_store": OBJECT_STORE,
     "s3_proxy": OBJECT_STORE,
+    "gcs": OBJECT_STORE,
     "rest_catalog": REST_CATALOG,
     "broker": REAL_PARTS,
     "migrated_sqlite_file": DATABASE,

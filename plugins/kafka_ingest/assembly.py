@@ -222,6 +222,7 @@ class FeedParts:
         if access is not None:
             package = Path(tempfile.mkdtemp(prefix="kafka-ingest-")) / PACKAGE
             package.write_bytes(content)
+            access = access.with_key_in(package.parent)
             names = SPARK_STORES[access.scheme].role
             role = {name: value for name, value in self.environment.items() if name.startswith(names)}
             store = StoreOfAttempt(access, package, role)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.contract.prepared_processes import prepared_processes
 from tests.contract.rest_output import IcebergByRest
-from tests.contract.sink_outputs import IN_STORES, OUTPUTS
+from tests.contract.sink_outputs import IN_GCS, IN_STORES, OUTPUTS
+from tests.gcs_server import KEY_VARIABLE
 from tests.object_store import ENDPOINT_VARIABLES
 from tests.rest_catalog import URI
 
@@ -61,7 +62,7 @@ class Racers:
     def race(self, kind: str, processes: Sequence[Sequence[Step]]) -> list[CameTo]:
         self._barriers[len(processes) - 1].reset()
         # A store, or a catalog, may have been started after them.
-        servers = (*ENDPOINT_VARIABLES.values(), URI)
+        servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI)
         stores = {name: os.environ[name] for name in servers if name in os.environ}
         for asked, steps in zip(self._asked[: len(processes)], processes, strict=True):
             asked.put((kind, list(steps), len(processes), stores))
@@ -95,7 +96,7 @@ def take_part(
 def take_steps(kind: str, steps: list[Step], barrier: Barrier) -> CameTo:
     """Take each step when all others are about to take theirs."""
     came_to: CameTo = []
-    made = next(each for each in (*OUTPUTS, *IN_STORES, IcebergByRest) if each.name == kind)
+    made = next(each for each in (*OUTPUTS, *IN_STORES, *IN_GCS, IcebergByRest) if each.name == kind)
     for step in steps:
         publisher = made(step.path).sink.publisher
         barrier.wait(timeout=PATIENCE_S - 20)

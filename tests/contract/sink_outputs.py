@@ -35,7 +35,7 @@ from tests.store_proxy import Server
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import DATA, FAILURE
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
@@ -242,10 +242,10 @@ class InStore(DeltaOutput):
         self.options = options
         self.store = ObjectStore.running(self.server)
         self.store.make_bucket("lake")
-        self.place = RemotePlace(f"s3://aws_default@lake{path}")
+        self.place = RemotePlace(f"{self.store.scheme}://{self.store.conn_id}@lake{path}")
         self.sink = self.reached(self.store.access())
 
-    def reached(self, access: S3Access) -> Sink:
+    def reached(self, access: StoreAccess) -> Sink:
         """Return the sink, where the store is reached in some way."""
         raise NotImplementedError
 
@@ -287,7 +287,7 @@ class DeltaInStore(InStore):
 
     name = "delta in S3"
 
-    def reached(self, access: S3Access) -> Sink:
+    def reached(self, access: StoreAccess) -> Sink:
         return delta_sink(self.place, access, self.options)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
@@ -309,7 +309,7 @@ class IcebergInStore(InStore, IcebergOutput):
         path.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(path, options)
 
-    def reached(self, access: S3Access) -> Sink:
+    def reached(self, access: StoreAccess) -> Sink:
         return sink_of(iceberg_at(self.place, self.options), connections_beside(self.path, access))
 
     def table(self) -> Table:
@@ -388,6 +388,34 @@ class IcebergInS3Proxy(IcebergInStore):
     server = "S3Proxy"
 
 
+class DeltaInGcs(DeltaInStore):
+    """The same in a store that speaks Google's protocol."""
+
+    name = "delta in GCS"
+    server = "GCS"
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        try:
+            options = self.store.access().for_delta()
+            table = deltalake.DeltaTable(str(self.place.without_connection), storage_options=options)
+        except deltalake.exceptions.TableNotFoundError:
+            return Counter()
+        return Counter(pl.DataFrame(table.to_pyarrow_table()).select(*SEEN).rows())
+
+
+class IcebergInGcs(IcebergInStore):
+    """The same in a store that speaks Google's protocol."""
+
+    name = "iceberg in GCS"
+    server = "GCS"
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        try:
+            return Counter(pl.DataFrame(self.table().scan().to_arrow()).select(*SEEN).rows())
+        except NoSuchTableError:
+            return Counter()
+
+
 OUTPUTS: list[type[Any]] = [
     ParquetOutput,
     DeltaOutput,
@@ -400,6 +428,9 @@ OUTPUTS: list[type[Any]] = [
 
 IN_STORES: list[type[InStore]] = [DeltaInStore, DeltaInS3Proxy, IcebergInStore, IcebergInS3Proxy]
 """Every kind of output in a store, on each server."""
+
+IN_GCS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs]
+"""The same in Google's store, of which only what is its own is tried."""
 
 KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
 """The same for tests of which those with a store are no quick ones."""

@@ -321,8 +321,8 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
         ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
         (
-            {"sink": {"format": "delta", "path": "gs://lake/orders"}},
-            "sink.path: expected a local or mounted path, found 'gs://lake/orders': Delta tables are written on disks",
+            {"sink": {"format": "delta", "path": "abfss://lake/o"}},
+            "sink.path: expected a local or mounted path, found 'abfss://lake/o': Delta tables are written on disks",
         ),
         *(
             (

@@ -12,23 +12,26 @@ from kafka_ingest.sinks.choose import FORMATS, examine, import_for_commit, sink_
 
 @pytest.mark.parametrize(
     ("format_name", "uri"),
-    [("parquet", "s3://lake/orders"), ("delta", "gs://lake/orders"), ("iceberg", "abfss://lake/orders")],
+    [("parquet", "s3://lake/orders"), ("delta", "hdfs://lake/orders"), ("iceberg", "abfss://lake/orders")],
 )
 def test_an_output_where_its_format_cannot_be_is_refused_with_those_that_can(format_name: str, uri: str) -> None:
     for used in (sink_of, examine):
-        with pytest.raises(OutputNotUsableError, match=r"or format delta or iceberg in s3://…") as refused:
+        with pytest.raises(OutputNotUsableError, match=r"or format delta or iceberg in s3://… and gs://…") as refused:
             used(OutputLocation(format_name, uri))
         assert uri in str(refused.value)
 
 
 @pytest.mark.parametrize("format_name", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("scheme", "what"), [("s3", r"s3fs==\S+ \(requirements-s3"), ("gs", r"gcsfs==\S+ \(requirements-gcs")]
+)
 def test_without_the_library_for_a_store_an_output_there_is_refused_with_what_to_install(
-    format_name: str, monkeypatch: pytest.MonkeyPatch
+    format_name: str, scheme: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "find_spec", lambda _: None)
     for used in (sink_of, examine):
-        with pytest.raises(InstallationError, match=r"pip install s3fs==\d+\.\d+\.\d+ \(requirements-s3\.txt\)"):
-            used(OutputLocation(format_name, "s3://lake/orders"))
+        with pytest.raises(InstallationError, match=rf"pip install {what}\.txt\)"):
+            used(OutputLocation(format_name, f"{scheme}://lake/orders"))
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

@@ -11,6 +11,7 @@ from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, AttemptState
@@ -80,7 +81,10 @@ def submission(
             INSTALLED,
             java_options=java or ChosenJavaOptions(),
             spark_home=spark_home,
-            store_jars={"s3": (Path("/jars/s3/hadoop-aws-3.4.1.jar"),)},
+            store_jars={
+                "s3": (Path("/jars/s3/hadoop-aws-3.4.1.jar"),),
+                "gs": (Path("/jars/gcs/gcs-connector.jar"),),
+            },
             avro_jars=(Path("/jars/avro/spark-avro_2.13-4.0.2.jar"),),
         ),
         store=store,
@@ -323,6 +327,28 @@ def test_a_job_that_writes_to_a_store_gets_its_jars_its_committer_and_the_packag
     assert submission(STANDALONE, store=WITH_KEY).jars == (
         "/jars/connector.jar,/jars/kafka-clients.jar,/jars/s3/hadoop-aws-3.4.1.jar"
     )
+
+
+GOOGLE_KEY = json.dumps({"private_key": "-----BEGIN\nhunter5-hunter5-hunter5\n-----END"})
+
+
+def test_a_job_that_writes_to_googles_store_gets_its_jars_and_its_committer_and_the_key_in_the_environment() -> None:
+    access = GcsAccess("gcp", key=GOOGLE_KEY, key_path="/keys/account.json")
+    found = submission(STANDALONE, store=StoreOfAttempt(access, PACKAGE))
+    assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar,/jars/gcs/gcs-connector.jar"
+    committer = found.conf["spark.hadoop.mapreduce.outputcommitter.factory.scheme.gs"]
+    assert committer.endswith(".manifest.ManifestCommitterFactory")
+    assert not any("s3a" in name or name.startswith("AWS_") for name in (*found.conf, *found.environment))
+    assert GcsAccess.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == access
+    assert "hunter5" not in " ".join(found.command()) + repr(found)
+    assert found.secrets == ("hunter5-hunter5-hunter5",)
+
+
+def test_a_key_that_hadoop_needs_in_a_file_is_refused_where_other_machines_have_no_such_file() -> None:
+    store = StoreOfAttempt(GcsAccess("gcp", key=GOOGLE_KEY), PACKAGE)
+    assert submission(LOCAL, store=store).master == "local[*]"
+    with pytest.raises(UnsafeSparkMasterError, match=r"'gcp' leads to the output's store: .* use key_path with that"):
+        submission(STANDALONE, store=store)
 
 
 def test_without_a_store_nothing_of_it_is_handed_over() -> None:

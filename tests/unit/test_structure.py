@@ -30,7 +30,7 @@ PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
 OF_LINEAGE = "requirements-openlineage.txt"
 PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
-OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt")
+OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt", "requirements-gcs.txt")
 
 
 def pins(name: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ each of them looks for credentials itself: in the environment, then the machine'
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 CONNECT_TIMEOUT_S = 10
@@ -116,6 +117,15 @@ class S3Access:
         if self.session_token is not None:
             settings["session.token"] = self.session_token
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
+
+    @property
+    def only_on_this_machine(self) -> None:
+        """Nothing: Spark hands the keys to its executors."""
+        return
+
+    def with_key_in(self, _: Path) -> "S3Access":
+        """Return this: Hadoop reads the keys from its settings."""
+        return self
 
     def with_offered(self, offered: Mapping[str, str]) -> "S3Access":
         """Return this with the keys that an Iceberg catalog offers, where it has none of its own."""

@@ -59,7 +59,7 @@ def is_installed(scheme: str) -> bool:
 
 def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
     """Return what gives failures at a place their number: on a disk they have one."""
-    return contextlib.nullcontext() if isinstance(path, Path) else remote_errors(store_of(path))
+    return contextlib.nullcontext() if isinstance(path, Path) else remote_errors(store_of(path), path)
 
 
 def read_whole(path: Opened) -> bytes:

@@ -53,4 +53,23 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         },
         role=("AWS_",),
     ),
+    "gs": SparkStore(
+        name="Google Cloud Storage",
+        jars=("gcs-connector-", CLOUD),
+        folder="gcs",
+        jars_variable="KAFKA_INGEST_GCS_JARS",
+        target="setup-gcs",
+        # Hadoop's committer for stores that rename files one by one: the job's commit gives them their names, and what
+        # a task that failed or runs late has written stays where only the attempt's removal finds it.
+        conf={
+            **COMMITTER,
+            "spark.hadoop.mapreduce.outputcommitter.factory.scheme.gs": (
+                "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
+            ),
+            "spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        },
+        environment={},
+        role=("GOOGLE_", "GCE_METADATA_", "CLOUDSDK_CONFIG"),
+    ),
 }

@@ -296,6 +296,12 @@ def check_master(
             "output's store, holds a secret: on YARN and Kubernetes it would appear on spark-submit's command line. "
             "Use a master local[*] or spark://…, or give the machines a role and leave that connection without a key."
         )
+    if not master.is_local and access is not None and (reason := access.only_on_this_machine):
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r} leads to {master.master}, whose executors are on other machines, and "
+            f"{access.conn_id!r} leads to the output's store: {reason} with that file on each of them, or give them "
+            "an account of their own and leave that connection without a key."
+        )
     if not master.is_local and not sink_is_shared:
         raise OutputNotUsableError(
             f"connection {master.conn_id!r} leads to {master.master}, but the feed's output is not marked as shared: "

@@ -3,5 +3,6 @@
 - :mod:`.access`: how to reach a store, for its three clients;
 - :mod:`.any_store`: what reads and writes in any file system that fsspec knows;
 - :mod:`.errors`: failures of a store, with a number;
-- :mod:`.s3`: S3 and stores that speak its protocol.
+- :mod:`.s3`: S3 and stores that speak its protocol; :mod:`.gcs`: Google Cloud Storage;
+- :mod:`.kinds`: the table of them, by the schemes of URIs.
 """

@@ -1,6 +1,7 @@
 """How to reach a store: one description, and the settings of the three clients."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 
@@ -34,6 +35,13 @@ class StoreAccess(Protocol):
 
     def for_hadoop(self, bucket: str) -> dict[str, str]:
         """Return the settings of Hadoop's file system for one bucket."""
+
+    @property
+    def only_on_this_machine(self) -> str | None:
+        """Why Spark's executors on other machines cannot have these credentials; None where they can."""
+
+    def with_key_in(self, folder: Path) -> Self:
+        """Return this with what Hadoop reads from a file in a folder that is this user's alone."""
 
     def with_offered(self, offered: Mapping[str, str]) -> Self:
         """Return this with the credentials that an Iceberg catalog offers, where it has none of its own."""

@@ -64,7 +64,7 @@ class AnyStore:
         """Whether something exists that must not be overwritten."""
         return False
 
-    def has_no_bucket(self, _: FileNotFoundError) -> bool:
+    def has_no_bucket(self, _: FileNotFoundError, __: "UPath", /) -> bool:
         """Whether it is the bucket that is missing."""
         return False
 
@@ -78,8 +78,8 @@ class AnyStore:
 
     def renew(self, path: "UPath") -> None:
         """Let a file count as written now."""
-        with remote_errors(self):
-            path.fs.copy(path.path, path.path)
+        with remote_errors(self, path):
+            path.fs.cp_file(path.path, path.path)
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove files below a folder, many at once; raises OSError where one stays."""
@@ -88,7 +88,7 @@ class AnyStore:
 
     def remove_tree(self, path: "UPath") -> None:
         """Remove a folder with all that is in it; does nothing where there is none."""
-        with contextlib.suppress(FileNotFoundError), remote_errors(self):
+        with contextlib.suppress(FileNotFoundError), remote_errors(self, path):
             path.fs.rm(path.path, recursive=True)
 
     def remove_if_empty(self, path: "UPath") -> None:
@@ -106,7 +106,7 @@ def open_uri(uri: str, settings: Mapping[str, Any] = MappingProxyType({})) -> "U
 def names_in(store: AnyStore, folder: "UPath") -> list[str]:
     """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
     try:
-        with remote_errors(store):
+        with remote_errors(store, folder):
             found = folder.fs.ls(folder.path, detail=False)
     except FileNotFoundError:
         return []
@@ -115,6 +115,6 @@ def names_in(store: AnyStore, folder: "UPath") -> list[str]:
 
 def found_below(store: AnyStore, path: "UPath") -> dict[str, dict[str, Any]]:
     """Return name → what is known of all files below a folder."""
-    with remote_errors(store):
+    with remote_errors(store, path):
         found = path.fs.find(path.path, detail=True)
     return {name.removeprefix(f"{path.path}/"): each for name, each in found.items()}

@@ -7,9 +7,18 @@ import contextlib
 import errno
 import sys
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-LIBRARIES = {"botocore.exceptions": "BotoCoreError", "aiohttp": "ClientError"}
+if TYPE_CHECKING:
+    from upath import UPath
+
+LIBRARIES = {
+    "botocore.exceptions": ("BotoCoreError",),
+    "aiohttp": ("ClientError",),
+    "gcsfs.retry": ("HttpError", "ChecksumError", "NonRetryableError"),
+    "google.auth.exceptions": ("GoogleAuthError",),
+    "requests.exceptions": ("RequestException",),
+}
 """The libraries below those of fsspec whose failures may be passed on as they are: most are no OSError."""
 
 
@@ -22,12 +31,12 @@ class Reasons(Protocol):
     def is_taken(self, error: OSError) -> bool:
         """Whether something exists that must not be overwritten."""
 
-    def has_no_bucket(self, error: FileNotFoundError) -> bool:
+    def has_no_bucket(self, error: FileNotFoundError, path: "UPath", /) -> bool:
         """Whether it is the bucket that is missing."""
 
 
 @contextlib.contextmanager
-def remote_errors(store: Reasons) -> Iterator[None]:
+def remote_errors(store: Reasons, path: "UPath") -> Iterator[None]:
     """Give each failure of another storage than a disk a number, and its kind.
 
     A missing bucket is no missing file: FileNotFoundError proves that the bucket answered.
@@ -37,7 +46,7 @@ def remote_errors(store: Reasons) -> Iterator[None]:
     except FileExistsError:
         raise
     except FileNotFoundError as error:
-        if store.has_no_bucket(error):
+        if store.has_no_bucket(error, path):
             raise OSError(errno.ENXIO, f"there is no such bucket ({error})") from error
         raise FileNotFoundError(errno.ENOENT, str(error)) from error
     except (PermissionError, TimeoutError) as error:
@@ -57,4 +66,6 @@ def remote_errors(store: Reasons) -> Iterator[None]:
 
 def library_failures() -> tuple[type[Exception], ...]:
     """Return what the libraries that are loaded raise; none where they are not."""
-    return tuple(getattr(sys.modules[name], kind) for name, kind in LIBRARIES.items() if name in sys.modules)
+    return tuple(
+        getattr(sys.modules[name], kind) for name, kinds in LIBRARIES.items() if name in sys.modules for kind in kinds
+    )

@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.any_store import AnyStore
+from kafka_ingest.foundation.stores.gcs import GcsStore
 from kafka_ingest.foundation.stores.s3 import S3Store
 
 
@@ -42,6 +44,18 @@ KINDS: Mapping[str, StoreKind] = {
         create_if_absent="If-None-Match: *",
         in_hadoop="s3a",
         in_catalogs=frozenset({"s3", "s3a", "s3n"}),
+    ),
+    "gs": StoreKind(
+        name="Google Cloud Storage",
+        store=GcsStore(),
+        access=GcsAccess,
+        conn_id="google_cloud_default",
+        library="gcsfs",
+        version="2026.10.1",
+        requirements="requirements-gcs.txt",
+        create_if_absent="ifGenerationMatch=0",
+        in_hadoop="gs",
+        in_catalogs=frozenset({"gs"}),
     ),
 }
 SCHEMES_IN_WORDS = " and ".join(f"{scheme}://…" for scheme in KINDS)

@@ -36,7 +36,7 @@ class S3Store(AnyStore):
         """Whether something exists: s3fs knows only Amazon's answer, which names the condition as well."""
         return self.reason_of(error) == EXISTS
 
-    def has_no_bucket(self, error: FileNotFoundError) -> bool:
+    def has_no_bucket(self, error: FileNotFoundError, _: "UPath", /) -> bool:
         """Whether it is the bucket that is missing."""
         return self.reason_of(error) == "NoSuchBucket"
 
@@ -49,7 +49,7 @@ class S3Store(AnyStore):
         # S3 lists what comes after a name, so the name itself is asked for without its last character.
         asked = {"Bucket": bucket, "Prefix": f"{key}/", "Delimiter": "/", "StartAfter": f"{key}/{first[:-1]}"}
         found: list[str] = []
-        with remote_errors(self):
+        with remote_errors(self, folder):
             while True:
                 page = folder.fs.call_s3("list_objects_v2", **asked)
                 found += [each["Key"].rpartition("/")[2] for each in page.get("Contents", [])]
@@ -60,7 +60,7 @@ class S3Store(AnyStore):
     def renew(self, path: "UPath") -> None:
         """Let an object count as written now."""
         bucket, _, key = path.path.partition("/")
-        with remote_errors(self):
+        with remote_errors(self, path):
             path.fs.call_s3(
                 "copy_object",
                 Bucket=bucket,
@@ -96,9 +96,9 @@ class S3Store(AnyStore):
         """Remove all objects below a folder; those that stand for folders last, by their own names."""
         found = found_below(self, path)
         folders = {name for name, each in found.items() if not name or name.endswith("/") or each["type"] != "file"}
-        with contextlib.suppress(FileNotFoundError), remote_errors(self):  # another clean-up may be faster
+        with contextlib.suppress(FileNotFoundError), remote_errors(self, path):  # another clean-up may be faster
             self.remove_files(path, [f"{path.path}/{name}" for name in sorted(found.keys() - folders)])
-        with remote_errors(self):
+        with remote_errors(self, path):
             bucket, _, key = path.path.partition("/")
             for name in folders:
                 # The library's own removal takes the slash from the name, and so removes something else.
@@ -107,7 +107,7 @@ class S3Store(AnyStore):
     def abort_uploads(self, path: "UPath") -> None:
         """End the uploads in parts below a folder that nobody will complete."""
         bucket, _, key = path.path.partition("/")
-        with remote_errors(self):
+        with remote_errors(self, path):
             while True:
                 found = path.fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/")
                 uploads = found.get("Uploads", [])

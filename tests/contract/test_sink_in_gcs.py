@@ -1,0 +1,211 @@
+"""What is Google Cloud Storage's own for a table in it: how it creates, lists, removes, refuses and fails."""
+
+import asyncio
+import errno
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.contract.builders import NOON, batch_id_of
+from tests.contract.racing_publishers import Step, race
+from tests.contract.sink_outputs import (
+    IN_GCS,
+    InStore,
+    opened,
+    plan_to,
+    publish,
+    rows_of,
+    written,
+)
+from tests.gcs_server import key_of_account, new_key
+from tests.object_store import ObjectStore, StoreFault
+
+from kafka_ingest.errors import BatchRevokedError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation import storage
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.sinks.delta import table_log
+from kafka_ingest.sinks.iceberg import commits as iceberg_commits
+from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.tables import staged_age
+
+pytestmark = pytest.mark.long
+
+DECIDING_WRITE = {"delta": r"POST .*/_delta_log/\d+\.json", "iceberg": r"POST .*/metadata/\d+-.*\.metadata\.json"}
+A_WEEK_S = 7 * 86_400
+
+
+class WithoutWaiting:
+    """asyncio as gcsfs has it, which waits up to half a minute between its tries."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tries follow each other at once."""
+    monkeypatch.setattr("gcsfs.retry.asyncio", WithoutWaiting())
+    monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))
+    monkeypatch.setattr(iceberg_commits, "LONGEST_PAUSE_S", 0.0)
+
+
+@pytest.fixture(params=IN_GCS, ids=lambda kind: kind.name)
+def output(request: pytest.FixtureRequest, gcs: ObjectStore, tmp_path: Path) -> InStore:
+    found: InStore = request.param(tmp_path / "orders")
+    found.sink = found.reached(gcs.access(tries=2))
+    found.sink.publisher.prepare()
+    return found
+
+
+# ── Once ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_is_seen_once_however_often_it_is_published_and_one_that_was_revoked_never(output: InStore) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.staging.verify(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)
+    assert output.seen() == Counter()
+    for _ in range(2):
+        type(output)(output.path).sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+    second, not_published = written(output, plan_to(output, 2))
+    output.sink.publisher.revoke(second, batch_id_of(2), rows=not_published.receipt.rows)
+    with pytest.raises(BatchRevokedError):
+        output.sink.publisher.publish(second, not_published)
+    assert output.seen() == rows_of(published)
+    assert output.sink.publisher.known_batches() == [str(batch_id_of(1))]
+
+
+def test_of_publishers_in_processes_of_their_own_each_batch_is_there_once(output: InStore) -> None:
+    batches = [written(output, plan_to(output, number)) for number in (1, 2)]
+    steps = [[Step(output.path, directory, published)] for directory, published in batches * 2]
+    assert race(output.name, steps) == [[None]] * len(steps)
+    assert output.seen() == rows_of(batches[0][1]) + rows_of(batches[1][1])
+
+
+def test_a_document_is_written_once_also_where_its_answer_is_lost_and_never_over_another(output: InStore) -> None:
+    with output.store.failing(StoreFault(r"POST .*/plan\.json", "lose the answer", times=1)):
+        directory = opened(output, plan_to(output, 1))
+    assert storage.read_whole(output.opened(directory / "plan.json")) == b"{}"
+    with pytest.raises(OutputUnavailableError, match=r"expected no .*plan\.json, or one with the same content"):
+        output.sink.staging.open_attempt(directory, b'{"attempt": "another"}')
+
+
+@pytest.mark.parametrize("kind", ["lose the answer", "cut", "answer"])
+def test_a_failure_of_the_write_that_decides_is_settled_by_a_look(output: InStore, kind: Any) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    fault = StoreFault(DECIDING_WRITE[output.format], kind, status=503, code="Backend Error", times=1)
+    with output.store.failing(fault):
+        output.sink.publisher.publish(directory, published)
+    assert len(output.seen()) == 2 * len(rows_of(published))
+    assert set(output.seen().values()) == {1}
+
+
+def test_a_store_that_overwrites_what_should_be_created_is_refused(output: InStore) -> None:
+    storage.remove_file(output.opened(output.place.parent / "orders.kafka-ingest" / "written-once"))
+    forgetful = StoreFault(".*", "forget the condition", conditional=True)
+    with output.store.failing(forgetful), pytest.raises(OutputNotUsableError, match=r"\(ifGenerationMatch=0\)"):
+        output.sink.publisher.prepare()
+
+
+# ── Refused and failing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_another_key_than_the_accounts_is_refused_without_naming_it_and_the_right_one_continues(
+    output: InStore,
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    wrong = key_of_account(output.store.endpoint, new_key())
+    sink = output.reached(output.store.access(key=json.dumps(wrong), tries=2))
+    for step in (sink.publisher.prepare, lambda: sink.publisher.publish(directory, published)):
+        with pytest.raises(OutputUnavailableError, match="No offset was moved") as refused:
+            step()
+        assert "PRIVATE KEY" not in str(refused.value)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+@pytest.mark.parametrize(("status", "said"), [(403, "403 Forbidden"), (503, "503"), (401, "401")])
+def test_what_the_store_answers_instead_is_in_the_error(output: InStore, status: int, said: str) -> None:
+    directory, _ = written(output, plan_to(output, 1))
+    with (
+        output.store.failing(StoreFault(".*", status=status, code="Refused")),
+        pytest.raises(OutputUnavailableError, match=said),
+    ):
+        output.sink.staging.read_receipt(directory)
+
+
+def test_a_bucket_that_is_missing_is_no_missing_file(output: InStore) -> None:
+    place = type(output.place)(str(output.place).replace("@lake/", "@no-such-lake/"))
+    elsewhere = output.opened(place / "receipt.json")
+    for look in (storage.read_whole, lambda path: storage.names_in(path.parent), storage.size_of):
+        with pytest.raises(OSError, match="there is no such bucket") as missing:
+            look(elsewhere)
+        assert missing.value.errno == errno.ENXIO
+    with pytest.raises(FileNotFoundError):
+        storage.read_whole(output.opened(output.place / "receipt.json"))
+    with pytest.raises(OutputUnavailableError, match="no such bucket"), storage_errors(place):
+        storage.read_whole(elsewhere)
+
+
+# ── What lies in a store unseen ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_objects_that_stand_for_folders_are_no_files_and_go_with_their_attempt(output: InStore) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    data = output.sink.publisher.data_needs(directory).place
+    assert data is not None
+    files = output.opened(data).fs
+    for name in ("", "_temporary/"):
+        files.pipe_file(f"lake/{data.key}/{name}", b"")
+    files.pipe_file(f"lake/{data.parent.key}/", b"")
+    output.sink.staging.verify(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.staging.remove(directory)
+    left = files.find(f"lake/{output.place.key}")
+    assert [name for name in left if str(batch_id_of(1)) in name] == []
+
+
+def test_names_from_one_on_are_those_that_come_after_it(output: InStore) -> None:
+    folder = output.opened(output.place / "names")
+    for name in ("a", "b", "c", "d/e"):
+        storage.write_whole(folder / name, b"")
+    assert storage.names_from(folder, "b") == ["b", "c"]
+    assert sorted(storage.names_in(folder)) == ["a", "b", "c", "d"]
+    storage.move_files(folder, {"a": "moved/a"})
+    assert storage.files_below(folder) == ["b", "c", "d/e", "moved/a"]
+
+
+def test_files_that_a_clean_up_could_take_at_this_moment_are_renewed_and_committed_later(
+    output: InStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    data = output.sink.publisher.data_needs(directory).place
+    assert data is not None
+    file = output.opened(data / published.receipt.files[0].name)
+    before = storage.changed_at(file)
+    with monkeypatch.context() as patch:
+        real = staged_age.time.time
+        patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
+        with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
+            output.sink.publisher.can_take(directory, published.receipt)
+    assert storage.changed_at(file) > before
+    output.sink.publisher.can_take(directory, published.receipt)
+
+
+def test_a_batch_that_expires_is_seen_no_more_and_the_others_are(output: InStore) -> None:
+    _, second = (publish(output, plan_to(output, number)) for number in (1, 2))
+    remover = output.sink.remover
+    assert remover is not None
+    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))
+    remover.hide(UUID(str(batch_id_of(1))))
+    assert output.seen() == rows_of(second)
