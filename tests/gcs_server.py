@@ -2,8 +2,8 @@
 
 It takes anybody's requests: here each has to bear a token, either the one that the token endpoint gives for the key of
 the account of these tests, or one that this key has signed. By the XML API, which delta-rs uses, it knows no writes and
-lists all names: writes are passed on as the JSON API's, and names that were not asked for are left out. Whether
-something exists already the server decides either way.
+lists all names: writes are passed on as the JSON API's, and names that were not asked for are left out. And it does not
+say that a bucket has no folders. Whether something exists already the server decides either way.
 """
 
 import contextlib
@@ -80,6 +80,8 @@ def upstream_of(port: int) -> Upstream:
             return token_for(request.body)
         if not is_signed(header(request.headers, "Authorization").removeprefix("Bearer ")):
             return 401, JSON, json.dumps({"error": {"code": 401, "message": "Invalid Credentials"}}).encode()
+        if request.path.endswith("/storageLayout"):
+            return 200, JSON, json.dumps({"kind": "storage#storageLayout"}).encode()
         asked = as_json_upload(request) if is_xml_write(request) else request
         with contextlib.closing(http.client.HTTPConnection(LOOPBACK, port, timeout=60)) as connection:
             headers = {

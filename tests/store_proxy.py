@@ -35,6 +35,7 @@ Server = Literal["moto", "S3Proxy", "GCS"]
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
+PER_CONNECTION = frozenset({"connection", "transfer-encoding"})
 CONDITIONS = frozenset({"if-none-match", "x-goog-if-generation-match"})
 CONDITION = "ifGenerationMatch=0"
 UPLOAD = "/upload/"
@@ -98,7 +99,7 @@ class Proxy(BaseHTTPRequestHandler):
     end_of_faults: ClassVar[threading.Event] = threading.Event()
 
     def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.whole_body()
         if self.path == CONTROL:
             with self.lock:
                 met = [each["met"] for each in self.faults]
@@ -126,6 +127,18 @@ class Proxy(BaseHTTPRequestHandler):
         else:
             self.pass_on(body, fault["kind"], end_of_faults)
 
+    def whole_body(self) -> bytes:
+        """Return what was sent, also in chunks, as Google's client for Java sends files."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found: list[bytes] = []
+        while length := int(self.rfile.readline().partition(b";")[0], 16):
+            found.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(found)
+
     def answer_as_machine(self) -> None:
         """Answer as a machine of EC2 answers what runs on it: a token first, then its role and the role's key."""
         if (self.command, self.path) == ("PUT", f"{MACHINE}api/token"):
@@ -142,7 +155,7 @@ class Proxy(BaseHTTPRequestHandler):
 
     def pass_on(self, body: bytes, fault: str, end_of_faults: threading.Event) -> None:
         """Let the store do what it is asked, and answer as the kind of a fault says; empty where there is none."""
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in PER_CONNECTION}
         if fault == "forget the condition":
             headers = {name: value for name, value in headers.items() if name.lower() not in CONDITIONS}
             self.path = self.path.replace(CONDITION, "")
