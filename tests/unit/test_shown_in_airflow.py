@@ -79,6 +79,6 @@ def test_types_of_connections_are_what_airflow_takes_and_leave_those_of_installe
 
     jsonschema.validate(found, schema)
     names = [each["connection-type"] for each in found["connection-types"]]
-    assert names == ["kafka", "sqlite", "postgres", "aws", "http", "iceberg"]
+    assert names == ["kafka", "sqlite", "postgres", "aws", "google_cloud_platform", "http", "iceberg"]
     monkeypatch.setitem(connection_types.PROVIDERS, "postgres", "airflow.providers.smtp")
     assert "postgres" not in str(connection_types.get_provider_info())

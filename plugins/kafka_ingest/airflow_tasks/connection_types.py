@@ -15,6 +15,7 @@ PROVIDERS: Final = {
     "sqlite": "airflow.providers.sqlite",
     "postgres": "airflow.providers.postgres",
     "aws": "airflow.providers.amazon",
+    "google_cloud_platform": "airflow.providers.google",
     "http": "airflow.providers.http",
     "iceberg": "airflow.providers.apache.iceberg",
 }
@@ -63,6 +64,17 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
         "conn-fields": {
             "region_name": text("Region", "Such as eu-central-1."),
             "endpoint_url": text("Endpoint", "Of another store than Amazon's: https://minio.example.com:9000"),
+        },
+    },
+    "google_cloud_platform": {
+        "hook-name": "Google Cloud",
+        "hidden-fields": ALL_BUT_EXTRA,
+        "relabeling": {},
+        "placeholders": {},
+        "conn-fields": {
+            "project": text("Project", "Only where the key is of another one."),
+            "key_path": text("Keyfile path", "Absolute; empty, and no JSON: the machine's own account"),
+            "keyfile_dict": text("Keyfile JSON", "The key of a service account.", format="password"),
         },
     },
     "http": {
