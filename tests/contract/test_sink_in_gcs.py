@@ -133,11 +133,14 @@ def test_another_key_than_the_accounts_is_refused_without_naming_it_and_the_righ
     assert output.seen() == rows_of(published)
 
 
-@pytest.mark.parametrize(("status", "said"), [(403, "403 Forbidden"), (503, "503"), (401, "401")])
-def test_what_the_store_answers_instead_is_in_the_error(output: InStore, status: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [(403, "Refused", "403 Forbidden"), (503, "Busy", "503"), (401, "Refused", "401"), (400, "invalid", "400 Bad")],
+)
+def test_what_the_store_answers_instead_is_in_the_error(output: InStore, status: int, code: str, said: str) -> None:
     directory, _ = written(output, plan_to(output, 1))
     with (
-        output.store.failing(StoreFault(".*", status=status, code="Refused")),
+        output.store.failing(StoreFault(".*", status=status, code=code)),
         pytest.raises(OutputUnavailableError, match=said),
     ):
         output.sink.staging.read_receipt(directory)

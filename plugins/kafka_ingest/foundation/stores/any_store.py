@@ -60,7 +60,7 @@ class AnyStore:
         """Return the store's own name of a failure; empty where it has none."""
         return ""
 
-    def is_taken(self, _: OSError) -> bool:
+    def is_taken(self, _: Exception) -> bool:
         """Whether something exists that must not be overwritten."""
         return False
 

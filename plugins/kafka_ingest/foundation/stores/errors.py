@@ -28,7 +28,7 @@ class Reasons(Protocol):
     def reason_of(self, error: BaseException) -> str:
         """Return the store's own name of a failure; empty where it has none."""
 
-    def is_taken(self, error: OSError) -> bool:
+    def is_taken(self, error: Exception) -> bool:
         """Whether something exists that must not be overwritten."""
 
     def has_no_bucket(self, error: FileNotFoundError, path: "UPath", /) -> bool:
@@ -55,12 +55,13 @@ def remote_errors(store: Reasons, path: "UPath") -> Iterator[None]:
     except library_failures() as error:
         # Before OSError, which some of them are too: without a number they would count as Arrow's.
         raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if store.is_taken(error):
             raise FileExistsError(errno.EEXIST, str(error)) from error
-        reason = store.reason_of(error)
-        if error.errno is not None or reason:
-            raise OSError(error.errno or errno.EIO, f"{reason} {error.strerror or error}".strip()) from error
+        reason, code = store.reason_of(error), getattr(error, "errno", None)
+        if code is not None or reason:
+            said = getattr(error, "strerror", None) or error
+            raise OSError(code or errno.EIO, f"{reason} {said}".strip()) from error
         raise
 
 

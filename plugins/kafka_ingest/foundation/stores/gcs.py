@@ -34,7 +34,9 @@ class GcsStore(AnyStore):
 
     def reason_of(self, error: BaseException) -> str:
         """Return what gcsfs says without a number where it is Google that refuses something."""
-        return "403" if type(error) is OSError and str(error).startswith("Forbidden: ") else ""
+        if type(error) is OSError and str(error).startswith("Forbidden: "):
+            return "403"
+        return "400" if type(error) is ValueError and str(error).startswith("Bad Request: ") else ""
 
     def has_no_bucket(self, _: FileNotFoundError, path: "UPath", /) -> bool:
         """Ask whether it is the bucket that is missing: gcsfs drops the answer that says so."""

@@ -32,7 +32,7 @@ class S3Store(AnyStore):
         answer: Any = getattr(error.__cause__, "response", None)
         return str(answer["Error"].get("Code", "")) if isinstance(answer, dict) and "Error" in answer else ""
 
-    def is_taken(self, error: OSError) -> bool:
+    def is_taken(self, error: Exception) -> bool:
         """Whether something exists: s3fs knows only Amazon's answer, which names the condition as well."""
         return self.reason_of(error) == EXISTS
 
