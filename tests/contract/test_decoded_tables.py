@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import LongType, NestedField
+from tests.contract import decoded_rows
 from tests.contract.decoded_rows import (
     DECODED,
     VALUE,
@@ -395,3 +396,22 @@ def test_there_are_no_bounds_where_one_may_be_wrong(lake: Any, hard: Any) -> Non
     found = {name for name in lake.with_bounds(hard.path) if name in HARD}
     of_some_format = {"text", "amount", "yes", "local"}
     assert found - of_some_format == {"word", "number", "day", "moment"}
+
+
+def test_values_that_no_bound_can_hold_do_not_stop_the_commit(
+    lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Times that Python has not are no values of the rows that like_spark divides.
+    monkeypatch.setattr(decoded_rows, "files_of", lambda rows, _needs: [("", rows)])
+    output = prepared(lake, tmp_path / "orders")
+    first, last = -(2**62), 2**62
+    columns = {
+        "text": pa.array(["a" * 15 + "\ud7ff" + "b"] * ROWS),
+        "day": pa.array([-800_000, 2_932_897] * (ROWS // 2), pa.int32()).cast(pa.date32()),
+        "moment": pa.array([first, last] * (ROWS // 2), pa.timestamp("us", "UTC")),
+        "local": pa.array([first, last] * (ROWS // 2), pa.timestamp("us")),
+    }
+    publish_decoded(output, plan_to(output, 1, partitions=1), columns)
+    for condition in ("text > 'a'", "day > '2026-01-01' or day < '2026-01-01'", "kafka_offset >= 0"):
+        for found in lake.offsets_where(output.path, condition):
+            assert found == [*range(ROWS)], condition

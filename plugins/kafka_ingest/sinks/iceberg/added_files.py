@@ -1,8 +1,8 @@
 """What a snapshot records of a file of decoded records, with the bounds that hold for all of its rows.
 
 The library takes a column's bounds from those row groups that have some, also where others have none: texts that are
-long in sum, and numbers of which one is NaN. Readers would skip the file for rows that are there. Importing this
-imports pyiceberg and pyarrow.
+long in sum, and numbers of which one is NaN. Readers would skip the file for rows that are there. And it fails on some
+bounds, however often the commit is tried: see :func:`can_be_written`. Importing this imports pyiceberg and pyarrow.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 WITH_NAN = frozenset({"FLOAT", "DOUBLE"})
 """Numbers of which one may be NaN: engines take that for larger than all others, and no bound says that one is there.
 """
+
+BEFORE_HALF_CHARACTERS = chr(0xD7FF)
+"""The character whose successor by number is half of one, which no text in UTF-8 has."""
 
 
 def added_files(io: FileIO, metadata: TableMetadata, files: Mapping[str, Opened]) -> list[DataFile]:
@@ -55,4 +58,16 @@ def has_bounds(group: "pyarrow.parquet.ColumnChunkMetaData", statistics: "pyarro
     """Whether a row group says the smallest and the largest value, or that there is none."""
     if statistics is None or statistics.null_count is None:
         return False
-    return statistics.has_min_max or statistics.null_count == group.num_values
+    return can_be_written(statistics) if statistics.has_min_max else statistics.null_count == group.num_values
+
+
+def can_be_written(statistics: "pyarrow.parquet.Statistics") -> bool:
+    """Whether the library can write the bounds: days and times of the years 1 to 9999, and texts that it can shorten.
+
+    It shortens an upper bound by the next character in the place of its last one.
+    """
+    try:
+        bounds = statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return False
+    return not any(isinstance(each, str) and BEFORE_HALF_CHARACTERS in each for each in bounds)
