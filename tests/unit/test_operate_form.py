@@ -19,6 +19,12 @@ def test_a_form_that_was_left_empty_is_a_dry_run() -> None:
     assert (form.dry_run, form.decides, form.feed, form.reason, form.to, form.topics) == (True, False, *[None] * 3, [])
 
 
+def test_what_openlineage_adds_to_a_run_is_no_field() -> None:
+    # TriggerDagRunOperator adds it where the provider is installed.
+    form = OperateForm.of({"action": "plan", "feed": "orders", "openlineage": {"parentRunId": "1"}})
+    assert form == OperateForm.of({"action": "plan", "feed": "orders"})
+
+
 @pytest.mark.parametrize("action", Action)
 def test_only_what_changes_something_is_decided(action: Action) -> None:
     assert OperateForm.of({"action": action.value, "dry_run": False}).decides is (action not in ONLY_SHOW)

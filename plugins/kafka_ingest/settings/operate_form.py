@@ -11,6 +11,7 @@ from kafka_ingest.errors import InvalidOperationError
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.form_fields import Lines, Text, blank_is_none, range_named
+from kafka_ingest.settings.run_request import without_lineage
 from kafka_ingest.settings.setting_types import Settings
 from kafka_ingest.settings.wrong_settings import describe
 
@@ -81,7 +82,7 @@ class OperateForm(Settings):
     def of(cls, values: Mapping[str, Any]) -> "OperateForm":
         """Read a form; raises InvalidOperationError, which says what was expected."""
         try:
-            form = cls.model_validate(dict(values))
+            form = cls.model_validate(without_lineage(values))
         except ValidationError as error:
             raise InvalidOperationError(
                 f"the form asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was changed."
