@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -244,6 +245,38 @@ def test_a_table_of_another_program_is_taken_as_it_is_and_keeps_its_own_columns_
     for rows in lake.read(path):
         assert (rows["note"].null_count, rows["id"].null_count, rows["city"].null_count) == (2 * ROWS, 0, 0)
     assert output.seen() == rows_of(published)
+
+
+CHANGED_BY_ANOTHER_ENGINE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "renamed": (
+        lambda change: change.rename_column("key", "name"),
+        r"key, .* called name now",
+    ),
+    "dropped": (lambda change: change.delete_column("key"), "key, .* leads to field 5, which was dropped"),
+    "renamed in a struct": (
+        lambda change: change.rename_column("value.city", "town"),
+        "value.city, .* called town now",
+    ),
+    "renamed in a list": (
+        lambda change: change.rename_column("value.lines.element.sku", "article"),
+        r"value.lines\[\].sku, .* called article now",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGED_BY_ANOTHER_ENGINE.values(), ids=CHANGED_BY_ANOTHER_ENGINE)
+def test_a_name_of_an_iceberg_field_that_was_renamed_or_dropped_is_not_given_to_a_new_one(
+    change: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    output = prepared(Iceberg(), tmp_path / "orders")
+    publish_decoded(output, plan_to(output, 1), nested())
+    with table_at(output.path).update_schema() as update:
+        change(update)
+    before = table_at(output.path).scan().to_arrow()
+    with pytest.raises(ColumnsChangedError, match=said):
+        publish_decoded(output, plan_to(output, 2), nested())
+    # The library would let the name lead to the new field in older files, too.
+    assert table_at(output.path).scan().to_arrow() == before
 
 
 def test_a_raw_table_is_no_table_of_decoded_records_nor_the_other_way_round(lake: Any, tmp_path: Path) -> None:

@@ -187,6 +187,17 @@ def test_the_mapping_of_names_that_a_table_has_gets_the_new_columns_too(path: Pa
     assert polars["kafka_topic_id"].null_count == 1
 
 
+def test_a_name_of_a_renamed_iceberg_column_is_not_given_to_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    output = IcebergOutput(path, ADD)
+    output.sink.publisher.prepare()
+    publish(output, plan_to(output, 1))
+    with table_at(path).update_schema() as update:
+        update.rename_column("value", "payload")
+    with pytest.raises(OutputNotUsableError, match=r"value, a name that .* leads to field 6, which is called payload"):
+        output.sink.publisher.prepare()
+
+
 def test_a_crash_between_columns_and_files_leaves_columns_without_values(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 Importing this imports pyiceberg.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
@@ -21,6 +21,7 @@ from pyiceberg.types import (
 )
 
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import path_of
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 
 HEADERS = ListType(
@@ -93,6 +94,31 @@ def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
             return all(leads_to(inner.get(each.name), each) for each in found.fields)
         case _:
             return True
+
+
+def taken_names(there: IcebergType, mapped: Sequence[MappedField], found: IcebergType, path: str = "") -> Iterator[str]:
+    """Yield which names of new fields lead to other fields of a table: to renamed or dropped ones, say.
+
+    If such a field was added, the name would lead to it, and in older files, too: their values would change columns.
+    """
+    known = {name: field for field in mapped for name in field.names}
+    match found, there:
+        case StructType(), StructType():
+            fields = {field.name: field for field in there.fields}
+            for field in found.fields:
+                leads, inner = known.get(field.name), path_of(path, field.name)
+                if leads is not None and field.name not in fields:
+                    now = next((each.name for each in there.fields if each.field_id == leads.field_id), None)
+                    yield (
+                        f"{inner}, a name that in schema.name-mapping.default leads to field {leads.field_id}, which "
+                        f"{'was dropped' if now is None else f'is called {now} now'}: values of older rows would move"
+                    )
+                elif leads is not None:
+                    yield from taken_names(fields[field.name].field_type, leads.fields, field.field_type, inner)
+        case ListType(), ListType() if "element" in known:
+            yield from taken_names(there.element_type, known["element"].fields, found.element_type, f"{path}[]")
+        case MapType(), MapType() if "value" in known:
+            yield from taken_names(there.value_type, known["value"].fields, found.value_type, f"{path}[]")
 
 
 def in_words(kind: IcebergType) -> str:

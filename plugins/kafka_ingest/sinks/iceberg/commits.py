@@ -26,7 +26,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.iceberg.added_files import added_files
-from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, own_fields
+from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, own_fields, taken_names
 from kafka_ingest.sinks.iceberg.decoded_columns import listed, schema_of, wrong_names
 from kafka_ingest.sinks.iceberg.file_columns import differences_of_file
 from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
@@ -104,7 +104,10 @@ class IcebergCommits:
         if table is None:
             return refuse_misfits(str(self._table), {}, {}, wrong)
         names = [field.name for field in columns.fields if not is_own(field.name)]
-        wrong += differences_of_mapping(table.schema(), table.name_mapping(), names)
+        mapping = table.name_mapping()
+        wrong += differences_of_mapping(table.schema(), mapping, names)
+        if mapping is not None:
+            wrong += taken_names(table.schema().as_struct(), mapping.root, columns.as_struct())
         return refuse_misfits(str(self._table), listed(table.schema()), listed(columns), wrong)
 
     def _check_leaves(self, file: ReplacedFile) -> None:

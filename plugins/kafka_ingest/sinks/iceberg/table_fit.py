@@ -8,12 +8,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.types import StructType
 
 from kafka_ingest.foundation.storage import Opened, names_in
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table, own_fields
+from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table, own_fields, taken_names
 from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 
 FORMAT_VERSION = 2
@@ -32,8 +33,12 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
         asked = ", ".join(expected) or "nothing"
         yield f"partitioned by {', '.join(found) or 'nothing'}, sink.partition_by asks for {asked}"
     yield from differences_of_table(table.schema(), options)
-    names = [field.name for field in own_fields(options)]
-    yield from differences_of_mapping(table.schema(), table.name_mapping(), names)
+    names, mapping = [field.name for field in own_fields(options)], table.name_mapping()
+    yield from differences_of_mapping(table.schema(), mapping, names)
+    if mapping is not None:
+        to_add = options.to_add(names, [field.name for field in table.schema().fields])
+        new = StructType(*(field for field in own_fields(options) if field.name in to_add))
+        yield from taken_names(table.schema().as_struct(), mapping.root, new)
     if table.spec().fields:
         # Half a second, which plans of other tables need not wait for.
         yield from import_module("kafka_ingest.sinks.iceberg.partition_bounds").missing_bounds(table)
