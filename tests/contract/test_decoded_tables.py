@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StructType
 from tests.contract import decoded_rows
 from tests.contract.decoded_rows import (
     DECODED,
@@ -245,6 +245,36 @@ def test_a_table_of_another_program_is_taken_as_it_is_and_keeps_its_own_columns_
     for rows in lake.read(path):
         assert (rows["note"].null_count, rows["id"].null_count, rows["city"].null_count) == (2 * ROWS, 0, 0)
     assert output.seen() == rows_of(published)
+
+
+def test_a_field_that_allows_no_nulls_in_the_table_is_refused_before_committing(lake: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    getattr(TablesWithoutNulls, type(lake).__name__.lower())(path)
+    output = prepared(lake, path)
+    columns = {"line": pa.array([{"sku": None}] * ROWS, pa.struct([("sku", pa.int64())]))}
+    directory, published = stage_decoded(output, plan_to(output, 1), columns)
+    # Delta's library would commit it, and readers would read no row of the table any more; Iceberg's would never.
+    with pytest.raises(ColumnsChangedError, match=r"line.sku, which is (NOT NULL|required) in the table"):
+        output.sink.publisher.can_take(directory, published.receipt)
+
+
+class TablesWithoutNulls:
+    """Tables that another program has made with a struct whose field allows no nulls."""
+
+    @staticmethod
+    def delta(path: Path) -> None:
+        line = {"type": "struct", "fields": [nullable("sku", "long") | {"nullable": False}]}
+        fields = [field for field in raw_schema()["fields"] if field["name"].startswith("kafka_")]
+        schema = {"type": "struct", "fields": [*fields, nullable("line", line)]}
+        DeltaTable.create(str(path), deltalake.Schema.from_json(json.dumps(schema)))
+
+    @staticmethod
+    def iceberg(path: Path) -> None:
+        catalog = catalog_beside(path)
+        catalog.create_namespace_if_not_exists("shop")
+        own = [field for field in RAW.fields if field.name.startswith("kafka_")]
+        line = NestedField(100, "line", StructType(NestedField(101, "sku", LongType(), required=True)), required=False)
+        catalog.create_table(name_at(path), Schema(*own, line), location=f"file://{path}")
 
 
 CHANGED_BY_ANOTHER_ENGINE: dict[str, tuple[Callable[[Any], object], str]] = {

@@ -58,6 +58,31 @@ def wrong_names(fields: Fields) -> Iterator[str]:
             yield f"{path} with {listing(map(repr, found))} in its name"
 
 
+def without_nulls(there: Fields, fields: Fields) -> Iterator[str]:
+    """Yield what allows no nulls in columns of a table that files have, too: a record may lack it, or have null."""
+    names = {field["name"] for field in fields}
+    for field in there:
+        if field["name"] in names and not is_own(field["name"]):
+            yield from without_nulls_in(field["type"], path_of("", field["name"]))
+
+
+def without_nulls_in(kind: Kind, path: str) -> Iterator[str]:
+    """Yield the same of what is in a type."""
+    if not isinstance(kind, Mapping):
+        return
+    match kind["type"]:
+        case "struct":
+            parts = [(path_of(path, each["name"]), each["type"], each["nullable"]) for each in kind["fields"]]
+        case "array":
+            parts = [(f"{path}[]", kind["elementType"], kind["containsNull"])]
+        case _:
+            parts = [(f"{path}[]", kind["valueType"], kind["valueContainsNull"])]
+    for inner, inner_kind, allows_nulls in parts:
+        if not allows_nulls:
+            yield f"{inner}, which is NOT NULL in the table"
+        yield from without_nulls_in(inner_kind, inner)
+
+
 def names_in(kind: Kind | None, path: str) -> Iterator[tuple[str, str]]:
     """Yield the names of all fields in a type, with their paths."""
     if not isinstance(kind, Mapping):

@@ -28,7 +28,7 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import columns_of, nullable, raw_schema
-from kafka_ingest.sinks.delta.decoded_columns import Fields, listed, new_schema, to_add, wrong_names
+from kafka_ingest.sinks.delta.decoded_columns import Fields, listed, new_schema, to_add, without_nulls, wrong_names
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
@@ -186,7 +186,9 @@ class TableLog:
             refuse_misfits(str(self.output), {}, {}, wrong_names(columns))
 
     def _check_columns(self, form: TableForm, columns: Fields) -> None:
-        refuse_misfits(str(self.output), listed(form.schema["fields"]), listed(columns), wrong_names(columns))
+        there = form.schema["fields"]
+        wrong = [*wrong_names(columns), *without_nulls(there, columns)]
+        refuse_misfits(str(self.output), listed(there), listed(columns), wrong)
 
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""

@@ -27,7 +27,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.iceberg.added_files import added_files
 from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, own_fields, taken_names
-from kafka_ingest.sinks.iceberg.decoded_columns import listed, schema_of, wrong_names
+from kafka_ingest.sinks.iceberg.decoded_columns import listed, schema_of, without_nulls, wrong_names
 from kafka_ingest.sinks.iceberg.file_columns import differences_of_file
 from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
@@ -104,6 +104,7 @@ class IcebergCommits:
         if table is None:
             return refuse_misfits(str(self._table), {}, {}, wrong)
         names = [field.name for field in columns.fields if not is_own(field.name)]
+        wrong += without_nulls(table.schema(), names)
         mapping = table.name_mapping()
         wrong += differences_of_mapping(table.schema(), mapping, names)
         if mapping is not None:

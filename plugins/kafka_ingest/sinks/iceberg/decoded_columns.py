@@ -3,7 +3,7 @@
 Importing this imports pyiceberg.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Final
 
@@ -135,3 +135,27 @@ def wrong_names_in(kind: IcebergType, path: str) -> Iterator[str]:
             yield from wrong_names_in(kind.element_type, f"{path}[]")
         case MapType():
             yield from wrong_names_in(kind.value_type, f"{path}[]")
+
+
+def without_nulls(there: Schema, names: Collection[str]) -> Iterator[str]:
+    """Yield what allows no nulls in columns of a table that files have, too: a record may lack it, or have null."""
+    for field in there.fields:
+        if field.name in names:
+            yield from without_nulls_in(field.field_type, path_of("", field.name))
+
+
+def without_nulls_in(kind: IcebergType, path: str) -> Iterator[str]:
+    """Yield the same of what is in a type."""
+    match kind:
+        case StructType():
+            parts = [(path_of(path, each.name), each.field_type, each.required) for each in kind.fields]
+        case ListType():
+            parts = [(f"{path}[]", kind.element_type, kind.element_required)]
+        case MapType():
+            parts = [(f"{path}[]", kind.value_type, kind.value_required)]
+        case _:
+            return
+    for inner, inner_kind, is_required in parts:
+        if is_required:
+            yield f"{inner}, which is required in the table"
+        yield from without_nulls_in(inner_kind, inner)
