@@ -31,6 +31,7 @@ for name, days, first in json.loads(sys.argv[2]):
         "spark_partition_id() as kafka_partition",
         "id as kafka_offset",
         f"timestamp '{first}' + make_interval(0, 0, 0, cast(id % {days} as int)) as kafka_timestamp",
+        "id as by_0",
     )
     ranges = [OffsetRange(TopicPartition("orders", 0), 0, 300), OffsetRange(TopicPartition("orders", 1), 300, 600)]
     terms = terms_of(["kafka_topic", "day(kafka_timestamp)"])
@@ -79,7 +80,7 @@ def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_t
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """Return a file's rows, which are those of the partition that its folders name."""
     table = pyarrow.parquet.ParquetFile(path).read()
-    assert table.column_names == ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp"]
+    assert table.column_names == ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "by_0"]
     rows = table.to_pylist()
     folders = {("kafka_topic=orders", f"kafka_date={row['kafka_timestamp'].date()}") for row in rows}
     assert folders == {path.parts[-3:-1]}

@@ -474,7 +474,7 @@ def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
     found: Counter[tuple[int, int]] = Counter()
     for file in job.receipt.files:
         rows = pyarrow.parquet.ParquetFile(data / file.name).read()
-        assert not {"by_0", "kafka_headers"} & set(rows.column_names)
+        assert not {"kafka_by_0", "kafka_headers"} & set(rows.column_names)
         offsets = rows["kafka_offset"].to_pylist()
         assert offsets == sorted(offsets)
         dates = {at.date() if at else None for at in rows["kafka_timestamp"].to_pylist()}

@@ -112,8 +112,8 @@ def counted(records: DataFrame, values: Sequence[str]) -> tuple[int, int]:
 
 
 def named(values: Sequence[str]) -> dict[str, str]:
-    """Return expressions by the names that Spark gives to folders of their values."""
-    return {f"by_{number}": value for number, value in enumerate(values)}
+    """Return expressions by the names that Spark gives to folders of their values; no decoded column is called so."""
+    return {f"kafka_by_{number}": value for number, value in enumerate(values)}
 
 
 def value_of(term: PartitionTerm) -> str:
