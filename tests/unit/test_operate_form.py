@@ -2,7 +2,8 @@
 
 import pytest
 
-from kafka_ingest.errors import InvalidOperationError, InvalidRangeError
+from kafka_ingest.commands.reset_options import named_partitions, reset_target
+from kafka_ingest.errors import InvalidOperationError, InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.settings.operate_form import FIELDS, ONLY_SHOW, Action, OperateForm
 
@@ -68,3 +69,13 @@ def test_offsets_are_named_as_in_a_backfill() -> None:
     for text in ("orders:0=9-9", "orders:0", "orders:x=1-2", f"orders:0=1-{2**63}"):
         with pytest.raises(InvalidRangeError):
             OperateForm.of({"action": "skip", "offset_range": text}).interval()
+
+
+@pytest.mark.parametrize("digits", [20, 5_000])
+def test_a_number_that_no_offset_can_be_is_refused_by_name(digits: int) -> None:
+    # Python itself reads no number of so many digits.
+    number = "9" * digits
+    with pytest.raises(WrongUseError, match="expected TOPIC:PARTITION=OFFSET"):
+        reset_target(f"offsets=orders:0={number}", None)
+    with pytest.raises(WrongUseError, match="expected --topic TOPIC or TOPIC:PARTITION"):
+        named_partitions([f"orders:{number}"], reset_target("latest", None))

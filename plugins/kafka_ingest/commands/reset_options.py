@@ -19,7 +19,7 @@ from kafka_ingest.operating.reset_target import (
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NUMBER = re.compile("[0-9]+(_[0-9]+)*")
+NUMBER = re.compile("[0-9](?:_?[0-9]){0,18}")
 
 FORMS = (
     "earliest, latest, timestamp=2026-01-31T00:00:00Z, group=NAME, offsets=TOPIC:PARTITION=OFFSET,… or batch=ID "
