@@ -20,6 +20,7 @@ from tests.contract.builders import (
     plan_first,
     plan_next,
     plan_of,
+    record,
     seed,
     snapshot_of,
     write,
@@ -123,6 +124,24 @@ def test_batches_are_listed_newest_first_and_a_page_continues_another_one(sql_co
     assert (committed.planned_at, committed.planned_by) == (batch.plan.planned_at, batch.planned_by)
     assert (committed.committed_at, committed.committed_by) == (batch.committed_at, batch.committed_by)
     assert committed.updated_at == batch.updated_at
+
+
+def test_the_lag_that_a_plan_found_is_kept_with_its_batch_and_the_largest_one_of_each_hour_is_shown(
+    sql_control: SqlControlTables,
+) -> None:
+    plan_first(sql_control, None, seed(orders(0), 0))
+    for number, (minutes, lag) in enumerate(((0, 700), (59, 900), (60, 5), (61, None)), 1):
+        planned_at = NOON + timedelta(minutes=minutes)
+        plan = plan_of((orders(0), 100 * number - 100, 100 * number), number=number, planned_at=planned_at)
+        record(sql_control, plan=plan, lag=lag)
+        commit(sql_control, plan)
+
+    assert [line.lag for line in sql_control.batch_lines(ORDERS_FEED, limit=9)] == [None, 5, 900, 700]
+    found = sql_control.lag_by_hour([ORDERS_FEED, REFUNDS_FEED], NOON)
+    assert found == {ORDERS_FEED: {NOON: 900, NOON + timedelta(hours=1): 5}}
+    assert sql_control.lag_by_hour([ORDERS_FEED], NOON + timedelta(minutes=60)) == {
+        ORDERS_FEED: {NOON + timedelta(hours=1): 5}
+    }
 
 
 def test_rows_are_summed_by_the_hour_of_their_commit_without_older_batches(database: SqlStore) -> None:

@@ -231,9 +231,13 @@ def test_nothing_that_was_to_be_passed_over_is_read(world: World) -> None:
 
 @given(worlds())
 def test_every_limit_is_kept(world: World) -> None:
-    ranges = world.decide().ranges
+    decision = world.decide()
+    ranges = decision.ranges
     assert sum(planned.span for planned in ranges) <= (world.settings.max_records or 10**9)
     assert all(planned.span <= (world.settings.max_records_per_partition or 10**9) for planned in ranges)
+    # How far the feed is behind does not depend on them.
+    without = replace(world.settings, max_records=None, max_records_per_partition=None)
+    assert sum(planned.span for planned in ranges) <= decision.lag == replace(world, settings=without).decide().lag
 
 
 @given(worlds())

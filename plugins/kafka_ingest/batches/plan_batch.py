@@ -164,6 +164,7 @@ def record_of(
             if tp in jumped or (tp in stored and stored[tp].leader_epoch != epoch)
         },
         planned_at=asked_at,
+        lag=decision.lag,
     )
 
 

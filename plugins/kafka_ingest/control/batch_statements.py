@@ -30,10 +30,10 @@ def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, R
         yield connection, batch_row(connection, batch_id, for_update=True)
 
 
-def insert_plan(connection: Connection, plan: BatchPlan, actor: str) -> None:
+def insert_plan(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:
     """Write the batch and its ranges; the unique index refuses a second open live batch."""
     try:
-        begin_batch(connection, plan, actor)
+        begin_batch(connection, plan, actor, lag=lag)
     except IntegrityError as error:
         raise FeedChangedError(
             f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to resume it."

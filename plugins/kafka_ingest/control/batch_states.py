@@ -10,9 +10,9 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
 
 
-def begin_batch(connection: Connection, plan: BatchPlan, actor: str) -> None:
+def begin_batch(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:
     """Write a batch as PLANNED, after the newest ledger event; the unique index refuses a second open live one."""
-    planned = {"state": BatchState.PLANNED.value, "ledger_upto": newest_ledger_event_of(plan.feed_id)}
+    planned = {"state": BatchState.PLANNED.value, "ledger_upto": newest_ledger_event_of(plan.feed_id), "lag": lag}
     connection.execute(insert(batch).values(**first_values(plan, actor), **planned))
 
 

@@ -85,6 +85,7 @@ class SqlControlTables:
         self.feed_overviews = self._overview.feed_overviews
         self.batch_lines = self._overview.batch_lines
         self.rows_by_hour = self._overview.rows_by_hour
+        self.lag_by_hour = self._overview.lag_by_hour
         self.gap_decisions = self._overview.gap_decisions
         self.alerts = self._alerts.alerts
         self.rows_by_partition = self._offsets.rows_by_partition

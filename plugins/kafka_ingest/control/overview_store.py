@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Connection, Engine, Text, cast, extract, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, Text, and_, cast, extract, func, select
 
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
@@ -81,16 +81,27 @@ class OverviewStore:
 
     def rows_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
         """Return how many rows each feed committed in each hour, of batches that were planned since then."""
-        seconds = extract("epoch", batch.c.committed_at)
+        is_committed = and_(batch.c.kind.in_(OF_THE_OUTPUT), batch.c.state == BatchState.COMMITTED.value)
+        return self._by_hour(func.sum(batch.c["rows"]), batch.c.committed_at, is_committed, feed_ids, since)
+
+    def lag_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
+        """Return the largest lag that each feed's plans found in each hour; hours without a batch are left out."""
+        return self._by_hour(func.max(batch.c.lag), batch.c.planned_at, batch.c.lag.is_not(None), feed_ids, since)
+
+    def _by_hour(
+        self,
+        value: ColumnElement[int],
+        at: ColumnElement[datetime],
+        counts: ColumnElement[bool],
+        feed_ids: Collection[UUID],
+        since: datetime,
+    ) -> dict[UUID, dict[datetime, int]]:
+        seconds = extract("epoch", at)
         # Not divided: PostgreSQL's seconds have a fraction, SQLite's have none.
         hour = cast(seconds - seconds % HOUR_S, BigInteger).label("hour")
         query = (
-            select(batch.c.feed_id, hour, func.sum(batch.c["rows"]).label("total"))
-            .where(
-                batch.c.kind.in_(OF_THE_OUTPUT),
-                batch.c.state == BatchState.COMMITTED.value,
-                batch.c.planned_at >= since,
-            )
+            select(batch.c.feed_id, hour, value.label("total"))
+            .where(counts, batch.c.planned_at >= since)
             .group_by(batch.c.feed_id, hour)
         )
         ids = sorted(feed_ids)

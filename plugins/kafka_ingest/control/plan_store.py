@@ -38,7 +38,7 @@ class PlanStore:
             note_leader_epochs(connection, feed.feed_id, record.leader_epochs)
             replace_holds(connection, feed.feed_id, record.holds)
             if record.plan is not None:
-                insert_plan(connection, record.plan, actor)
+                insert_plan(connection, record.plan, actor, lag=record.lag)
 
     def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         """Write a backfill's chunks, all or none; no stored offset moves."""

@@ -33,7 +33,7 @@ from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
-SCHEMA_VERSION = "0016"
+SCHEMA_VERSION = "0017"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -169,6 +169,7 @@ batch = Table(
         JSON(none_as_null=True),
         comment="planned ranges that the pinned receipt leaves out, with their log starts; they have no batch_range",
     ),
+    Column("lag", BigInteger, comment="how many offsets a live batch's feed could read when it was planned"),
     ForeignKeyConstraint(
         ["batch_id", "pinned_attempt"],
         ["attempt.batch_id", "attempt.attempt"],

@@ -278,6 +278,9 @@ class PlanRecord:
     planned_at: datetime | None = None
     """When Kafka was asked which topics there are."""
 
+    lag: int | None = None
+    """How many offsets the feed could read then, of which its limits may leave a part to later batches."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackfillRecord:

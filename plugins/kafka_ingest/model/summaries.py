@@ -131,3 +131,5 @@ class BatchLine:
     attempt: int | None
     """The attempt whose receipt counts."""
     folded: bool
+    lag: int | None = None
+    """How many offsets the feed could read when this was planned; of live batches, since it is recorded."""

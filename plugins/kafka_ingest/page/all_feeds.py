@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kafka_ingest.model.alert import Alert
@@ -21,14 +21,18 @@ HOURS: Final = 24
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
 
+ByHour: TypeAlias = Mapping[UUID, Mapping[datetime, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class FeedRow:
-    """One feed's line, the plot of its last day, how old the oldest waiting record is, and the alerts that hold."""
+    """One feed's line, the plots of its last day, how old the oldest waiting record is, and the alerts that hold."""
 
     line: FeedLine
     plot: Plot | None
     rows_of_day: int
+    lag_plot: Plot | None = None
+    largest_lag: int = 0
     oldest: timedelta | None = None
     alerts: tuple[Alert, ...] = ()
 
@@ -70,7 +74,8 @@ def all_feeds(
     shown = PageOf.of(worst_first(found), page, FEEDS_A_PAGE)
     now = datetime.now(UTC)
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
-    hours = control.rows_by_hour(ids, now - timedelta(hours=HOURS))
+    since = now - timedelta(hours=HOURS)
+    hours, lags = control.rows_by_hour(ids, since), control.lag_by_hour(ids, since)
     ages = ages_of(sources, shown.items, known, looks)
     oldest = {name: age for found in ages for name, age in (found.value or {}).items()}
     alerts: dict[UUID, list[Alert]] = {}
@@ -79,7 +84,7 @@ def all_feeds(
             alerts.setdefault(alert.feed_id, []).append(alert)
     rows = [
         replace(
-            feed_row(line, hours, now),
+            feed_row(line, hours, lags, now),
             oldest=oldest.get(line.name),
             alerts=tuple(alerts.get(line.overview.feed_id, ())) if line.overview is not None else (),
         )
@@ -155,14 +160,25 @@ def matches(line: FeedLine, search: str) -> bool:
     return any(wanted in text.casefold() for text in (line.name, *topics))
 
 
-def feed_row(line: FeedLine, hours: Mapping[UUID, Mapping[datetime, int]], now: datetime) -> FeedRow:
-    """Return a line with the rows of each of the last hours."""
-    of_feed = hours.get(line.overview.feed_id, {}) if line.overview is not None else {}
+def feed_row(line: FeedLine, rows: ByHour, lags: ByHour, now: datetime) -> FeedRow:
+    """Return a line with the rows of each of the last hours, and the largest lag that its plans found in each."""
+    feed_id = line.overview.feed_id if line.overview is not None else None
+    rows_of_feed, lags_of_feed = ({} if feed_id is None else found.get(feed_id, {}) for found in (rows, lags))
+    return FeedRow(
+        line,
+        last_day(rows_of_feed, "rows", now),
+        sum(rows_of_feed.values()),
+        last_day(lags_of_feed, "offsets to read", now),
+        max(lags_of_feed.values(), default=0),
+    )
+
+
+def last_day(by_hour: Mapping[datetime, int], what: str, now: datetime) -> Plot | None:
+    """Return the columns of the last hours; None where there is nothing."""
     this_hour = now.replace(minute=0, second=0, microsecond=0)
     begins = [this_hour - timedelta(hours=back) for back in reversed(range(HOURS))]
-    columns = [Column(of_feed.get(at, 0), f"{at:%H}:00 UTC: {of_feed.get(at, 0):,} rows") for at in begins]
-    drawn = plot(columns, width=SPARK_WIDTH, height=SPARK_HEIGHT) if of_feed else None
-    return FeedRow(line, drawn, sum(of_feed.values()))
+    columns = [Column(by_hour.get(at, 0), f"{at:%H}:00 UTC: {by_hour.get(at, 0):,} {what}") for at in begins]
+    return plot(columns, width=SPARK_WIDTH, height=SPARK_HEIGHT) if by_hour else None
 
 
 def problems_of(

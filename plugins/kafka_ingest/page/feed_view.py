@@ -91,6 +91,15 @@ def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
+    """Return how many offsets the feed could read when each live batch was planned, oldest first."""
+    return [
+        Column(line.lag, f"{line.planned_at:%Y-%m-%d %H:%M} UTC: {line.lag:,} offsets to read", line.kind)
+        for line in reversed(lines)
+        if line.lag is not None
+    ]
+
+
 def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return the rows of each committed batch, oldest first."""
     return [

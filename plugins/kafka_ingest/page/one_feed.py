@@ -21,6 +21,7 @@ from kafka_ingest.page.feed_view import (
     PartitionRow,
     TopicRow,
     duration_columns,
+    lag_columns,
     partition_rows,
     rows_columns,
     topic_rows,
@@ -75,6 +76,7 @@ class OneFeed:
     gaps: PageOf[Gap]
     events: Sequence[HistoryLine]
     more_events: bool
+    lag_plot: Plot | None
     rows_plot: Plot | None
     duration_plot: Plot | None
     alerts: Sequence[Alert]
@@ -131,6 +133,7 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
         gaps=PageOf.of(gaps, asked.gaps, GAPS_A_PAGE),
         events=events[:EVENTS_A_PAGE],
         more_events=len(events) > EVENTS_A_PAGE,
+        lag_plot=plot(lag_columns(newest)),
         rows_plot=plot(rows_columns(newest)),
         duration_plot=plot(duration_columns(newest)),
         alerts=[each for each in control.alerts() if each.feed_id == snapshot.feed_id and each.ended_at is None],

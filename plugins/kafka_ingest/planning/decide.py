@@ -33,7 +33,8 @@ class PlanDecision:
     There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then.
     ``left_out`` says which partitions take no part although they should, and why. ``answered`` counts the partitions
     that take part. ``capped`` says whether ``max_records`` or another limit, a gap that lies ahead, or the turn of
-    others left records behind that could be read at once.
+    others left records behind that could be read at once. ``lag`` counts the offsets that Kafka would let the feed
+    read, whatever its limits.
     """
 
     cluster_id: str
@@ -50,6 +51,7 @@ class PlanDecision:
     waiting_since: datetime | None = None
     waiting_records: int = 0
     max_records: int | None = None
+    lag: int = 0
 
     @property
     def gaps(self) -> list[NewGap | Gap]:
@@ -124,6 +126,7 @@ def decide(
         waiting_since=waiting_since,
         waiting_records=waiting_records,
         max_records=settings.max_records,
+        lag=sum(max(0, each.bounds.readable_end(settings.isolation) - each.offset) for each in positions),
     )
 
 

@@ -183,6 +183,9 @@ class ControlObserver(ControlReader, Protocol):
         Live batches and backfills count. An hour is named by its beginning in UTC; hours without a commit are left out.
         """
 
+    def lag_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
+        """Return the largest lag that each feed's plans found in each hour; hours without a batch are left out."""
+
     def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
         """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first."""
 
