@@ -17,6 +17,7 @@ import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
 from tests.iceberg_lake import connections_beside, iceberg_at
 
+from kafka_ingest.batches.fitting_columns import NO_RULES, ColumnRules
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import plan_batch
@@ -182,6 +183,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         written_by="stand-in for Spark",
         dead_letters=tuple(staged_files(letters)) if is_folder(letters) else (),
         filtered=tuple(filtered),
+        columns=document.columns,
     )
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
 
@@ -289,6 +291,7 @@ class WholeFeed:
     letters: Any
     decoding: Decoding = RAW
     limits: DeadLetterLimits = NO_LIMITS
+    rules: ColumnRules = NO_RULES
     access: S3Access | None = None
     """What leads to the store, where the output is in one."""
 
@@ -299,7 +302,9 @@ class WholeFeed:
 
     def write(self, batch_id: UUID, actor: str) -> None:
         """Run the write task, with Spark only where it is needed."""
-        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.decoding)
+        attempt = open_attempt(
+            batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.decoding, rules=self.rules
+        )
         if attempt is not None:
             self.run_spark(attempt)
             pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)

@@ -82,18 +82,20 @@ def fitting_columns(
     if made is None:
         return FittingColumns(decoding)
     now = written_columns(made)
-    known = newest_columns(batch.plan.feed_id, batch.plan.output, control, sinks)
+    newest = newest_columns(batch.plan.feed_id, batch.plan.output, control, sinks)
+    before = {path: kind for _, columns in reversed(newest) for path, kind in columns.items()}
     there = publisher.columns_there(now)
     if there is not None:
-        known = f"the table {batch.plan.output}", of_table(there, known[1] if known is not None else {}, now)
-    if known is None:
+        newest = [(f"the table {batch.plan.output}", of_table(there, before, now))]
+        before = dict(newest[0][1])
+    if not newest:
         return FittingColumns(decoding, now)
-    who, before = known
     found = changes(before, now)
     refused, why = [*found.retyped, *found.removed], REFUSED
     if not refused and rules.on_new_fields is OnNewFields.STOP:
         refused, why = list(found.added), NEW
     if refused:
+        who = next((who for who, columns in newest if set(refused) & set(columns)), newest[0][0])
         raise ColumnsChangedError(
             f"feed {batch.feed_name}: expected the fields that {who} has, found others:\n"
             f"{side_by_side(before, now, refused)}\n{why}"
@@ -112,16 +114,17 @@ def of_table(there: WrittenColumns, newest: WrittenColumns, now: WrittenColumns)
 
 def newest_columns(
     feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks
-) -> tuple[str, WrittenColumns] | None:
-    """Return the columns of the newest committed batch in an output that has recorded some, and whose they are.
+) -> list[tuple[str, WrittenColumns]]:
+    """Return the columns of the newest committed batch of each kind in an output that has recorded some, newest first.
 
-    None where none has. Of each kind of batch the newest is looked at: receipts are kept permanently, also where files
-    have expired.
+    With whose they are. Of each kind, since a backfill may have added a field to the files while live batches were
+    written without it. Receipts are kept permanently, also where files have expired.
     """
     newest = [control.newest_published(feed_id, kind) for kind in BatchKind]
     found = [each.batch_id for each in newest if each is not None and each.output == target]
-    for batch_id in sorted(found, reverse=True):
-        receipt = sinks(target).archive.receipt(batch_id)
-        if receipt is not None and receipt.columns is not None:
-            return f"batch {batch_id} in {target}", receipt.columns
-    return None
+    receipts = [(batch_id, sinks(target).archive.receipt(batch_id)) for batch_id in sorted(found, reverse=True)]
+    return [
+        (f"batch {batch_id} in {target}", receipt.columns)
+        for batch_id, receipt in receipts
+        if receipt is not None and receipt.columns is not None
+    ]

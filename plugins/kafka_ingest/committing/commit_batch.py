@@ -6,6 +6,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.committing.check_columns import check_columns
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.committing.publish_dead_letters import check_dead_letters, check_number, publish_dead_letters
 from kafka_ingest.errors import (
@@ -158,6 +159,7 @@ def verified_receipt(
                 replacer.can_take(attempt.directory, batch.plan, receipt)
             sink.staging.verify(attempt.directory, receipt)
             check_dead_letters(batch, attempt, receipt, sinks)
+            check_columns(batch, receipt, control, sinks)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:
             raise OutputConflictError(
