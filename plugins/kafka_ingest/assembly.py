@@ -14,13 +14,13 @@ from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, pla
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
-from kafka_ingest.batches.fitting_columns import ColumnRules
+from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.batches.preview import open_preview, preview_plan
+from kafka_ingest.batches.preview import NOBODY, open_preview, preview_plan
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
@@ -34,7 +34,7 @@ from kafka_ingest.message_types import message_types
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
-from kafka_ingest.model.decoding import Columns
+from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import Struct
@@ -199,8 +199,23 @@ class FeedParts:
             actor=actor,
             decoding=self.feed.decoding(),
             freeze=self.schemas.frozen,
-            rules=ColumnRules(self.schemas.columns, self.feed.on_new_fields),
+            rules=self.column_rules,
         )
+
+    @property
+    def column_rules(self) -> ColumnRules:
+        """How the columns of the feed's records are found, and what becomes of new ones."""
+        return ColumnRules(self.schemas.columns, self.feed.on_new_fields)
+
+    def compare_columns(self, decoding: Decoding) -> ComparedColumns:
+        """Compare the columns that the feed makes now with those of its output; ``decoding`` has its schemas.
+
+        Raises ColumnsChangedError where the output cannot hold such records at all.
+        """
+        known, name = self.control.feed(self.feed.name), self.feed.name
+        feed_id = known.feed_id if known is not None else NOBODY
+        output = self.plan_settings.output
+        return compare_columns(name, feed_id, output, decoding, self.control, self.sinks, self.column_rules)
 
     def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
         """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""
@@ -253,10 +268,13 @@ class FeedParts:
             _ = self.schemas.message_types
         return preview_plan(self.plan_settings, self.kafka, directory, records)
 
-    def preview(self, plan: BatchPlan, failed: Sequence[Attempt]) -> tuple[Attempt, SparkSubmission]:
-        """Return an attempt at such a batch, and how to run Spark on it here; ``failed`` are those before it."""
+    def preview(self, plan: BatchPlan, failed: Sequence[Attempt]) -> tuple[Attempt, SparkSubmission, ComparedColumns]:
+        """Return an attempt at such a batch, and how to run Spark on it here; ``failed`` are those before it.
+
+        With how its columns go with those of the feed's output.
+        """
         decoding = self.feed.decoding()
-        attempt = open_preview(plan, decoding, self.sinks, self.schemas.frozen, failed)
+        attempt, compared = open_preview(plan, decoding, self.sinks, self.schemas.frozen, failed, self.compare_columns)
         self.sinks(plan.output).staging.add_package(attempt.directory, package_zip())
         submission = spark_submission(
             plan,
@@ -266,7 +284,7 @@ class FeedParts:
             sink_is_shared=False,
             installed=installation(),
         )
-        return attempt, submission
+        return attempt, submission, compared
 
     def access(self, output: OutputLocation) -> StoreAccess | None:
         """Return how to reach an output's store, None where it is on a disk."""

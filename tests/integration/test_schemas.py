@@ -140,6 +140,7 @@ def check_doctor(quick: QuickProject, topic: str, registry: SchemaRegistryServer
         "key: avro, written with 2 schemas; records of some become dead letters (id 4: expected the value as long, "
         "found Refund); value: avro, written with 3 schemas"
     )
+    assert found["feed orders: columns"]["found"].endswith(" fields, as the output has them")
 
 
 def check_preview(quick: QuickProject, registry: SchemaRegistryServer) -> None:
@@ -149,6 +150,9 @@ def check_preview(quick: QuickProject, registry: SchemaRegistryServer) -> None:
     assert answer.exit_code == 1, answer.stderr
     classes = {each["error_class"] for each in answer.document["dead_letters"]}
     assert {"INCOMPATIBLE_SCHEMA", "UNKNOWN_SCHEMA_ID"} <= classes
+    columns = answer.document["columns"]
+    assert columns["written"] == columns["output"]
+    assert (columns["new"], columns["refused"]) == ([], None)
     assert registry.asked.count("GET /schemas/ids/77") == 2
 
 
@@ -175,6 +179,8 @@ def check_json(quick: QuickProject, topic: str) -> None:
     """JSON behind an id is read by the columns of its JSON Schema, once the feed and its output are of such records."""
     source = {"format": "json", "registry": "schemas", "subject": f"{topic}-json-value"}
     quick.edit_feed(value=source, key="raw", columns="flatten")
+    checks = {check["check"]: check for check in quick.kafka_ingest("doctor", "orders", "--json").document["checks"]}
+    assert checks["feed orders: columns"]["error"]["code"] == "COLUMNS_CHANGED"
     code, error, said = quick.refusal("run", "orders")
     assert (code, error) == (3, "COLUMNS_CHANGED")
     assert re.search(r"key +bigint +binary\n +value +struct +\(none\)", said)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.fakes import FeedInMemory, log, sinks, topic
 
-from kafka_ingest.batches.fitting_columns import ColumnRules
+from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.preview import NOBODY, Compare, open_preview
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
@@ -209,3 +210,48 @@ def test_a_batch_that_was_planned_for_raw_records_is_not_opened_for_decoded_ones
     with pytest.raises(ColumnsChangedError, match="expected other records"):
         ask(feed, ORDER)
     assert commit(feed, RAW).columns is None
+
+
+def compared(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields = OnNewFields.ADD) -> ComparedColumns:
+    known = feed.control.feed("orders")
+    feed_id = known.feed_id if known is not None else NOBODY
+    rules = ColumnRules(SCHEMAS.columns, on_new_fields)
+    return compare_columns("orders", feed_id, feed.settings.output, decoding, feed.control, sinks(feed.sink), rules)
+
+
+def test_how_columns_go_with_those_of_the_output_is_known_without_an_attempt(feed: FeedInMemory) -> None:
+    assert compared(feed, ORDER).before is None
+    commit(feed, ORDER)
+
+    assert compared(feed, ORDER).new == ()
+    new = ("value.city.zip", "value.total")
+    added, ignored, stopped = (compared(feed, MORE, each) for each in OnNewFields)
+    assert (added.new, added.left_out, added.refused) == (new, (), None)
+    assert (ignored.new, ignored.left_out, ignored.refused) == (new, new, None)
+    assert "on_new_fields: stop" in (stopped.refused or "")
+    wider = compared(feed, json_of("id bigint, city struct<name: string>"))
+    assert "value.id  int                   bigint" in (wider.refused or "")
+
+
+def previewed(feed: FeedInMemory, compare: Compare) -> tuple[AttemptDocument, ComparedColumns]:
+    """Open a preview of all there is; return what Spark is given."""
+    plan = feed.planned()
+    attempt, found = open_preview(plan, MORE, sinks(feed.sink), SCHEMAS.frozen, [], compare)
+    return AttemptDocument.from_bytes(feed.sink.documents[attempt.directory], attempt.document_sha256), found
+
+
+def test_a_preview_decodes_as_an_attempt_would_and_as_the_feed_says_where_that_one_would_be_refused(
+    feed: FeedInMemory,
+) -> None:
+    before = commit(feed, ORDER).columns
+
+    document, _ = previewed(feed, lambda decoding: compared(feed, decoding, OnNewFields.IGNORE))
+    assert document.columns == before
+    assert [column.name for column in document.decode.shape.select] == ["key", "value"]
+
+    document, found = previewed(feed, lambda decoding: compared(feed, decoding, OnNewFields.STOP))
+    assert document.decode == MORE
+    assert "value.total" in (found.refused or "")
+
+    feed.sink.only_decoded = False
+    assert previewed(feed, lambda decoding: compared(feed, decoding))[1].refused == "expected other records"

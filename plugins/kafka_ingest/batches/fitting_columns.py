@@ -61,6 +61,27 @@ class FittingColumns:
 AS_RAW = FittingColumns(RAW)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedColumns:
+    """The columns that a feed makes now beside those of its output.
+
+    ``before`` and ``now`` are None where they are not known, ``new`` are fields that the output does not have, and
+    ``refused`` says why no attempt would be opened. ``fitting`` is what one would decode with.
+    """
+
+    fitting: FittingColumns
+    before: WrittenColumns | None = None
+    now: WrittenColumns | None = None
+    new: tuple[str, ...] = ()
+    refused: str | None = None
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Which of the new fields an attempt would leave out."""
+        written = self.fitting.columns
+        return tuple(path for path in self.new if written is not None and path not in written)
+
+
 def fitting_columns(
     batch: Batch,
     decoding: Decoding,
@@ -68,42 +89,63 @@ def fitting_columns(
     sinks: Sinks,
     rules: ColumnRules,
 ) -> FittingColumns:
-    """Return what an attempt decodes with, so that its columns go with those of the newest batch in its output.
+    """Return what an attempt decodes with, so that its columns go with those of the newest batches in its output.
+
+    Raises ColumnsChangedError where a field is missing or has another type, and on new fields where these stop the
+    feed.
+    """
+    plan = batch.plan
+    compared = compare_columns(batch.feed_name, plan.feed_id, plan.output, decoding, control, sinks, rules)
+    if compared.refused is not None:
+        raise ColumnsChangedError(compared.refused)
+    return compared.fitting
+
+
+def compare_columns(
+    feed_name: str,
+    feed_id: UUID,
+    output: OutputLocation,
+    decoding: Decoding,
+    control: ControlReader,
+    sinks: Sinks,
+    rules: ColumnRules,
+) -> ComparedColumns:
+    """Compare the columns of a feed with those of the newest batches in an output.
 
     Or with those of the table that the output is: a field there that no batch has written, and this one does not
-    write, is not missed. Where new fields are ignored, that is with a ``select`` that leaves them out. Raises
-    ColumnsChangedError where a field is missing or has another type, and on new fields where these stop the feed.
+    write, is not missed. Where new fields are ignored, the feed is decoded with a ``select`` that leaves them out.
     Nothing is known of the columns of raw batches, of those that a function made, and of those that versions wrote
-    which did not record them.
+    which did not record them. Raises ColumnsChangedError where the output cannot hold such records at all.
     """
-    publisher = sinks(batch.plan.output).publisher
+    publisher = sinks(output).publisher
     publisher.check_records(decoded=not decoding.is_raw)
     made = None if decoding.is_raw else rules.columns_of(decoding)
     if made is None:
-        return FittingColumns(decoding)
+        return ComparedColumns(FittingColumns(decoding))
     now = written_columns(made)
-    newest = newest_columns(batch.plan.feed_id, batch.plan.output, control, sinks)
+    newest = newest_columns(feed_id, output, control, sinks)
     before = {path: kind for _, columns in reversed(newest) for path, kind in columns.items()}
     there = publisher.columns_there(now)
     if there is not None:
-        newest = [(f"the table {batch.plan.output}", of_table(there, before, now))]
-        before = dict(newest[0][1])
+        before = dict(of_table(there, before, now))
+        newest = [(f"the table {output}", before)]
     if not newest:
-        return FittingColumns(decoding, now)
+        return ComparedColumns(FittingColumns(decoding, now), now=now)
     found = changes(before, now)
     refused, why = [*found.retyped, *found.removed], REFUSED
     if not refused and rules.on_new_fields is OnNewFields.STOP:
         refused, why = list(found.added), NEW
     if refused:
         who = next((who for who, columns in newest if set(refused) & set(columns)), newest[0][0])
-        raise ColumnsChangedError(
-            f"feed {batch.feed_name}: expected the fields that {who} has, found others:\n"
+        problem = (
+            f"feed {feed_name}: expected the fields that {who} has, found others:\n"
             f"{side_by_side(before, now, refused)}\n{why}"
         )
+        return ComparedColumns(FittingColumns(decoding, now), before, now, found.added, problem)
     if found.added and rules.on_new_fields is OnNewFields.IGNORE:
         kept = replace(decoding.shape, select=columns_without_new(made, before, decoding.shape.select))
-        return FittingColumns(replace(decoding, shape=kept), before)
-    return FittingColumns(decoding, now)
+        return ComparedColumns(FittingColumns(replace(decoding, shape=kept), before), before, now, found.added)
+    return ComparedColumns(FittingColumns(decoding, now), before, now, found.added)
 
 
 def of_table(there: WrittenColumns, newest: WrittenColumns, now: WrittenColumns) -> WrittenColumns:

@@ -3,15 +3,16 @@
 It is written like any other, by the same Spark job, but into a directory of its own, and no control table knows it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from kafka_ingest.batches.fitting_columns import ComparedColumns, FittingColumns
 from kafka_ingest.batches.freeze_schemas import Freeze, found_ids
-from kafka_ingest.errors import KafkaUnavailableError, UnknownTopicError
+from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, UnknownTopicError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
 from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
@@ -85,20 +86,34 @@ def newest_ranges(
     return tuple(ranges)
 
 
+Compare = Callable[[Decoding], ComparedColumns]
+
+
 def open_preview(
-    plan: BatchPlan, decoding: Decoding, sinks: Sinks, freeze: Freeze, failed: Sequence[Attempt]
-) -> Attempt:
-    """Make the directory of an attempt, with the document for Spark in it; ``failed`` are those before it."""
+    plan: BatchPlan, decoding: Decoding, sinks: Sinks, freeze: Freeze, failed: Sequence[Attempt], compare: Compare
+) -> tuple[Attempt, ComparedColumns]:
+    """Make the directory of an attempt, with the document for Spark in it; ``failed`` are those before it.
+
+    It decodes as an attempt at a real batch would, new fields left out where the feed says so; and as the feed says
+    where that one would be refused. Returns with it how the columns go with those of the feed's output.
+    """
     sink = sinks(plan.output)
     failures = [sink.staging.read_failure(attempt.directory) or "" for attempt in failed]
     if decoding.has_sources:
         decoding = freeze(decoding, {each.topic for each in plan.ranges}, found_ids(failures))
+    try:
+        compared = compare(decoding)
+    except ColumnsChangedError as error:
+        compared = ComparedColumns(FittingColumns(decoding), refused=str(error))
     sink.publisher.prepare()
     number = len(failed) + 1
     directory = sink.staging.attempt_directory(plan.batch_id, number)
-    document = AttemptDocument(plan, number, decoding).as_bytes()
+    fitting = compared.fitting
+    document = AttemptDocument(plan, number, fitting.decoding, columns=fitting.columns).as_bytes()
     sink.staging.open_attempt(directory, document)
-    return Attempt(plan.batch_id, number, AttemptState.OPEN, directory, sha256(document), plan.planned_at, "preview")
+    opened_at = plan.planned_at
+    attempt = Attempt(plan.batch_id, number, AttemptState.OPEN, directory, sha256(document), opened_at, "preview")
+    return attempt, compared
 
 
 def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, letters: DeadLetterFiles) -> Preview:

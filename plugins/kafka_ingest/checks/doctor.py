@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
+from kafka_ingest.checks.column_check import columns
 from kafka_ingest.checks.expression_check import expressions
 from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
@@ -81,6 +82,8 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             yield attempt(f"feed {feed.name}: schemas", partial(schemas, feed, find_connection, environment))
         if feed.decoding().shape:
             yield attempt(f"feed {feed.name}: expressions", partial(expressions, feed, find_connection, environment))
+        if not feed.decoding().is_raw:
+            yield attempt(f"feed {feed.name}: columns", partial(columns, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
         if feed.alerts is not None:

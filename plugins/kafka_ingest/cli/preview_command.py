@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.preview import Preview, preview_of
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, step
 from kafka_ingest.commands.answer import number
-from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
 from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import dead_letters_in_file, rows_of_file
@@ -33,15 +35,16 @@ def preview(
 ) -> None:
     """Decode a few of the newest records with Spark on this machine, and show what becomes of them; commits nothing.
 
-    Exit code 1: some of them cannot be decoded.
+    Exit code 1: some of them cannot be decoded. 3: their columns do not go with those of the output, so that no batch
+    would be written.
     """
     with answers(as_json=as_json), tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
         parts = feed_parts(feed_name)
-        found = Preview([], [])
+        found, compared = Preview([], []), None
         plan = parts.preview_plan(Path(directory), records)
         if plan is not None:
             with step("decode (Spark)"):
-                attempt = run_preview(parts, plan)
+                attempt, compared = run_preview(parts, plan)
             found = preview_of(attempt, SINKS, plan, rows_of_file, dead_letters_in_file)
         if as_json:
             print_json(
@@ -53,19 +56,27 @@ def preview(
                         sample_document(each) | {"part": each.cause.part, "error_class": each.cause.error_class}
                         for each in found.dead_letters
                     ],
+                    "columns": columns_document(compared) if compared is not None else None,
                 }
             )
         else:
             print_preview(feed_name, found, offsets=plan.max_rows if plan is not None else 0)
+            if compared is not None:
+                print_columns(compared)
+        if compared is not None and compared.refused is not None:
+            raise typer.Exit(ColumnsChangedError.exit_code)
         if found.dead_letters:
             raise typer.Exit(1)
 
 
-def run_preview(parts: FeedParts, plan: BatchPlan) -> Attempt:
-    """Let Spark write a batch that nobody commits; once more where it found schema ids to ask for."""
+def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedColumns]:
+    """Let Spark write a batch that nobody commits; once more where it found schema ids to ask for.
+
+    Return with it how its columns go with those of the feed's output.
+    """
     failed: list[Attempt] = []
     while True:
-        attempt, submission = parts.preview(plan, failed)
+        attempt, submission, compared = parts.preview(plan, failed)
         # Outside of the directory, since the error of a job that fails names it.
         log_file = Path(tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")[1])
         try:
@@ -77,7 +88,7 @@ def run_preview(parts: FeedParts, plan: BatchPlan) -> Attempt:
                 raise
         else:
             log_file.unlink()
-            return attempt
+            return attempt, compared
         log_file.unlink()
 
 
@@ -106,6 +117,29 @@ def print_preview(feed_name: str, found: Preview, *, offsets: int) -> None:
         filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
         can_be = f"{number(good + found.filtered)} of {number(good + dead + found.filtered)} records can be decoded"
         out.print(f"{can_be}{filtered}; nothing was committed")
+
+
+def print_columns(compared: ComparedColumns) -> None:
+    """Print which new fields are added or left out, or why no batch would be written."""
+    left_out = set(compared.left_out)
+    if compared.refused is not None:
+        out.print(f"no batch would be written: {compared.refused}", style="red", markup=False, soft_wrap=True)
+    elif compared.before is not None and compared.new:
+        does = "on_new_fields: ignore leaves out" if left_out else "on_new_fields: add adds to the output"
+        shown = side_by_side(compared.before, compared.now or {}, compared.new)
+        out.print(f"{does}\n{shown}", markup=False, soft_wrap=True)
+
+
+def columns_document(compared: ComparedColumns) -> dict[str, Any]:
+    """Return the columns as ``--json`` shows them: fields by their paths, with their types; None where not known."""
+    written, before = compared.fitting.columns, compared.before
+    return {
+        "written": dict(written) if written is not None else None,
+        "output": dict(before) if before is not None else None,
+        "new": list(compared.new),
+        "left_out": list(compared.left_out),
+        "refused": compared.refused,
+    }
 
 
 def row_document(row: Mapping[str, object]) -> dict[str, Any]:
