@@ -282,6 +282,19 @@ def test_upgraded_batches_are_read_in_the_states_they_were_in(older: SqlStore) -
     assert control.gaps(ORDERS_FEED) == []
 
 
+def test_what_was_filtered_before_the_upgrade_is_summed_up(older: SqlStore) -> None:
+    with older.by_hand() as connection:
+        of_batches = schema.batch_range.c.batch_id.in_([COMMITTED.batch_id, WRITTEN.batch_id])
+        fewer = {"rows": schema.batch_range.c["rows"] - 1, "filtered": 1}
+        connection.execute(schema.batch_range.update().where(of_batches).values(**fewer))
+
+    upgrade(older.open(), create=False)
+
+    found = older.connect().coverage("orders")
+    assert found is not None
+    assert found.filtered == {each.topic_partition: 1 for each in COMMITTED.ranges}
+
+
 def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_add_to_it(older: SqlStore) -> None:
     upgrade(older.open(), create=False)
     control = older.connect()

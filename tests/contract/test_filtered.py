@@ -1,25 +1,32 @@
 """Records that a feed's ``where`` leaves out, over control tables and a real output: counted, located, restored."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.contract.conftest import SqlStore
+from tests.contract.conftest import SqlStore, sqlite_store
 from tests.contract.every_record_once import records_in_output
 from tests.contract.lives import Feeds, second_batch, stop_before
 from tests.contract.test_dead_letters import counted
-from tests.contract.whole_feed import WholeFeed, at_rest
+from tests.contract.test_replay import RUN, again, plan, replay
+from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.backfilling.restore import decide_restore, filtered_of_ranges, restore
 from kafka_ingest.cli.history_sentences import describe_files
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.coverage import coverage_of, dead_letters_in
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import Filtered
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.locate import RecordState, locate
+from kafka_ingest.observing.offset_counts import offset_counts
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.adopt import adopt, decide_adoption
+from kafka_ingest.operating.expire import decide_expiry, expire
 
 FIRST, SECOND = (TopicPartition("orders", number) for number in range(2))
 
@@ -56,6 +63,95 @@ def test_of_each_range_rows_and_filtered_and_dead_letters_and_others_add_up(feed
     assert [each.differences for each in counted(feed)] == [(), ()]
     missing = {record[:3] for record in feed.log.records} - set(positions(feed))
     assert missing == {("orders", 0, 6), ("orders", 1, 4)}
+
+
+def filtered_in(feed: WholeFeed) -> dict[TopicPartition, int]:
+    """Return what `coverage` says of each partition that has filtered records."""
+    rows = feed.control.coverage(feed.settings.name)
+    counts = {tp: offset_counts(partition)["filtered"] for tp, partition in coverage_of(rows).items()}
+    return {tp: count for tp, count in counts.items() if count}
+
+
+def accounts(feed: WholeFeed) -> list[bool]:
+    """Whether the partitions' sums and the other offsets of their ranges are all offsets that were passed."""
+    rows = feed.control.coverage(feed.settings.name)
+    batches = [batch for batch in feed.control.committed_batches(rows.feed.feed_id) if batch.kind.commits_offsets]
+    counts = [each.count for batch in batches for each in batch.ranges]
+    published = feed.control.rows_by_partition(rows.feed.feed_id)
+    return [
+        published.get(tp, 0)
+        + each.filtered
+        + dead_letters_in(each)
+        + sum(count.invisible for count in counts if count.offset_range.topic_partition == tp)
+        == span_of(each.committed)
+        for tp, each in coverage_of(rows).items()
+    ]
+
+
+def test_coverage_sums_up_what_was_filtered_and_with_rows_and_dead_letters_each_offset_counts_once(
+    feed: WholeFeed,
+) -> None:
+    assert filtered_in(feed) == {}
+    at_rest(feed)
+
+    assert filtered_in(feed) == {FIRST: 1, SECOND: 1}
+    assert accounts(feed) == [True] * 3
+
+
+AFTER_A_REPLAY = {FIRST: 2, SECOND: 1}
+"""Of the dead letters 5, 7 and 9 of one partition, and 3 and 5 of the other, 7 is text, and filtered."""
+
+
+@pytest.fixture
+def mended(feed: WholeFeed) -> WholeFeed:
+    """The feed at rest, with dead letters that can be replayed, and one of them will be filtered."""
+    at_rest(feed)
+    feed.decoding = replace(TEXT, shape=feed.decoding.shape)
+    return feed
+
+
+def assert_in_order(feed: WholeFeed) -> None:
+    """The sums are those after a replay, each offset counts once, and the output holds what they say."""
+    assert filtered_in(feed) == AFTER_A_REPLAY
+    assert accounts(feed) == [True] * 3
+    assert [each.differences for each in counted(feed)] == [()] * 3
+
+
+def test_a_replay_may_filter_and_lost_control_tables_learn_that_from_its_receipt(
+    mended: WholeFeed, tmp_path: Path, migrated_sqlite_file: Path
+) -> None:
+    replay(mended)
+    assert_in_order(mended)
+
+    with sqlite_store(migrated_sqlite_file, tmp_path / "rebuilt.db") as store:
+        rebuilt = replace(mended, control=store.connect())
+        decision = decide_adoption(mended.settings, rebuilt.control, mended.sink)
+        adopt(decision, rebuilt.control, mended.sink, reason="tables lost", actor="ops", letters=mended.letters)
+
+        assert_in_order(rebuilt)
+
+
+def test_a_replay_that_filtered_expires_and_what_it_filtered_stays_counted(mended: WholeFeed) -> None:
+    [batch_id] = replay(mended)
+    decision = decide_expiry(mended.settings, datetime.now(UTC), mended.control, mended.sinks)
+    only = replace(decision, batches=[each for each in decision.batches if each.plan.batch_id == batch_id])
+
+    assert list(expire(only, mended.control, mended.sink, reason="old", actor="ops")) == [batch_id]
+
+    assert_in_order(mended)
+
+
+def test_an_abandoned_replay_that_filtered_is_not_restored_but_replayed_again(mended: WholeFeed) -> None:
+    [chunk] = plan(mended).chunks
+    mended.write(chunk.batch_id, RUN)
+    abandon(chunk.batch_id, mended.control, mended.sinks, reason="wrong button", actor="ops")
+
+    with pytest.raises(BatchStateError, match="kafka-ingest replay"):
+        decide_restore(chunk.batch_id, mended.control, mended.sinks)
+    assert filtered_in(mended) == {FIRST: 1, SECOND: 1}
+
+    again(mended)
+    assert_in_order(mended)
 
 
 def test_locate_says_that_an_offset_was_filtered_or_that_it_may_have_been(feed: WholeFeed) -> None:

@@ -12,7 +12,7 @@ from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
 from kafka_ingest.control.replacements import replacements
 from kafka_ingest.control.replays import replays
 from kafka_ingest.control.rows import gaps_of
-from kafka_ingest.control.schema import batch, batch_range
+from kafka_ingest.control.schema import batch, batch_range, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import (
     BackfillRange,
@@ -46,8 +46,19 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
         folded=folded_ranges(connection, feed.feed_id),
         replacements=replacements(connection, feed.feed_id),
         replays=replays(connection, feed.feed_id),
+        filtered=filtered_by_partition(connection, feed.feed_id),
         ids_before=ids_before(decided),
     )
+
+
+def filtered_by_partition(connection: Connection, feed_id: UUID) -> dict[TopicPartition, int]:
+    """Return how many records of the topics' current ids were filtered, by partition; backfills and replays included.
+
+    Commits keep the sums: summing up the ranges of years takes long.
+    """
+    query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c.filtered)
+    found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c.filtered > 0))
+    return {TopicPartition(topic, number): filtered for topic, number, filtered in found}
 
 
 def copied_ranges(connection: Connection, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:

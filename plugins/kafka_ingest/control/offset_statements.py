@@ -197,6 +197,7 @@ def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID
             leader_epoch=batch_range.c.leader_epoch,
             batch_id=batch_id,
             rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0),
+            filtered=stored_offset.c.filtered + func.coalesce(batch_range.c.filtered, 0),
             updated_at=datetime.now(UTC),
         )
     ).rowcount

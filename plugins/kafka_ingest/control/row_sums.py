@@ -1,9 +1,12 @@
-"""How many rows were published, per feed and partition: commits update it, so that years need not be summed up."""
+"""How many rows were published and how many records filtered, per feed and partition.
+
+Commits update it, so that years need not be summed up.
+"""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, or_, select, union_all, update
 
 from kafka_ingest.control.log_cuts import resets
 from kafka_ingest.control.offset_statements import each_stored_offset
@@ -15,6 +18,12 @@ from kafka_ingest.model.offsets import TopicPartition
 
 OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value, BatchKind.REPLAY.value)
 """Kinds of batches whose rows count: not copies, and not replacements, whose rows were counted before."""
+
+
+SUMS = ("rows", "filtered")
+"""The columns of a stored offset that sum up what the ranges of its partition have."""
+
+Sums = tuple[int, int]
 
 
 def add_rows(connection: Connection, committed: RowMapping) -> None:
@@ -35,32 +44,38 @@ def add_rows(connection: Connection, committed: RowMapping) -> None:
                 batch_range.c.batch_id == batch.c.batch_id,
                 same_topic(connection, committed["feed_id"]),
             )
-            .values(rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0))
+            .values({name: stored_offset.c[name] + func.coalesce(batch_range.c[name], 0) for name in SUMS})
         )
 
 
-def rows_kept(connection: Connection, feed_id: UUID, topics: Sequence[StartOver]) -> dict[TopicPartition, int]:
+def rows_kept(connection: Connection, feed_id: UUID, topics: Sequence[StartOver]) -> dict[TopicPartition, Sums]:
     """Return the sums that stay where topics start over: of topics with the same id, or the same records."""
     same = {topic.topic for topic in topics if topic.same_records}
     ids = {row.topic_partition: row.topic_id for topic in topics for row in topic.rows}
-    query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c.topic_id, stored_offset.c["rows"])
+    place = (stored_offset.c.topic, stored_offset.c.partition, stored_offset.c.topic_id)
+    query = select(*place, *(stored_offset.c[name] for name in SUMS))
     of_topics = (stored_offset.c.feed_id == feed_id, stored_offset.c.topic.in_([topic.topic for topic in topics]))
+    has_sums = or_(*(stored_offset.c[name] > 0 for name in SUMS))
     found = {
-        TopicPartition(topic, number): (topic_id, rows)
-        for topic, number, topic_id, rows in connection.execute(query.where(*of_topics, stored_offset.c["rows"] > 0))
+        TopicPartition(topic, number): (topic_id, (rows, filtered))
+        for topic, number, topic_id, rows, filtered in connection.execute(query.where(*of_topics, has_sums))
     }
     return {
-        tp: rows for tp, (topic_id, rows) in found.items() if tp in ids and (tp.topic in same or ids[tp] == topic_id)
+        tp: sums for tp, (topic_id, sums) in found.items() if tp in ids and (tp.topic in same or ids[tp] == topic_id)
     }
 
 
-def write_rows_kept(connection: Connection, feed_id: UUID, kept: Mapping[TopicPartition, int]) -> None:
+def write_rows_kept(connection: Connection, feed_id: UUID, kept: Mapping[TopicPartition, Sums]) -> None:
     """Write the sums that stay; the other partitions that start over have committed nothing."""
     if not kept:
         return
     connection.execute(
-        each_stored_offset(feed_id).values(rows=bindparam("kept")),
-        [{"of_topic": tp.topic, "of_partition": tp.partition, "kept": rows} for tp, rows in sorted(kept.items())],
+        each_stored_offset(feed_id).values({name: bindparam(f"kept_{name}") for name in SUMS}),
+        [
+            {"of_topic": tp.topic, "of_partition": tp.partition}
+            | {f"kept_{name}": value for name, value in zip(SUMS, sums, strict=True)}
+            for tp, sums in sorted(kept.items())
+        ],
     )
 
 
@@ -98,20 +113,21 @@ def count_partitions(connection: Connection, feed_id: UUID, topics: Sequence[str
         *([stored_offset.c.topic.in_(topics)] if topics is not None else []),
     )
     one_by_one = (
-        select(*(batch_range.c[name] for name in ("topic", "partition", "rows")))
+        select(*(batch_range.c[name] for name in ("topic", "partition", *SUMS)))
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
         .join(stored_offset, same_topic(connection, feed_id))
         .where(*committed_of(feed_id), *of_topics)
     )
     folded = (
-        select(*(folded_range.c[name] for name in ("topic", "partition", "rows")))
+        select(*(folded_range.c[name] for name in ("topic", "partition", *SUMS)))
         .join(stored_offset, same_topic(connection, feed_id, folded_range))
         .where(folded_range.c.feed_id == feed_id, *of_topics)
     )
     ranges = union_all(one_by_one, folded).subquery()
     place = (ranges.c.topic, ranges.c.partition)
-    counted = select(*place, func.sum(ranges.c["rows"]).label("total")).group_by(*place).cte("counted")
-    connection.execute(update(stored_offset).where(*of_topics).values(rows=0))
+    sums = (func.coalesce(func.sum(ranges.c[name]), 0).label(name) for name in SUMS)
+    counted = select(*place, *sums).group_by(*place).cte("counted")
+    connection.execute(update(stored_offset).where(*of_topics).values(dict.fromkeys(SUMS, 0)))
     connection.execute(
         update(stored_offset)
         .where(
@@ -119,5 +135,5 @@ def count_partitions(connection: Connection, feed_id: UUID, topics: Sequence[str
             stored_offset.c.topic == counted.c.topic,
             stored_offset.c.partition == counted.c.partition,
         )
-        .values(rows=counted.c.total)
+        .values({name: counted.c[name] for name in SUMS})
     )

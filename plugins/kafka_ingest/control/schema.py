@@ -282,6 +282,13 @@ stored_offset = Table(
         server_default="0",
         comment="how many were committed of the topic with this id; copies not",
     ),
+    Column(
+        "filtered",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="how many of its records the feed has filtered; copies not",
+    ),
     CheckConstraint("partition >= 0", name="partition"),
     CheckConstraint("(first_offset IS NULL) = (next_offset IS NULL)", name="pending"),
     CheckConstraint("next_offset >= 0 AND first_offset >= 0", name="offsets"),

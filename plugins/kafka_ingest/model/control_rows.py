@@ -244,6 +244,9 @@ class CoverageRows:
     replays: Sequence[Replay] = ()
     """Which dead letters other batches have taken up, or are about to."""
 
+    filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How many records the feed has filtered of the topics' current ids, where it has filtered some."""
+
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""
 

@@ -41,6 +41,8 @@ class PartitionCoverage:
     folded: Sequence[FoldedRange] = ()
     replacements: Sequence[Replacement] = ()
     replays: Sequence[Replay] = ()
+    filtered: int = 0
+    """How many records its committed ranges have filtered, replays included."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -194,6 +196,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             folded=folded.get(tp, ()),
             replacements=replaced.get(tp, ()),
             replays=replays.get(tp, ()),
+            filtered=rows.filtered.get(tp, 0),
         )
         for tp, row in rows.feed.stored.items()
     }
