@@ -146,6 +146,11 @@ def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession)
         (Shape((column("cast(unix_timestamp() as int)"),)), "found CurrentTimestamp, whose value is another one"),
         (Shape((column("user", "string"),)), "found CurrentUser, whose value is another one"),
         (Shape((column("cast(random() as int)"),)), "found a function whose value is another one"),
+        (Shape((column("version()", "string"),)), "found SparkVersion, whose value is another one"),
+        (Shape((column("hex(aes_encrypt(value, key))", "string"),)), "aes_encrypt without an initialization vector"),
+        (Shape((column("aes_encrypt(value, key, 'CBC')", "binary"),)), "aes_encrypt without an initialization vector"),
+        (Shape(where="to_date('today') > date(value)"), "where: .*found a time like 'now', whose value is another"),
+        (Shape(where="to_timestamp('now') > timestamp(value)"), "where: .*found a time like 'now', whose value is"),
         (Shape((column("to_json(struct(*))", "string"),)), r"select.x: expected columns by their names, found \*"),
         (Shape(where="to_timestamp(value) > ' Now UTC'"), "where: .*found a time like 'now', whose value is another"),
         (Shape((column("cast('today' as date)", "date"),)), "found a time like 'now', whose value is another one"),
@@ -162,6 +167,14 @@ def test_what_spark_refuses_ends_the_attempt_before_it_reads(spark: SparkSession
         check_shape(decoded(records(spark, []), Decoding(TEXT)), shape)
     assert str(error.value).startswith("EXPRESSION_REFUSED: ")
     assert "Project" not in str(error.value)
+
+
+def test_encryption_that_gives_the_same_again_is_taken(spark: SparkSession) -> None:
+    modes = ["'ECB'", "'GCM', 'DEFAULT', substr(value, 1, 12)", "'CBC', 'PKCS', unhex(repeat('00', 16))"]
+    selected = tuple(column(f"aes_encrypt(value, '0123456789abcdef', {mode})", "binary") for mode in modes)
+
+    for each in selected:
+        check_shape(decoded(records(spark, []), Decoding(TEXT)), Shape((each,)))
 
 
 def test_names_of_the_environment_and_of_settings_stay_text_in_expressions_and_schemas(spark: SparkSession) -> None:

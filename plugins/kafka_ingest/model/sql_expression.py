@@ -46,7 +46,7 @@ CHANGING: Final = frozenset(
         *("current_timestamp", "current_user", "input_file_block_length", "input_file_block_start"),
         *("input_file_name", "java_method", "localtimestamp", "monotonically_increasing_id", "now", "rand"),
         *("randn", "random", "randstr", "reflect", "session_user", "shuffle", "spark_partition_id"),
-        *("try_reflect", "uniform", "user", "uuid"),
+        *("try_reflect", "uniform", "user", "uuid", "version"),
     }
 )
 """Functions whose values are others when the same record is read again, or that depend on who reads it."""

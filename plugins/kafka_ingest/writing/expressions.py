@@ -6,7 +6,7 @@ expression. It needs one precaution: what a projection holds twice, Spark comput
 not look into the branches of a condition for that, so there it stands (EquivalentExpressions.childrenToRecurse).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -25,11 +25,13 @@ ALWAYS = "spark_partition_id() >= 0"
 CHANGING = frozenset(
     {
         *("CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentUser"),
-        *("CurrentDatabase", "CurrentCatalog"),
+        *("CurrentDatabase", "CurrentCatalog", "SparkVersion"),
     }
 )
 """Expressions of Spark's that count as deterministic, though their values are others in the next attempt."""
 
+
+REPLACEABLE = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
 
 TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 TOO_DEEP = "StackOverflowError"
@@ -50,6 +52,7 @@ class Expressions:
         self._jvm = jvm_of(records.sparkSession)
         self._catalyst = Catalyst(self._jvm)
         self._parser = parser_of(records.sparkSession)
+        self._replaceable = self._jvm.java.lang.Class.forName(REPLACEABLE)
 
     def tried(self, fields: Mapping[str, str], where: str) -> Column:
         """Return a struct of what expressions give; null where one of them fails, and where ``where`` does not hold."""
@@ -110,14 +113,17 @@ class Expressions:
         if not plan.subqueriesAll().isEmpty():
             return "a sub-query"
         *_, last = elements(plan.expressions())
-        every = list(nodes(last))
-        if changing := sorted(CHANGING.intersection(map(name_of, every))):
-            return f"{', '.join(changing)}, whose value is another one when the record is read again"
-        if any(is_time_of_now(each) for each in every):
-            return "a time like 'now', whose value is another one when the record is read again"
+        every = [each for node in nodes(last) for each in (node, *self._replacement_of(node))]
+        if (why := why_changing(every)) is not None:
+            return f"{why}, whose value is another one when the record is read again"
         if not last.deterministic():
             return "a function whose value is another one when the record is read again"
         return None
+
+    def _replacement_of(self, node: Java) -> Iterator[Java]:
+        """Yield what the optimizer puts in the place of a function that Spark has made of others."""
+        if self._replaceable.isInstance(node):
+            yield from nodes(node.replacement())
 
     def _parsed(self, sql: str) -> Java:
         return self._parser.parseExpression(sql)
@@ -136,12 +142,32 @@ def is_of_all_columns(node: Java) -> bool:
     return name_of(node) == "UnresolvedStar" and bool(node.target().isEmpty())
 
 
+def why_changing(every: Sequence[Java]) -> str | None:
+    """Return what counts as deterministic among nodes, though its value is another one in the next attempt."""
+    if changing := sorted(CHANGING.intersection(map(name_of, every))):
+        return ", ".join(changing)
+    if any(is_time_of_now(each) for each in every):
+        return "a time like 'now'"
+    if any(is_encrypted_at_random(each) for each in every):
+        return "aes_encrypt without an initialization vector (its fifth argument)"
+    return None
+
+
 def is_time_of_now(node: Java) -> bool:
     """Whether a node makes a date or time of a constant text such as ``now``, as comparing with one does, too."""
     if name_of(node) != "Cast" or node.dataType().simpleString() not in TIMES:
         return False
     text = node.child()
     return name_of(text) == "Literal" and bool(TIME_OF_NOW.match(str(text.value())))
+
+
+def is_encrypted_at_random(node: Java) -> bool:
+    """Whether a node encrypts with a vector that Spark draws: it does in all modes but ECB, where none is given."""
+    if name_of(node) != "AesEncrypt":
+        return False
+    _, _, mode, _, vector, _ = elements(node.children())
+    is_given = not vector.foldable() or bool(vector.eval(None))
+    return not is_given and not (mode.foldable() and str(mode.eval(None)).upper() == "ECB")
 
 
 def name_of(node: Java) -> str:
