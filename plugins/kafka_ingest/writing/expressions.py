@@ -32,6 +32,8 @@ CHANGING = frozenset(
 
 
 REPLACEABLE = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
+INHERITS = "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules"
+"""Functions that Spark makes of others; what those of the second kind are made of is their only child."""
 
 TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 TOO_DEEP = "StackOverflowError"
@@ -52,7 +54,7 @@ class Expressions:
         self._jvm = jvm_of(records.sparkSession)
         self._catalyst = Catalyst(self._jvm)
         self._parser = parser_of(records.sparkSession)
-        self._replaceable = self._jvm.java.lang.Class.forName(REPLACEABLE)
+        self._replaceable, self._inherits = map(self._jvm.java.lang.Class.forName, (REPLACEABLE, INHERITS))
 
     def tried(self, fields: Mapping[str, str], where: str) -> Column:
         """Return a struct of what expressions give; null where one of them fails, and where ``where`` does not hold."""
@@ -113,17 +115,25 @@ class Expressions:
         if not plan.subqueriesAll().isEmpty():
             return "a sub-query"
         *_, last = elements(plan.expressions())
-        every = [each for node in nodes(last) for each in (node, *self._replacement_of(node))]
+        every = [each for node in nodes(last) for each in (node, *self._made_of(node))]
         if (why := why_changing(every)) is not None:
             return f"{why}, whose value is another one when the record is read again"
         if not last.deterministic():
             return "a function whose value is another one when the record is read again"
         return None
 
-    def _replacement_of(self, node: Java) -> Iterator[Java]:
-        """Yield what the optimizer puts in the place of a function that Spark has made of others."""
-        if self._replaceable.isInstance(node):
-            yield from nodes(node.replacement())
+    def _made_of(self, function: Java) -> Iterator[Java]:
+        """Yield what the optimizer puts in the place of a function that Spark has made of others, but its arguments."""
+        if self._replaceable.isInstance(function) and not self._inherits.isInstance(function):
+            yield from self._parts(function.replacement(), list(elements(function.children())))
+
+    def _parts(self, node: Java, arguments: Sequence[Java]) -> Iterator[Java]:
+        if any(node.fastEquals(argument) for argument in arguments):
+            return
+        yield node
+        yield from self._made_of(node)
+        for child in elements(node.children()):
+            yield from self._parts(child, arguments)
 
     def _parsed(self, sql: str) -> Java:
         return self._parser.parseExpression(sql)
