@@ -1,7 +1,7 @@
 """What holds after every step of a history, and at its end, whatever happened in it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +16,12 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.planning.settings import OnDataLoss
 
 Row = tuple[str, int, int, str]
@@ -70,9 +72,12 @@ class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rows: dict[UUID, list[Row]] = {}
+        self.letters: dict[UUID, list[Row]] = {}
         self.copied: dict[UUID, list[Row]] = {}
+        self.copied_letters: dict[UUID, list[Row]] = {}
         self.times_seen: Counter[str] = Counter()
         self.feed: FeedSnapshot | None = None
+        self.taken_up: dict[tuple[UUID, str], UUID] = {}
         self._committed: dict[UUID, tuple[Batch, list[RangeCount]]] = {}
         self._gaps: set[UUID] = set()
         self._stored: dict[TopicPartition, StoredOffset] = {}
@@ -82,6 +87,7 @@ class Checks:
         """Forget what the control tables said: others are in their place."""
         self._committed.clear()
         self.copied.clear()
+        self.copied_letters.clear()
 
     # ── After every step ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,17 +110,49 @@ class Checks:
         """Readers see whole batches, committing or committed, forever, and each record once, as it was produced."""
         for batch_id in self.read(self.world.settings.output.path, self.rows):
             assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
-            self.times_seen.update(value for *_, value in self.rows[batch_id])
+            self.see(batch_id, self.rows[batch_id])
+        for batch_id in self.read(output_of_dead_letters(self.world.settings.output).path, self.letters):
+            self.see(batch_id, self.letters[batch_id])
+            assert not set(self.letters[batch_id]).intersection(self.rows.get(batch_id, ()))
         states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
         for batch_id in self.rows:
             assert states[batch_id] in {BatchState.COMMITTING, BatchState.COMMITTED}, "only what is committed is seen"
+
+    def see(self, batch_id: UUID, rows: list[Row]) -> None:
+        """Count rows or dead letters; those of a replay are another batch's dead letters, each taken up once."""
+        if self.world.tables.batch(batch_id).plan.kind is not BatchKind.REPLAY:
+            self.times_seen.update(value for *_, value in rows)
+            return
+        taken_up = {(each.batch_id, value) for each in self.replayed_by(batch_id) for value in self.values_in(each)}
+        assert {value for *_, value in rows} <= {value for _, value in taken_up}
+        assert not taken_up & self.taken_up.keys() or self.taken_up.items() >= {(each, batch_id) for each in taken_up}
+        self.taken_up |= dict.fromkeys(taken_up, batch_id)
+
+    def replayed_by(self, batch_id: UUID) -> Sequence[ReplayedLetters]:
+        """Return which dead letters a replay has taken up."""
+        return self.world.tables.batch(batch_id).plan.replays
+
+    def values_in(self, letters: ReplayedLetters) -> list[str]:
+        """Return the values of some dead letters."""
+        return [
+            value
+            for topic, partition, offset, value in self.letters[letters.batch_id]
+            if (topic, partition) == (letters.offset_range.topic, letters.offset_range.partition)
+            and letters.offset_range.start_offset <= offset < letters.offset_range.end_offset
+        ]
 
     def check_copies(self) -> None:
         """Another output holds copies and nothing else, and each record once, however often the feed read it."""
         for batch_id in self.read(self.world.copy_output.path, self.copied):
             assert self.world.tables.batch(batch_id).plan.kind is BatchKind.COPY
-        seen = Counter(value for rows in self.copied.values() for *_, value in rows)
+        self.read(output_of_dead_letters(self.world.copy_output).path, self.copied_letters)
+        seen = Counter(value for rows in self.all_copied() for *_, value in rows)
         assert all(times == 1 for times in seen.values()), f"{seen.most_common(1)} is copied twice"
+
+    def all_copied(self) -> Iterator[list[Row]]:
+        """Yield what the other output holds of each batch, rows or dead letters."""
+        yield from self.copied.values()
+        yield from self.copied_letters.values()
 
     def read(self, output: Path, known: dict[UUID, list[Row]]) -> list[UUID]:
         """Read what was published since, and return those batches; what was there before stays forever."""
@@ -152,9 +190,15 @@ class Checks:
             assert [count.offset_range for count in counts] == list(batch.ranges_read)
             assert batch.ranges_read, "a batch reads something"
             # Copies into an output that was left behind with lost tables are not looked at any more.
-            if (rows := {**self.rows, **self.copied}.get(batch_id)) is not None:
+            letters = {**self.letters, **self.copied_letters}.get(batch_id, [])
+            rows = {**self.rows, **self.copied}.get(batch_id)
+            # Of a batch whose records are all dead letters there is no directory of rows.
+            if rows is not None or letters:
                 for count in counts:
-                    check_count(count, rows)
+                    check_count(count, rows or [], letters)
+            if batch.plan.kind is BatchKind.REPLAY:
+                taken_up = sum(each.number for each in batch.plan.replays)
+                assert len(rows or []) + len(letters) == taken_up, "a replay holds each letter that it took up"
             self._committed[batch_id] = batch, counts
 
     def check_new_gaps(self, feed: FeedSnapshot) -> None:
@@ -177,7 +221,7 @@ class Checks:
         found: dict[LogKey, Covered] = {}
         for batch, _ in self._committed.values():
             # What lies in another output says nothing of the feed's own.
-            for planned in batch.ranges_read if batch.plan.kind is not BatchKind.COPY else ():
+            for planned in batch.ranges_read if batch.plan.kind.commits_offsets else ():
                 covered = found.setdefault(self.key(planned, batch.plan.topic_ids[planned.topic]), Covered())
                 assert batch.committed_at is not None
                 add(covered.committed, planned, batch.committed_at)
@@ -271,7 +315,7 @@ class Checks:
                 is_deleted = offset < log.start and (offset < row.first_offset or of_log.is_passed(offset))
                 assert self.times_seen[value] or is_deleted, f"{value} is lost"
                 assert self.times_seen[value] <= of_log.most_times(offset), f"{value} is seen too often"
-                is_copied = value in {copied for rows in self.copied.values() for *_, copied in rows}
+                is_copied = value in {copied for rows in self.all_copied() for *_, copied in rows}
                 assert is_copied or offset < log.start, f"{value} was not copied"
 
 
@@ -322,11 +366,13 @@ def check_accounted(tables: SqlControlTables) -> None:
     assert not problems, problems
 
 
-def check_count(count: RangeCount, rows: Iterable[Row]) -> None:
-    """Invariant 11: a range's span is its rows and what is invisible; there are no filters and no dead letters yet."""
+def check_count(count: RangeCount, rows: Iterable[Row], letters: Iterable[Row]) -> None:
+    """Invariant 11: a range's span is its rows, its dead letters and what is invisible; there are no filters yet."""
     planned = count.offset_range
+    place = (planned.topic, planned.partition)
+    assert count.dead_letters == sum(1 for topic, partition, *_ in letters if (topic, partition) == place)
     seen = [offset for topic, partition, offset, _ in rows if (topic, partition) == (planned.topic, planned.partition)]
     assert count.rows == len(seen)
-    assert planned.span == count.rows + count.invisible
+    assert planned.span == count.rows + count.dead_letters + count.invisible
     assert (count.smallest_offset, count.largest_offset) == (min(seen, default=None), max(seen, default=None))
     assert all(planned.start_offset <= offset < planned.end_offset for offset in seen)

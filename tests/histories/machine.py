@@ -109,7 +109,7 @@ class History(RuleBasedStateMachine):
             check_explained(error, self.world)
             return False
         if not decision.is_nothing:
-            adopt(decision, tables, self.world.sink, reason="the disk died", actor=OPERATOR)
+            adopt(decision, tables, self.world.sink, reason="the disk died", actor=OPERATOR, letters=self.world.letters)
         return True
 
     def check_adopted(self, tables: SqlControlTables) -> None:

@@ -13,7 +13,10 @@ from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.dead_letters import staged_dead_letters
+from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 
@@ -27,6 +30,12 @@ SCHEMA = pa.schema(
         pa.field("kafka_topic_id", pa.string()),
     ]
 )
+
+NO_TEXT = {"error_part": "value", "error_class": "NOT_JSON", "error": "found: text"}
+DEAD_LETTERS = pa.schema([*SCHEMA, *(pa.field(name, pa.string()) for name in NO_TEXT)])
+
+JSON = Decoding(value=FieldDecoding(Format.JSON))
+TEXT = Decoding(value=FieldDecoding(Format.STRING))
 
 COLUMNS = ("kafka_topic", "kafka_partition", "kafka_offset", "value")
 
@@ -43,6 +52,7 @@ class SparkJob:
     is_clean: bool
     values: list[str] = field(default_factory=list)
     left_out: tuple[LeftOut, ...] = ()
+    letters: list[dict[str, Any]] = field(default_factory=list)
 
     def finish(self) -> None:
         """Stage the files, and last of all the receipt.
@@ -57,6 +67,11 @@ class SparkJob:
         (directory / DATA).mkdir(parents=True)
         for number, table in enumerate(self.tables):
             pyarrow.parquet.write_table(table, directory / DATA / f"part-{number:05}.parquet")
+        staged = staged_dead_letters(directory) / DATA
+        if self.letters:
+            staged.mkdir(parents=True)
+            table = pa.Table.from_pylist(self.letters, DEAD_LETTERS)
+            pyarrow.parquet.write_table(table, staged / "part-00000.parquet")
         receipt = Receipt(
             batch_id=self.plan.batch_id,
             attempt=self.attempt.attempt,
@@ -67,6 +82,7 @@ class SparkJob:
             written_at=datetime.now(UTC),
             written_by="stand-in for Spark",
             left_out=self.left_out,
+            dead_letters=tuple(staged_files(staged)) if self.letters else (),
         )
         write_durably(directory / RECEIPT, receipt.as_bytes())
 
@@ -86,17 +102,21 @@ def start(attempt: Attempt, topics: Topics) -> SparkJob:
         logs = {planned.topic_partition: topics.log(planned.topic_partition) for planned in plan.ranges}
         starts = {tp: log.start for tp, log in logs.items() if log is not None and log.has_leader}
         job.left_out = to_leave_out(plan.ranges, starts)
+    replayed = letters_of(document)
     for planned in ranges_read(plan.ranges, job.left_out):
         log = topics.log(planned.topic_partition)
-        if log is None or not topics.has_all(planned):
+        if plan.kind.reads_kafka and (log is None or not topics.has_all(planned)):
             raise SparkFailedError(f"cannot read {planned}")
         position = {"kafka_topic": planned.topic, "kafka_partition": planned.partition, "kafka_timestamp": NOON}
         rows = [
             {**position, "kafka_offset": at, "value": value, "kafka_topic_id": plan.topic_ids[planned.topic]}
             for at in range(planned.start_offset, planned.end_offset)
-            if (value := log.content.get(at)) is not None
+            if (value := (log.content.get(at) if replayed is None else replayed.get((*place_of(planned), at))))
         ]
         job.values += [row["value"] for row in rows]
+        dead = [row for row in rows if not is_decodable(row["value"], document.decode)]
+        job.letters += [row | NO_TEXT for row in dead]
+        rows = [row for row in rows if row not in dead]
         job.tables.append(pa.Table.from_pylist(rows, SCHEMA))
     if plan.batch_id.int % 2:
         # As Spark does where many ranges are small: they share a file.
@@ -104,10 +124,43 @@ def start(attempt: Attempt, topics: Topics) -> SparkJob:
     return job
 
 
+def place_of(planned: OffsetRange) -> tuple[str, int]:
+    """Return the partition of a range as a row names it."""
+    return planned.topic, planned.partition
+
+
+def is_decodable(value: str, decoding: Decoding) -> bool:
+    """Whether a feed that decodes its records gets columns from this one: as JSON from few, as text from most."""
+    if decoding.is_raw:
+        return True
+    number = int(value.rpartition("#")[2])
+    return number % 4 != 0 if decoding == TEXT else number % 4 == 1
+
+
+def letters_of(document: AttemptDocument) -> dict[tuple[str, int, int], str] | None:
+    """Return the values that a replay reads, from the files that its attempt names; None for other batches."""
+    if not document.plan.replays:
+        return None
+    files = [(batch_id, Path(path)) for batch_id, paths in document.letters.items() for path in paths]
+    return {
+        (topic, partition, offset): value
+        for batch_id, path in files
+        for topic, partition, offset, value in rows_of(path)
+        for each in document.plan.replays
+        if each.batch_id == batch_id and (each.offset_range.topic, each.offset_range.partition) == (topic, partition)
+        if each.offset_range.start_offset <= offset < each.offset_range.end_offset
+    }
+
+
 def values_of(published: Path) -> list[tuple[str, int, int, str]]:
     """Return topic, partition, offset and value of all that readers see of one published batch."""
     rows: list[tuple[str, int, int, str]] = []
     for file in sorted(published.iterdir()):
-        columns = pyarrow.parquet.ParquetFile(file).read().to_pydict()
-        rows += zip(*(columns[name] for name in COLUMNS), strict=True)
+        rows += rows_of(file)
     return rows
+
+
+def rows_of(file: Path) -> list[tuple[str, int, int, str]]:
+    """Return topic, partition, offset and value of all rows of a file."""
+    columns = pyarrow.parquet.ParquetFile(file).read().to_pydict()
+    return list(zip(*(columns[name] for name in COLUMNS), strict=True))

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.histories.fold_rules import FoldRules
 from tests.histories.test_random_histories import DEEP, FIXED, Histories
 
-FEW = settings(FIXED, max_examples=12)
+FEW = settings(FIXED, max_examples=10)
 
 
 class FoldedHistories(Histories, FoldRules):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from tests.histories.backfill_rules import BackfillRules
 from tests.histories.kafka_rules import KafkaRules
 from tests.histories.lost_tables_rules import LostTablesRules
 from tests.histories.operator_rules import OperatorRules
+from tests.histories.replay_rules import ReplayRules
 from tests.histories.run_rules import RunRules
 
 FIXED = settings(
-    max_examples=16,
+    max_examples=14,
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -27,7 +27,7 @@ FIXED = settings(
 DEEP = settings(FIXED, max_examples=1_000, stateful_step_count=60, derandomize=False)
 
 
-class Histories(KafkaRules, RunRules, OperatorRules, BackfillRules, LostTablesRules):
+class Histories(KafkaRules, RunRules, OperatorRules, ReplayRules, LostTablesRules):
     """All that can happen."""
 
 

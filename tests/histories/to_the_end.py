@@ -2,9 +2,16 @@
 
 from tests.histories.checks import Checks
 from tests.histories.explanations import check_explained
+from tests.histories.spark_stand_in import TEXT
 from tests.histories.world import TOPICS, World
 
-from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OnMissing
+from kafka_ingest.backfilling.request import (
+    BackfillRequest,
+    BetweenTimestamps,
+    Mode,
+    OnMissing,
+    StoredDeadLetters,
+)
 from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -19,6 +26,8 @@ from kafka_ingest.operating.topic_changed import Choice
 from kafka_ingest.planning.settings import OnDataLoss
 
 RUNS = 200
+
+ALL_LETTERS = BackfillRequest(StoredDeadLetters(), {}, Mode.REPLAY)
 
 
 def run_to_the_end(world: World, checks: Checks) -> None:
@@ -43,6 +52,7 @@ def run_to_the_end(world: World, checks: Checks) -> None:
         world.mirror()
         finish_chunks(world, checks)
         finish_holes(world, checks)
+        finish_letters(world, checks)
     checks.check()
     checks.check_end()
 
@@ -69,6 +79,18 @@ def finish_holes(world: World, checks: Checks) -> None:
     checks.check()
     assert not world.fill_gaps().chunks
     assert not world.plan_backfill(everything, actor="another copy").chunks
+
+
+def finish_letters(world: World, checks: Checks) -> None:
+    """Replay all dead letters by a mended feed file: those that can be decoded now are rows, and the others stay."""
+    world.decoding = TEXT
+    for chunk in world.plan_backfill(ALL_LETTERS, actor="replay at the end").chunks:
+        world.work_on(chunk.batch_id)
+        checks.check()
+    for chunk in world.plan_backfill(ALL_LETTERS, actor="another replay").chunks:
+        world.work_on(chunk.batch_id)
+        checks.check()
+        assert chunk.batch_id not in checks.rows, "what can be decoded was replayed before"
 
 
 def answer(error: KafkaIngestError, world: World) -> None:

@@ -36,6 +36,8 @@ from kafka_ingest.control.database import ControlDatabaseSettings, transaction
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, FoldCut
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount
@@ -74,6 +76,7 @@ class World:
             output=parquet_at(directory / "output"),
             max_records=max_records,
         )
+        self.decoding = RAW
         self.interrupter = Interrupter(self._incident)
         self.kafka: Watched = self.interrupter.watch(self.topics.cluster)
         self.spark_jobs: list[spark_stand_in.SparkJob] = []
@@ -142,6 +145,11 @@ class World:
         """The output."""
         return parquet_sink(self.settings.output.path)
 
+    @property
+    def letters(self) -> Sink:
+        """The output of dead letters."""
+        return parquet_sink(output_of_dead_letters(self.settings.output).path)
+
     def feed(self) -> FeedSnapshot | None:
         """Return the feed as it is stored."""
         return self.tables.feed(FEED)
@@ -154,7 +162,9 @@ class World:
 
     def write(self, batch_id: UUID, spark: Spark = "finishes") -> None:
         """Run the write task; where Spark outlives it, it may finish at any time later."""
-        attempt: Attempt | None = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor="run")
+        attempt: Attempt | None = open_attempt(
+            batch_id, self.control, self.kafka, self.sinks, actor="run", decoding=self.decoding
+        )
         if attempt is None:
             return
         job = spark_stand_in.start(attempt, self.topics)
@@ -312,7 +322,8 @@ class World:
         recorded = recorded_in(self.tables, feed)
         if name == "record_backfill":
             chunks = self.tables.open_backfills(feed.feed_id)
-            planned = [chunk.batch_id for chunk in chunks if chunk.plan.kind is BatchKind.BACKFILL]
+            kinds = {BatchKind.BACKFILL, BatchKind.REPLAY}
+            planned = [chunk.batch_id for chunk in chunks if chunk.plan.kind in kinds]
             self.recorded |= {batch_id: recorded for batch_id in planned if batch_id not in self.recorded}
         elif recorded.committing is not None:
             self.recorded.setdefault(recorded.committing, recorded)
