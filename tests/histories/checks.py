@@ -14,7 +14,7 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
-from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.control_rows import DeadLetters, FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
@@ -99,6 +99,7 @@ class Checks:
         if feed is not None:
             self.check_batches(feed)
             check_accounted(self.world.tables)
+            self.check_letters(feed)
             self.check_new_gaps(feed)
             covered = self.covered(feed)
             for topic_partition, row in feed.stored.items():
@@ -132,7 +133,7 @@ class Checks:
         """Return which dead letters a replay has taken up."""
         return self.world.tables.batch(batch_id).plan.replays
 
-    def values_in(self, letters: ReplayedLetters) -> list[str]:
+    def values_in(self, letters: ReplayedLetters | DeadLetters) -> list[str]:
         """Return the values of some dead letters."""
         return [
             value
@@ -140,6 +141,16 @@ class Checks:
             if (topic, partition) == (letters.offset_range.topic, letters.offset_range.partition)
             and letters.offset_range.start_offset <= offset < letters.offset_range.end_offset
         ]
+
+    def check_letters(self, feed: FeedSnapshot) -> None:
+        """Coverage counts the dead letters of each range that are there, and those that committed replays took up."""
+        rows, states = self.world.tables.coverage(FEED), self.world.tables.batch_states(feed.feed_id)
+        assert rows is not None
+        for each in rows.dead_letters:
+            values = self.values_in(each)
+            taken_by = [self.taken_up[key] for value in values if (key := (each.batch_id, value)) in self.taken_up]
+            replayed = sum(states[batch_id] is BatchState.COMMITTED for batch_id in taken_by)
+            assert (each.count, each.replayed) == (len(values), replayed)
 
     def check_copies(self) -> None:
         """Another output holds copies and nothing else, and each record once, however often the feed read it."""
