@@ -33,7 +33,7 @@ from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
-SCHEMA_VERSION = "0017"
+SCHEMA_VERSION = "0018"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
