@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseNotifier
+from airflow.sdk import BaseNotifier, Context
 
-from kafka_ingest.airflow_tasks.notifying import within
+from kafka_ingest.airflow_tasks.notifying import notify_with, within
+from kafka_ingest.alerting.life import Notice
 from kafka_ingest.checks.notifier_check import made, notifiers
 from kafka_ingest.errors import InvalidNotifierError
+from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.settings.alert_settings import Notify
 
 HERE = __name__
@@ -81,3 +83,16 @@ def test_a_notifier_that_hangs_is_left_behind() -> None:
     with pytest.raises(TimeoutError, match=r"no end within 0\.01 s"):
         within(0.01, let_go.wait)
     let_go.set()
+
+
+class Leaves(BaseNotifier):
+    def __init__(self, **_: object) -> None:
+        raise SystemExit(3)
+
+    def notify(self, context: Any) -> None: ...
+
+
+def test_a_notifier_that_ends_its_process_where_it_is_made_ends_no_check() -> None:
+    notifier = Notify(notifier="of_this_test.Leaves").as_notifier()
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        notify_with(Context())(Notice(notifier, Change.BEGUN, AlertKind.LAG, ()))

@@ -24,10 +24,9 @@ def notify_with(context: Context, timeout_s: float = NOTIFY_TIMEOUT_S) -> Callab
         document = notice.as_document()
         # Texts may hold anything, and Airflow's templates escape nothing.
         document["html"] = html.escape(notice.text).replace("\n", "<br>")
-        notifier = made(notice.notifier)
-        # Notifiers put their own fields into what they are handed.
         log.info("%s: %s", notice.notifier.path, notice.title)
-        within(timeout_s, lambda: notifier({**context, "alert": document}))
+        # Its import and its constructor are anyone's code as well. Notifiers put their own fields into what they get.
+        within(timeout_s, lambda: made(notice.notifier)({**context, "alert": document}))
 
     return notify
 
