@@ -61,6 +61,13 @@ def test_a_lag_that_is_only_partly_known_is_found_above_the_limit_and_not_denied
     assert (below.found, AlertKind.LAG in below.unknown) == ([], True)
 
 
+def test_a_feed_that_is_stopped_by_lost_records_is_not_said_to_continue_while_their_partition_has_no_leader() -> None:
+    rules = AlertRules(stopped=True)
+    assert said(seen(kafka_of(log(120, 160)), rules)).keys() == {AlertKind.STOPPED}
+    silent = seen(kafka_of(Unavailable("no leader")), rules)
+    assert (silent.found, AlertKind.STOPPED in silent.unknown) == ([], True)
+
+
 def test_a_feed_is_behind_where_the_next_record_of_a_partition_is_older_than_the_limit() -> None:
     kafka = kafka_of(log(0, 160), log(0, 90))
     records(kafka, FIRST, at_99=200, at_100=70)
@@ -158,6 +165,9 @@ def test_what_the_control_tables_hold_is_found_without_kafka() -> None:
         (AlertKind.HELD, "orders no_answer"),
         (AlertKind.GAP, f"retention {NOW.isoformat()} run 1"),
     ]
+    by = "\N{GRINNING FACE}" * 2_000
+    [of_long_name] = seen(None, rules, [GapDecision(GapCause.RETENTION, NOW, by, "deleted", 2, 120)]).found
+    assert len(of_long_name.subject.encode()) < 2_600, "PostgreSQL's index takes no more"
     texts = said(found)
     assert f"batch {BATCH_ID} has been WRITTEN for 3h, longer than 2h" in texts[AlertKind.OPEN_BATCH]
     assert texts[AlertKind.HELD] == "held, no_answer: orders-0: no leader, orders-1: no leader"

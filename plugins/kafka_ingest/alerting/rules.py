@@ -16,6 +16,8 @@ from kafka_ingest.observing.record_ages import OlderThan
 from kafka_ingest.operating.headroom import in_danger
 
 LONGEST_TEXT: Final = 2_000
+LONGEST_SUBJECT: Final = 500
+"""In characters: PostgreSQL's index of alerts takes rows of at most 2,704 bytes."""
 NUMBERS: Final = NEED_KAFKA - {AlertKind.STOPPED}
 """What cannot be said of a cluster that is another one."""
 
@@ -83,7 +85,7 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
             AlertKind.GAP,
             f"{gap.offsets:,} offsets in {counted(gap.partitions, 'partition')} were passed over ({gap.cause.value}), "
             f"decided by {gap.decided_by}: {gap.reason}",
-            f"{gap.cause.value} {gap.decided_at.isoformat()} {gap.decided_by}"[:LONGEST_TEXT],
+            f"{gap.cause.value} {gap.decided_at.isoformat()} {gap.decided_by}"[:LONGEST_SUBJECT],
         )
 
 
@@ -101,6 +103,9 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
     rows, other = known_rows(stored, logs)
     found = distances(rows, logs.bounds, feed.isolation)
     judge_stops(feed, logs, other, found.lost, judging)
+    if found.silent:
+        # Where it was stopped by records lost there, nobody has decided because a leader is gone.
+        judging.unknown.add(AlertKind.STOPPED)
     if (limit := feed.rules.lag) is not None:
         if (found.lag or 0) > limit:
             judging.add(AlertKind.LAG, f"{found.lag:,} offsets can be read, more than {limit:,}")
