@@ -49,3 +49,13 @@ def test_output_that_cannot_be_looked_at_and_a_receipt_that_is_damaged_are_named
     feed.sink.is_down = True
     with pytest.raises(OutputUnavailableError):
         found(feed, plan)
+
+
+def test_a_committed_batch_without_a_receipt_is_not_one_without_files(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = feed.planned()
+    feed.write(plan.batch_id)
+    feed.commit(plan.batch_id)
+    monkeypatch.setattr(type(feed.sink.archive), "receipt", lambda *_: None)
+    assert found(feed, plan).is_lost

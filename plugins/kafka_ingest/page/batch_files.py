@@ -18,11 +18,15 @@ END_OF_FAILURE: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class BatchFiles:
-    """The first of a batch's files, how many there are, and what the newest failed attempts said, by their number."""
+    """The first of a batch's files, how many there are, and what the newest failed attempts said, by their number.
+
+    ``is_lost``: the batch is committed, and no receipt beside its output says which files are its own.
+    """
 
     files: Sequence[WrittenFile]
     total: int
     failures: Mapping[int, str]
+    is_lost: bool = False
 
 
 def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> BatchFiles:
@@ -42,7 +46,9 @@ def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> Batc
         if text := sink.staging.read_failure(each.directory):
             failures[each.attempt] = storable(text[-END_OF_FAILURE:])
     files = receipt.files if receipt is not None else ()
-    return BatchFiles(files[:FILES_SHOWN], len(files), failures)
+    return BatchFiles(
+        files[:FILES_SHOWN], len(files), failures, is_lost=receipt is None and batch.state is BatchState.COMMITTED
+    )
 
 
 def receipt_in(content: bytes) -> Receipt:
