@@ -8,6 +8,7 @@ import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.gcs_access import GcsAccess
+from kafka_ingest.foundation.stores.gcs import GcsStore
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.settings.connections import fields_from_json
 from kafka_ingest.settings.store_connection import gcs_access
@@ -102,3 +103,20 @@ def test_no_secret_is_in_what_is_printed_and_each_line_of_the_key_is_known_as_on
 def test_it_travels_to_spark_as_it_is() -> None:
     access = found(keyfile_dict=KEY, project="shop", **{"gcs.endpoint": "https://gcs:4443"})
     assert access_from_json(access.as_json()) == access
+
+
+def test_a_store_that_refuses_to_say_whether_the_bucket_is_there_fails_with_a_number() -> None:
+    """An error without a number would count as a damaged file."""
+
+    class Refused:
+        path = "events/records"
+        fs: "Refused"
+
+        def call(self, *_: object, **__: object) -> None:
+            raise OSError("Forbidden: b/events/o")
+
+    place: Any = Refused()
+    place.fs = place
+    with pytest.raises(OSError, match="403 Forbidden") as failed:
+        GcsStore().has_no_bucket(FileNotFoundError("records"), place)
+    assert failed.value.errno is not None

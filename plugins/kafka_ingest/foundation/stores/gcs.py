@@ -41,10 +41,12 @@ class GcsStore(AnyStore):
     def has_no_bucket(self, _: FileNotFoundError, path: "UPath", /) -> bool:
         """Ask whether it is the bucket that is missing: gcsfs drops the answer that says so."""
         try:
-            with remote_errors(AnyStore(), path):
-                path.fs.call("GET", "b/{}/o", path.path.partition("/")[0], maxResults=1, json_out=True)
+            path.fs.call("GET", "b/{}/o", path.path.partition("/")[0], maxResults=1, json_out=True)
         except FileNotFoundError:
             return True
+        except Exception:
+            with remote_errors(self, path):  # it refuses to say, or fails: that needs a number too
+                raise
         return False
 
     def make_folder(self, path: "UPath") -> None:
