@@ -8,8 +8,10 @@ import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.gcs_access import GcsAccess
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.gcs import GcsStore
 from kafka_ingest.foundation.stores.kinds import access_from_json
+from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.settings.connections import fields_from_json
 from kafka_ingest.settings.store_connection import gcs_access
 
@@ -120,3 +122,20 @@ def test_a_store_that_refuses_to_say_whether_the_bucket_is_there_fails_with_a_nu
     with pytest.raises(OSError, match="403 Forbidden") as failed:
         GcsStore().has_no_bucket(FileNotFoundError("records"), place)
     assert failed.value.errno is not None
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [
+        (GcsAccess("c", key=json.dumps({"type": "service_account", "private_key": "cut off"})), "cannot be read"),
+        (GcsAccess("c"), "missing.json was not found"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_a_failure_with_a_number(
+    access: GcsAccess, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "missing.json"))
+    with pytest.raises(PermissionError, match=said) as failed:
+        opened(RemotePlace("gs://events/records"), access)
+    assert failed.value.errno is not None
+    assert "cut off" not in str(failed.value)

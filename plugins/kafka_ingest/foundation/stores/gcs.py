@@ -19,11 +19,17 @@ class GcsStore(AnyStore):
     """How Google's store differs from other file systems: it has no folders, and never says what is missing."""
 
     def open(self, place: Remote, access: StoreAccess | None) -> "UPath":
-        """Return what reads and writes at a place."""
+        """Return what reads and writes at a place; raises PermissionError where there are no usable credentials."""
         # By default gcsfs asks by gRPC what kind of bucket each is, at another address and with limits of its own.
         plain = import_module("gcsfs.core").GCSFileSystem
         import_module("fsspec").register_implementation(place.scheme, plain, clobber=True)
-        return super().open(place, access)
+        try:
+            return super().open(place, access)
+        except KeyError:  # it takes a key that cannot be read for one of another form, and misses a field
+            said = "expected a private_key in the form of PEM, found one that cannot be read"
+            raise PermissionError(errno.EACCES, f"{said}; create a new key of the service account") from None
+        except (ValueError, import_module("google.auth.exceptions").GoogleAuthError) as error:
+            raise PermissionError(errno.EACCES, f"expected credentials for {place.uri}, found: {error}") from error
 
     def prepare(self, path: "UPath") -> None:
         """Limit the time for each piece of an answer, and not for the whole of it."""
