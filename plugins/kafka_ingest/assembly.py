@@ -1,6 +1,7 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -233,16 +234,21 @@ class FeedParts:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
         plan = self.control.batch(attempt.batch_id).plan
         access, content = self.access(plan.output), package_zip()
-        store = None
         if access is not None:
             package = Path(tempfile.mkdtemp(prefix="kafka-ingest-")) / PACKAGE
-            package.write_bytes(content)
-            access = access.with_key_in(package.parent)
-            names = SPARK_STORES[access.scheme].role
-            role = {name: value for name, value in self.environment.items() if name.startswith(names)}
-            store = StoreOfAttempt(access, package, role)
-        else:
-            self.sinks(plan.output).staging.add_package(attempt.directory, content)
+            try:
+                package.write_bytes(content)
+                names = SPARK_STORES[access.scheme].role
+                role = {name: value for name, value in self.environment.items() if name.startswith(names)}
+                store = StoreOfAttempt(access.with_key_in(package.parent), package, role)
+                return self._submission(plan, attempt, store)
+            except BaseException:
+                shutil.rmtree(package.parent, ignore_errors=True)  # it may hold a key
+                raise
+        self.sinks(plan.output).staging.add_package(attempt.directory, content)
+        return self._submission(plan, attempt, None)
+
+    def _submission(self, plan: BatchPlan, attempt: Attempt, store: StoreOfAttempt | None) -> SparkSubmission:
         return spark_submission(
             plan,
             attempt,

@@ -2,10 +2,12 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
@@ -65,3 +67,16 @@ def test_what_fails_while_spark_runs_ends_spark(tmp_path: Path) -> None:
 
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "running").read_text()), 0)
+
+
+def test_where_spark_fails_its_log_stays_and_the_key_of_a_store_does_not(tmp_path: Path) -> None:
+    workplace = tmp_path / "workplace"
+    workplace.mkdir()
+    (workplace / "key.json").write_text("a private key")
+    call = replace(submission(tmp_path), workplace=workplace)
+    Path(call.spark_binary).write_text("#!/bin/sh\nexit 1\n")
+
+    with pytest.raises(SparkFailedError):
+        run_spark_submit(call, workplace / "spark.log")
+
+    assert [each.name for each in workplace.iterdir()] == ["spark.log"]

@@ -148,20 +148,21 @@ class WriteOperator(SparkSubmitOperator):
         with errors_for_airflow():
             submission = parts.submission(attempt)
         self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
-        self.take(submission, parts)
-        if self.killed:
-            raise AirflowException(
-                f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
-            )
         try:
-            super().execute(context)
-        except AirflowException as error:
-            with errors_for_airflow():
-                if may_fail and not self.killed and parts.needs_schemas(attempt):
-                    return False
-                send_count(FAILED_ATTEMPTS, parts.feed.name)
-                parts.explain_failure(attempt, str(error))
-                raise spark_failed(error, submission.secrets) from error
+            self.take(submission, parts)
+            if self.killed:
+                raise AirflowException(
+                    f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
+                )
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                with errors_for_airflow():
+                    if may_fail and not self.killed and parts.needs_schemas(attempt):
+                        return False
+                    send_count(FAILED_ATTEMPTS, parts.feed.name)
+                    parts.explain_failure(attempt, str(error))
+                    raise spark_failed(error, submission.secrets) from error
         finally:
             if submission.workplace is not None:
                 shutil.rmtree(submission.workplace, ignore_errors=True)

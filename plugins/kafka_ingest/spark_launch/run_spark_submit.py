@@ -26,6 +26,21 @@ def run_spark_submit(
     Its standard output never reaches ours, which may be a ``--json`` document. ``while_running`` is called once Spark
     has been started; what it raises ends Spark.
     """
+    try:
+        exit_code = exit_code_of(submission, log_file, environment, while_running)
+    finally:
+        # The log of a failure stays; the key of a store's account, which Hadoop reads from a file, never does.
+        clear_workplace(submission, but=log_file)
+    if exit_code:
+        said = log_file.read_text(encoding="utf-8", errors="replace")
+        end = without_secrets(informative_lines(said), submission.secrets)
+        raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
+
+
+def exit_code_of(
+    submission: SparkSubmission, log_file: Path, environment: Mapping[str, str], while_running: Callable[[], object]
+) -> int:
+    """Run Spark to its end; return its exit code."""
     if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
         raise InstallationError(
             f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: run `make setup`."
@@ -45,10 +60,16 @@ def run_spark_submit(
             if child.poll() is None:
                 child.terminate()
                 child.wait()
-    if exit_code:
-        said = log_file.read_text(encoding="utf-8", errors="replace")
-        end = without_secrets(informative_lines(said), submission.secrets)
-        raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
+    return exit_code
+
+
+def clear_workplace(submission: SparkSubmission, *, but: Path) -> None:
+    """Remove what a submission brought to this machine for one attempt, but one file."""
+    if submission.workplace is None:
+        return
+    for each in submission.workplace.iterdir():
+        if each != but and each.is_file():
+            each.unlink()
 
 
 def ending(exit_code: int) -> str:
