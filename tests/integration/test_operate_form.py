@@ -284,7 +284,10 @@ def test_control_tables_are_upgraded_after_the_dry_run_has_said_which_revisions_
 def test_older_and_newer_control_tables_are_refused_and_only_older_ones_upgraded(quick: QuickProject, ask: Ask) -> None:
     quick.write_feed("orders")
     before = f"{int(SCHEMA_VERSION) - 1:04}"
-    for version, said, pending in ((before, "Run `kafka-ingest db upgrade`", [SCHEMA_VERSION]), ("9999", "newer", None)):
+    for version, said, pending in (
+        (before, "Run `kafka-ingest db upgrade`", [SCHEMA_VERSION]),
+        ("9999", "newer", None),
+    ):
         with closing(sqlite3.connect(quick.control_file)) as connection, connection:
             connection.execute("UPDATE kafka_ingest_schema SET version_num = ?", [version])
         assert said in refusal(ask, action="adopt")[1]

@@ -2,6 +2,8 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from unittest.mock import ANY
 
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.page import kept_answers
@@ -87,3 +89,25 @@ def test_not_every_question_that_was_ever_asked_is_kept() -> None:
         kept.answer(number, lambda: 1, wait_s=PATIENT_S)
     assert len(kept._entries) <= MOST_KEPT
     assert kept_answers.MOST_KEPT == MOST_KEPT
+
+
+def test_what_hangs_is_an_error_after_a_while_and_an_answer_if_it_comes_after_all() -> None:
+    kept, may_answer = KeptAnswers(slow_s=-1.0), threading.Event()
+
+    def hanging() -> str:
+        may_answer.wait(PATIENT_S)
+        return "late"
+
+    found = kept.answer("files", hanging, wait_s=0)
+    assert (found.value, found.is_pending) == (None, False)
+    assert "it is still being asked" in str(found.error)
+    may_answer.set()
+    assert kept.answer("files", hanging, wait_s=PATIENT_S) == replace(found, value="late", age_s=ANY, error=None)
+
+
+def test_a_question_that_ends_its_thread_is_answered_by_an_error() -> None:
+    def leaving() -> None:
+        raise SystemExit(3)
+
+    found = KeptAnswers().answer("files", leaving, wait_s=PATIENT_S)
+    assert (found.error, found.is_pending) == ("an unexpected error; the API server's log says which", False)

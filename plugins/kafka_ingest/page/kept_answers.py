@@ -18,6 +18,8 @@ MOST_KEPT = 1_000
 FORGOTTEN_S = 300.0
 """What nobody asked for so long is dropped: each batch of a feed is a new question, of up to 10,000 partitions."""
 AT_ONCE = 4
+SLOW_S = 20.0
+"""After so long without an answer a view says so, and is not made again every moment."""
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +43,17 @@ class Entry:
     error: str | None = None
     ended_at: float | None = None
     trying: Future[None] | None = None
+    tried_at: float = 0.0
     asked_at: float = 0.0
 
 
 class KeptAnswers:
     """The newest answer of each question. Many viewers of a page ask once."""
 
-    def __init__(self, *, fresh_s: float = FRESH_S, forgotten_s: float = FORGOTTEN_S) -> None:
+    def __init__(self, *, fresh_s: float = FRESH_S, forgotten_s: float = FORGOTTEN_S, slow_s: float = SLOW_S) -> None:
         self._fresh_s = fresh_s
         self._forgotten_s = forgotten_s
+        self._slow_s = slow_s
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka-offsets-page")
@@ -62,14 +66,17 @@ class KeptAnswers:
             entry.asked_at = now
             is_fresh = entry.ended_at is not None and now - entry.ended_at < self._fresh_s
             if entry.trying is None and not is_fresh:
-                entry.trying = self._threads.submit(self._try, entry, ask)
+                entry.trying, entry.tried_at = self._threads.submit(self._try, entry, ask), now
             trying = entry.trying
             self._forget(now)
         if trying is not None:
             wait([trying], wait_s)
         with self._lock:
             age_s = None if entry.value_at is None else time.monotonic() - entry.value_at
-            return Answer(cast("T | None", entry.value), age_s, entry.error, entry.trying is not None)
+            took_s = time.monotonic() - entry.tried_at
+            is_slow = entry.trying is not None and took_s > self._slow_s
+            error = f"no answer for {took_s:.0f} s; it is still being asked" if is_slow else entry.error
+            return Answer(cast("T | None", entry.value), age_s, error, entry.trying is not None and not is_slow)
 
     def _try(self, entry: Entry, ask: Callable[[], object]) -> None:
         value, error = None, None
@@ -77,7 +84,7 @@ class KeptAnswers:
             value = ask()
         except (KafkaIngestError, OSError) as refused:
             error = str(refused)
-        except Exception:
+        except BaseException:  # a SystemExit, too, is an answer: otherwise it would be waited for for ever
             log.exception("a question of the page Kafka offsets failed")
             error = "an unexpected error; the API server's log says which"
         with self._lock:
