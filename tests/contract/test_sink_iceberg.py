@@ -697,6 +697,8 @@ def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_its_p
         "    publisher = sink_of(iceberg_at(path), connections_beside(path)).publisher\n"
         "    publisher.prepare()\n"
         "    assert len(publisher.known_batches(LEAST_ID)) == 1\n"
+        "    first = path.with_name('first')\n"
+        "    assert sink_of(iceberg_at(first), connections_beside(first)).publisher.known_batches() == []\n"
         "    os._exit('pyarrow' in sys.modules)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )

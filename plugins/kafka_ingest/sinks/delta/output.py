@@ -90,6 +90,10 @@ class DeltaOutput:
         """Return what the newest version holds."""
         return DeltaRows(self._log)
 
+    def published(self) -> set[str]:
+        """Return the ids of the batches that the table knows as published."""
+        return self.rows().published()
+
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
         return self._log.columns_left_out()

@@ -125,6 +125,9 @@ class TableOutput(Protocol):
     def rows(self) -> TableRows:
         """Return what the table holds now."""
 
+    def published(self) -> set[str]:
+        """Return the ids of the batches that the table knows as published, by its marks or by their own files."""
+
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
 

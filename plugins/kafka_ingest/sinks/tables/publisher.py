@@ -48,7 +48,7 @@ class TablePublisher:
         if since is not None:
             return sorted(kept)
         with storage_errors(self._output):
-            return sorted(kept | self._table.rows().published())
+            return sorted(kept | self._table.published())
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return all that was ever published here, oldest first, with what the table has of it now.
