@@ -130,7 +130,8 @@ class IcebergOutput:
 
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published; a first plan imports no pyarrow."""
-        return self.rows().published() if self._table.open() is not None else set()
+        with self.one_reading():
+            return self.rows().published() if self._table.open() is not None else set()
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
