@@ -11,8 +11,8 @@ from tests.contract.every_record_once import records_in_iceberg, records_in_tabl
 from tests.contract.interference import Died
 from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
 from tests.contract.test_replay import differences, replay, request_of
-from tests.contract.test_sink_in_store import WithoutWaiting
 from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
+from tests.contract.without_waiting import let_s3_try_at_once
 from tests.fakes import InMemoryControlTables
 from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
@@ -161,8 +161,7 @@ def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_rec
 def test_a_copy_that_fails_or_whose_answer_is_lost_leaves_the_batch_to_the_next_run(
     feed: WholeFeed, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s3fs.core.asyncio", WithoutWaiting())
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    let_s3_try_at_once(monkeypatch)
     stop_before(feed, "letters.publish")
     [batch_id] = feed.states()
     store = ObjectStore.running()

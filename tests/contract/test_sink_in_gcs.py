@@ -1,6 +1,5 @@
 """What is Google Cloud Storage's own for a table in it: how it creates, lists, removes, refuses and fails."""
 
-import asyncio
 import errno
 import json
 from collections import Counter
@@ -20,14 +19,13 @@ from tests.contract.sink_outputs import (
     rows_of,
     written,
 )
+from tests.contract.without_waiting import let_gcs_try_at_once, let_tables_try_at_once
 from tests.gcs_server import key_of_account, new_key
 from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.errors import BatchRevokedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks.delta import table_log
-from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables import staged_age
 
@@ -37,23 +35,11 @@ DECIDING_WRITE = {"delta": r"POST .*/_delta_log/\d+\.json", "iceberg": r"POST .*
 A_WEEK_S = 7 * 86_400
 
 
-class WithoutWaiting:
-    """asyncio as gcsfs has it, which waits up to half a minute between its tries."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    @staticmethod
-    async def sleep(_: float) -> None:
-        await asyncio.sleep(0)
-
-
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tries follow each other at once."""
-    monkeypatch.setattr("gcsfs.retry.asyncio", WithoutWaiting())
-    monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))
-    monkeypatch.setattr(iceberg_commits, "LONGEST_PAUSE_S", 0.0)
+    let_gcs_try_at_once(monkeypatch)
+    let_tables_try_at_once(monkeypatch)
 
 
 @pytest.fixture(params=IN_GCS, ids=lambda kind: kind.name)

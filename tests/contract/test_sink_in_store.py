@@ -1,6 +1,5 @@
 """What an output in an object store brings besides: failures of stores and networks."""
 
-import asyncio
 import errno
 import re
 import sqlite3
@@ -27,6 +26,7 @@ from tests.contract.sink_outputs import (
     written,
 )
 from tests.contract.test_sink_replace import of_partition, replacing
+from tests.contract.without_waiting import let_s3_try_at_once, let_tables_try_at_once
 from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
 
@@ -39,7 +39,6 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import examine
-from kafka_ingest.sinks.delta import table_log
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.storage_errors import storage_errors
 
@@ -51,24 +50,11 @@ FIRST_PUT = {"delta": r"PUT .*/_delta_log/0{20}\.json", "iceberg": r"PUT .*/meta
 """The one that makes the table."""
 
 
-class WithoutWaiting:
-    """asyncio as s3fs has it, which waits a tenth of a second also after the last try of a request."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    @staticmethod
-    async def sleep(_: float) -> None:
-        await asyncio.sleep(0)
-
-
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tries follow each other at once."""
-    monkeypatch.setattr("s3fs.core.asyncio", WithoutWaiting())
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-    monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))
-    monkeypatch.setattr(iceberg_commits, "LONGEST_PAUSE_S", 0.0)
+    let_s3_try_at_once(monkeypatch)
+    let_tables_try_at_once(monkeypatch)
 
 
 @pytest.fixture(params=[DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
