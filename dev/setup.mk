@@ -46,30 +46,19 @@ jvm: .jvm/.stamp
 	.venv/bin/python dev/resolve_jvm.py
 	touch $@
 
-# Only feeds whose output is in S3 need it, tests of those, and `make bench`, which writes tables there.
+# Only feeds whose output is in that store need it, tests of those, and for S3 `make bench`, which writes tables there.
 s3: .jvm/.stamp-s3
-
-S3_NEEDS := requirements-s3.txt requirements-delta.txt requirements-iceberg.txt
-
-.jvm/.stamp-s3: dev/jvm/s3.xml dev/jvm/ivysettings.xml $(S3_NEEDS) | .venv/.stamp-run
-	$(PYTHON) dev/check_machine.py
-	rm -f $@
-	echo 'Installing $(S3_NEEDS) into .venv'
-	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(S3_NEEDS))
-	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3.xml --configurations s3
-	touch $@
-
-# Only feeds whose output is in Google Cloud Storage need it, and tests of those.
 gcs: .jvm/.stamp-gcs
 
-GCS_NEEDS := requirements-gcs.txt requirements-delta.txt requirements-iceberg.txt
+OF_TABLES := requirements-delta.txt requirements-iceberg.txt
 
-.jvm/.stamp-gcs: dev/jvm/gcs.xml dev/jvm/ivysettings.xml $(GCS_NEEDS) | .venv/.stamp-run
+.jvm/.stamp-s3 .jvm/.stamp-gcs: .jvm/.stamp-%: dev/jvm/%.xml dev/jvm/ivysettings.xml requirements-%.txt $(OF_TABLES) \
+		| .venv/.stamp-run
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
-	echo 'Installing $(GCS_NEEDS) into .venv'
-	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(GCS_NEEDS))
-	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/gcs.xml --configurations gcs
+	echo 'Installing requirements-$*.txt $(OF_TABLES) into .venv'
+	$(INSTALL) --requirement requirements.txt --requirement requirements-$*.txt $(addprefix --requirement ,$(OF_TABLES))
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/$*.xml --configurations $*
 	touch $@
 
 # How Spark itself reads and writes tables: tests open ours with it, and `make bench` compares with it.
