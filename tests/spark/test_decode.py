@@ -31,6 +31,8 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.writing.decode import DEAD, decoded
+from kafka_ingest.writing.decoded_part import PlainSchema
+from kafka_ingest.writing.plain_objects import can_be_plain, with_plain_objects
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import Places, RecordsChangedError, StagedRecords, Storage, stage_decoded
@@ -41,6 +43,20 @@ SCHEMA = """
     tags array<string>, address struct<city: string, since: date>, counts map<string,bigint>,
     at timestamp, local timestamp_ntz, days array<date>, sizes array<double>
 """
+PLAIN_SCHEMA = """
+    id bigint, name string, amount double, paid boolean, n int, tags array<string>, days array<date>, day date,
+    address struct<city: string, since: date, at: struct<x: double, t: timestamp>>, at timestamp, local timestamp_ntz,
+    rows array<struct<id: int, at: timestamp>>, grid array<array<int>>
+"""
+UNUSUAL = (
+    *('{"Name": "x"}', '{"ID": 1, "id": 2}', '{"id": 1, "id": 1}', '{"address": {"CITY": "x"}}', '{"x": 1, "x": 2}'),
+    *('{"id": 1, "unknown": 2}', '{"name": 5}', '{"name": {"a": 1.50}}', '{"tags": ["a", null]}', '{"tags": ["a", 1]}'),
+    *('{"rows": [{"id": 1}, {}]}', '{"rows": [{"id": 1}, null]}', '{"rows": [1]}', '{"grid": [[1], [], [2, 3]]}'),
+    *('{"grid": [[1], null]}', '{"grid": [[1.0]]}', '{"address": {}}', '{"address": []}', '{"tags": {}}'),
+    *('{"name": "\ufffd"}', '{"name": "\\ud83d\\ude00"}', '{"name": "\\ud83d"}', '{"name": "\\\\ud83d"}'),
+    *('{"n": 2147483648}', '{"id": 9223372036854775808}', '{"amount": 9223372036854775808}', '{"amount": 1e999}'),
+)
+"""What Jackson alone would read otherwise than Spark, or what is left to Spark though it is good."""
 ORDER = FieldDecoding(Format.JSON, SCHEMA)
 ANY_JSON = FieldDecoding(Format.JSON)
 STRICT = FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE)
@@ -424,6 +440,46 @@ def test_what_a_strict_reader_refuses_is_dead_and_what_is_good_has_the_value_tha
     assert min(verdicts[each] for each in ("good", "NOT_JSON", "DOES_NOT_FIT", "OUT_OF_RANGE", "OTHER_CASE")) > 20, (
         verdicts
     )
+
+
+@pytest.mark.usefixtures("_in_utc")
+@pytest.mark.parametrize("unknown_fields", [UnknownFields.IGNORE, UnknownFields.KEEP])
+def test_what_is_read_plainly_is_what_spark_reads_and_all_else_is_left_to_spark(
+    spark: SparkSession, unknown_fields: UnknownFields
+) -> None:
+    schema = read_schema(PLAIN_SCHEMA)
+    assert can_be_plain(schema)
+    writer = nearly_json.Writer(3)
+    texts = [
+        *GOOD,
+        *DEAD_VALUES,
+        *UNUSUAL,
+        *(writer.record(schema) for _ in range(1_500)),
+        None,
+        b"\xff",
+        b"\xfe\xff\0{\0}",
+    ]
+    decoding = Decoding(FieldDecoding(Format.JSON, PLAIN_SCHEMA, unknown_fields))
+    shown = (f"{DEAD} dead", f"if({DEAD} is null, to_json(value), null) value")
+    plainly, by_spark = (
+        [(row["dead"], row["value"]) for row in rows.orderBy("kafka_offset").selectExpr(*shown).collect()]
+        for rows in (decoded(records(spark, texts), decoding, plainly=True), decoded(records(spark, texts), decoding))
+    )
+
+    different = [each for each in zip(texts, plainly, by_spark, strict=True) if each[1] != each[2]]
+    assert different[:5] == []
+    good = sum(dead is None for dead, _ in plainly)
+    may_have_unknown = unknown_fields is UnknownFields.IGNORE
+    plain = PlainSchema("value", schema, may_have_unknown=may_have_unknown)
+    read = with_plain_objects(records(spark, texts), {"plain": plain}).where("plain.fits").count()
+    assert good * 0.7 < read < good  # that is: most, but not those that are only unusual
+
+
+def test_an_object_with_very_many_fields_or_other_types_is_read_by_spark() -> None:
+    assert can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(100))))
+    assert not can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(101))))
+    for other in ("float", "smallint", "decimal(10,2)", "map<string,int>", "struct<a: array<float>>"):
+        assert not can_be_plain(read_schema(f"a int, b {other}"))
 
 
 def test_any_json_that_is_kept_is_one_value_to_a_strict_reader(spark: SparkSession) -> None:

@@ -1,6 +1,6 @@
 """Expressions of Spark's own planner, for what its SQL has no words for: calling methods of Java objects."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Java = Any
@@ -22,6 +22,7 @@ class Catalyst:
         self._jvm = jvm
         self._expressions = jvm.org.apache.spark.sql.catalyst.expressions
         self._none = jvm.scala.Option.empty()
+        self._types: dict[str, Java] = {}
 
     def seq(self, items: Iterable[Java]) -> Java:
         """Return a Scala ``Seq``."""
@@ -30,9 +31,13 @@ class Catalyst:
     def type_of(self, name: str) -> Java:
         """Return the type of a column, or the one of a Java class's objects."""
         types = self._jvm.org.apache.spark.sql.types
-        if name.isupper():
-            return types.DataType.fromDDL(name)
-        return types.ObjectType(self._jvm.java.lang.Class.forName(name))
+        if name not in self._types:
+            is_class = not name.isupper()
+            found = (
+                types.ObjectType(self._jvm.java.lang.Class.forName(name)) if is_class else types.DataType.fromDDL(name)
+            )
+            self._types[name] = found
+        return self._types[name]
 
     def attribute(self, name: str, type_name: str) -> Java:
         """Return an attribute that is never null."""
@@ -55,20 +60,27 @@ class Catalyst:
             target, method, self.type_of(returns), self.seq(arguments), self.seq([]), *NULL_IN_NULL_OUT
         )
 
-    def utf8(self, text: Java) -> Java:
-        """Return Java's text as a column's."""
-        spark_text = self._jvm.java.lang.Class.forName("org.apache.spark.unsafe.types.UTF8String")
+    def static_call(self, of_class: str, method: str, returns: str, *arguments: Java) -> Java:
+        """Return what a class's own method returns, null where an argument is."""
         return self._expressions.objects.StaticInvoke(
-            spark_text,
-            self.type_of(STRING),
-            "fromString",
-            self.seq([text]),
+            self._jvm.java.lang.Class.forName(of_class),
+            self.type_of(returns),
+            method,
+            self.seq(arguments),
             self.seq([]),
             *NULL_IN_NULL_OUT,
             self._none,
         )
 
-    def struct(self, **fields: Java) -> Java:
+    def utf8(self, text: Java) -> Java:
+        """Return Java's text as a column's."""
+        return self.static_call("org.apache.spark.unsafe.types.UTF8String", "fromString", STRING, text)
+
+    def object(self, found: Java, of_class: str) -> Java:
+        """Return one of Java's objects as a literal; tasks get a copy, so it has to be serializable."""
+        return self._expressions.Literal.fromObject(found, self.type_of(of_class))
+
+    def struct(self, fields: Mapping[str, Java]) -> Java:
         """Return a struct of these fields."""
         literal = self._expressions.Literal.create
         pairs = [part for name, field in fields.items() for part in (literal(name, self.type_of(STRING)), field)]

@@ -12,7 +12,8 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
-from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, raw_part, string_part
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, plain_name, raw_part, string_part
+from kafka_ingest.writing.plain_objects import with_plain_objects
 from kafka_ingest.writing.schema_ids import behind_id
 
 DEAD = "kafka_dead"
@@ -29,7 +30,7 @@ FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
 """Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
 
 
-def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
+def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False) -> DataFrame:
     """Return records with keys and values decoded, and at the end what became of them.
 
     ``records`` has the raw format's columns (:mod:`kafka_ingest.writing.read_ranges`). The result has the same columns
@@ -41,16 +42,22 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
     - :data:`RAW_KEY` and :data:`RAW_VALUE`: the bytes.
 
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
+
+    ``plainly``: objects that fit are read faster (:mod:`~.plain_objects`), which pays where there are many.
     """
     # The driver's environment has Kafka's password; texts of schemas, and a feed's expressions, are parts of the SQL.
     records.sparkSession.conf.set(SUBSTITUTION, "false")
     if decoding.has_avro:
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
-    parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
+    fields = {"key": decoding.key, "value": decoding.value}
+    parts = {column: part_of(column, field, plainly=plainly) for column, field in fields.items()}
     bodies = {part.body_name: part.body for part in parts.values() if part.body}
     steps = records.select("*", *(f.expr(sql).alias(name) for name, sql in bodies.items())) if bodies else records
     if decoding.has_protobuf:
         steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
+    plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
+    if plain:
+        steps = with_plain_objects(steps, plain)
     for step in (
         {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
         {part.read_name: part.read for part in parts.values() if part.read},
@@ -77,7 +84,7 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
     )
 
 
-def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
+def part_of(column: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPart:
     """Return the expressions that decode keys or values."""
     match decoding.format:
         case Format.RAW:
@@ -91,13 +98,13 @@ def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
             protobuf: DecodedPart = import_module(FOR_PROTOBUF).protobuf_part(column, decoding)
             return protobuf
         case Format.JSON if decoding.writers is not None:
-            return behind_id(json_part(column, body_name(column), decoding), decoding)
+            return behind_id(json_part(column, body_name(column), decoding, plainly=plainly), decoding)
         case Format.JSON:
-            return json_part(column, column, decoding)
+            return json_part(column, column, decoding, plainly=plainly)
 
 
-def json_part(column: str, body: str, decoding: FieldDecoding) -> DecodedPart:
+def json_part(column: str, body: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPart:
     """Return the expressions that decode JSON, in the column ``body``."""
     if decoding.schema is None:
         return json_text(column, body)
-    return json_by_schema(column, body, decoding.schema, decoding.unknown_fields)
+    return json_by_schema(column, body, decoding.schema, decoding.unknown_fields, plainly=plainly)

@@ -17,17 +17,20 @@ from kafka_ingest.writing.decode_limits import fields_that, has_twice, is_misfit
 from kafka_ingest.writing.decoded_part import (
     UTF8,
     DecodedPart,
+    PlainSchema,
     converted_name,
     first_of,
     is_utf8,
     once,
     parsed_name,
+    plain_name,
     read_name,
     reason,
     text,
     text_of,
     texts,
 )
+from kafka_ingest.writing.plain_objects import FITS, SURE, VALUE, can_be_plain
 
 ONE_VALUE = "expected exactly one JSON value, found text that is none, or more than one value"
 ONE_OBJECT = "expected exactly one JSON object, found text that is no JSON, or more than one value"
@@ -92,9 +95,17 @@ def json_text(column: str, body: str) -> DecodedPart:
     )
 
 
-def json_by_schema(column: str, body: str, ddl: str, unknown_fields: UnknownFields) -> DecodedPart:
-    """Return an object that fits a schema; its bytes are in the column ``body``."""
+def json_by_schema(
+    column: str, body: str, ddl: str, unknown_fields: UnknownFields, *, plainly: bool = False
+) -> DecodedPart:
+    """Return an object that fits a schema; its bytes are in the column ``body``.
+
+    ``plainly``: what fits so is read before, and nothing that follows is asked of it but for what its values can hold.
+    """
     schema = read_schema(ddl)
+    plain = (
+        PlainSchema(body, schema, unknown_fields is UnknownFields.IGNORE) if plainly and can_be_plain(schema) else None
+    )
     envelope, value, parsed, read = Envelope.sealed(), text_of(body), parsed_name(column), read_name(column)
     dated = has_dates(schema)
     converted = converted_name(column) if dated else read
@@ -102,11 +113,11 @@ def json_by_schema(column: str, body: str, ddl: str, unknown_fields: UnknownFiel
     if has_decimals(schema):
         as_texts = f"from_json({value}, {text(undecided(schema).ddl)}, map('allowSingleQuotes', 'false'))"
         readable += f" and not {has_huge_decimal(value, as_texts, schema)}"
-    checks = Checks(column, body, schema, envelope, read, converted)
-    wrong = [f"not {envelope.holds_one(parsed)}", f"{read} is null", checks.half_characters()]
+    checks = Checks(column, body, schema, envelope, read, converted, is_plain=plain is not None)
+    wrong = [checks.is_unread(), checks.half_characters()]
     later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.other_case()]
     if unknown_fields is UnknownFields.REFUSE:
-        later.append(checks.unknown_fields())
+        later.append(checks.unknown_if_any())
     if unknown_fields is not UnknownFields.IGNORE:
         later.append(checks.duplicate_fields())
     keeps = unknown_fields is UnknownFields.KEEP
@@ -114,8 +125,9 @@ def json_by_schema(column: str, body: str, ddl: str, unknown_fields: UnknownFiel
     return DecodedPart(
         column,
         checks.with_unknown_fields() if keeps else converted,
-        parsed=once(f"if({readable}, {envelope.parse(value, parsed_type(schema))}, null)"),
-        read=envelope.value(parsed),
+        plain=plain,
+        parsed=once(f"if({checks.unless_plain(readable)}, {envelope.parse(value, parsed_type(schema))}, null)"),
+        read=checks.value_of(envelope.value(parsed)),
         converted=once(convert_dates(read, schema)) if dated else None,
         is_dead=f"{quoted(body)} is not null and ({' or '.join(wrong)})",
         reason=checks.reason(unknown_fields),
@@ -133,6 +145,7 @@ class Checks:
     envelope: Envelope
     read: str
     converted: str
+    is_plain: bool
 
     @property
     def value(self) -> str:
@@ -149,18 +162,34 @@ class Checks:
         """The names that the schema has."""
         return texts(self.schema.names)
 
+    def unless_plain(self, condition: str) -> str:
+        """Return a condition of what has not been read plainly."""
+        return f"(not {plain_name(self.column)}.{FITS} and ({condition}))" if self.is_plain else condition
+
+    def value_of(self, read: str) -> str:
+        """Return the object that was read plainly, or by Spark."""
+        plain = plain_name(self.column)
+        return f"if({plain}.{FITS}, {plain}.{VALUE}, {read})" if self.is_plain else read
+
+    def is_unread(self) -> str:
+        """Whether Spark could not read the text as exactly one object of the schema."""
+        return self.unless_plain(f"not {self.envelope.holds_one(parsed_name(self.column))} or {self.read} is null")
+
     def half_characters(self) -> str:
         """Whether there is an escape for half a character, which Spark reads as a question mark."""
         looked_at = f"regexp_replace({self.value}, r'{WHOLE_PAIR}', ' ')"
         some = f"contains({self.value}, r'\\ud') or contains({self.value}, r'\\uD')"
         # Most texts have no escape of this kind at all: that is one look at each byte instead of two.
-        return f"if(contains({self.value}, r'\\u') and ({some}), {looked_at} rlike r'{HALF_A_PAIR}', false)"
+        found = f"if(contains({self.value}, r'\\u') and ({some}), {looked_at} rlike r'{HALF_A_PAIR}', false)"
+        return self.unless_plain(found)
 
     def other_case(self) -> str:
         """Whether a name that is missing is there in another case."""
         # Most objects with a missing field have no unknown one: finding that out is half as expensive.
         looked_at = f"if({self.unknown_fields()}, size({self.names_in_other_case()}) > 0, false)"
-        return f"if({self.some_null()}, {looked_at}, false)"
+        found = f"if({self.some_null()}, {looked_at}, false)"
+        plain = plain_name(self.column)
+        return f"if({plain}.{FITS} and {plain}.{SURE}, false, {found})" if self.is_plain else found
 
     def some_null(self) -> str:
         """Whether a field is null, so that it may be missing."""
@@ -184,29 +213,29 @@ class Checks:
         """Whether there is a name that the schema does not have."""
         return f"size({self.unknown_names()}) > 0"
 
+    def unknown_if_any(self) -> str:
+        """Whether there is a name that the schema does not have, where that is not known before."""
+        return self.unless_plain(self.unknown_fields())
+
     def with_unknown_fields(self) -> str:
         """Return the object with what its schema does not have: texts as they are, all else as JSON."""
         own = ", ".join(f"{text(name)}, {self.converted}.{quoted(name)}" for name in self.schema.names)
         every = f"from_json({self.value}, 'map<string,string>', map('allowSingleQuotes', 'false'))"
         others = f"map_filter({every}, (k, v) -> not array_contains({self.names}, k))"
-        kept = f"if({self.unknown_fields()}, {others}, null)"
+        kept = f"if({self.unknown_if_any()}, {others}, null)"
         return f"if({self.converted} is null, null, named_struct({own}, {text(KEPT_UNKNOWN)}, {kept}))"
 
     def duplicate_fields(self) -> str:
         """Whether there is a name twice."""
-        return f"size(array_distinct({self.found_names})) < size({self.found_names})"
+        return self.unless_plain(f"size(array_distinct({self.found_names})) < size({self.found_names})")
 
     def reason(self, unknown_fields: UnknownFields) -> str:
         """Return why an object is dead, the first reason that holds."""
-        parsed = parsed_name(self.column)
         misfits = f"concat_ws(', ', {fields_that(is_misfit, self.read, self.schema, None)})"
         wrong = f"concat_ws(', ', {fields_that(is_wrong, self.read, self.schema, self.converted)})"
         twice = f"concat_ws(', ', {fields_that(has_twice, self.read, self.schema, None)})"
         checks = [
-            (
-                f"not {self.envelope.holds_one(parsed)} or {self.read} is null",
-                self.reason_of_unread(),
-            ),
+            (self.is_unread(), self.reason_of_unread()),
             (
                 self.half_characters(),
                 self.said(
@@ -247,7 +276,7 @@ class Checks:
         if unknown_fields is UnknownFields.REFUSE:
             checks += [
                 (
-                    self.unknown_fields(),
+                    self.unknown_if_any(),
                     self.said(
                         DeadClass.UNKNOWN_FIELD,
                         f"concat({text('expected fields of the schema only, found ')}, "

@@ -4,15 +4,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kafka_ingest.model.decoding import DeadClass
-from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.model.record_schema import Struct, quoted
 
 LONGEST_TEXT = 300
 UTF8 = "expected text in UTF-8, found bytes that are none"
 
 
 @dataclass(frozen=True, slots=True)
+class PlainSchema:
+    """What is read plainly: the objects of a schema, in a column of bytes, without unknown fields or with any."""
+
+    body: str
+    schema: Struct
+    may_have_unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedPart:
-    """How the bytes of a column become its decoded form, in up to four steps, each of which sees the one before.
+    """How the bytes of a column become its decoded form, in up to five steps, each of which sees the one before.
 
     ``result`` is what the record holds then; ``is_dead`` is true exactly where it does not fit (None: never), and
     ``reason`` the reason where it is, evaluated for such records only. ``fields``: of a decoded object.
@@ -22,6 +31,8 @@ class DecodedPart:
     result: str
     is_dead: str | None = None
     reason: str = "null"
+    plain: PlainSchema | None = None
+    """What most values are read by before, where they are JSON objects (:mod:`~.plain_objects`)."""
     parsed: str | None = None
     read: str | None = None
     converted: str | None = None
@@ -55,6 +66,11 @@ class DecodedPart:
 def body_name(column: str) -> str:
     """Return where the bytes behind a schema id are."""
     return f"kafka_body_{column}"
+
+
+def plain_name(column: str) -> str:
+    """Return where an object is that was read plainly."""
+    return f"kafka_plain_{column}"
 
 
 def parsed_name(column: str) -> str:

@@ -120,9 +120,8 @@ def record_columns(catalyst: Catalyst, record: Java) -> dict[str, Java]:
     headers = catalyst.call(record, "headers", HEADERS)
     any_header = catalyst.call(catalyst.call(headers, "iterator", ITERATOR), "hasNext", BOOLEAN)
     header = catalyst.element(HEADER)
-    pair = catalyst.struct(
-        key=catalyst.utf8(catalyst.call(header, "key", TEXT)), value=catalyst.call(header, "value", BINARY)
-    )
+    key, value = catalyst.utf8(catalyst.call(header, "key", TEXT)), catalyst.call(header, "value", BINARY)
+    pair = catalyst.struct({"key": key, "value": value})
     # No header is ever null, but Spark's source says that one may be, and files of one output have one schema.
     nullable = catalyst.if_true(catalyst.not_null(header), pair)
     pairs = catalyst.each(catalyst.call(headers, "toArray", f"[L{HEADER};"), header, nullable)

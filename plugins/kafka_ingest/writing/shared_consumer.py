@@ -179,7 +179,7 @@ class Reading:
 def array_of_records(catalyst: Catalyst) -> Java:
     """Return an expression: of a row of one Java list of Kafka's records, the array of their columns."""
     record = catalyst.element(f"{CLIENTS}.ConsumerRecord", number=2)
-    columns = catalyst.struct(**record_columns(catalyst, record))
+    columns = catalyst.struct(record_columns(catalyst, record))
     return catalyst.each(catalyst.first_of_row("java.util.List"), record, columns)
 
 

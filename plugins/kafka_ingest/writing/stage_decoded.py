@@ -20,6 +20,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
+from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
@@ -130,14 +131,14 @@ def stage_decoded(
     """
     shape, partitions, needs = document.decode.shape, PerPartition(ranges), document.data
 
-    def rows_of(raw: DataFrame, *, with_reasons: bool = False) -> DataFrame:
-        each = decoded(raw, document.decode)
+    def rows_of(raw: DataFrame, of: Sequence[OffsetRange], *, with_reasons: bool = False) -> DataFrame:
+        each = decoded(raw, document.decode, plainly=sum(one.span for one in of) > FEW_OBJECTS)
         return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
 
     raw = read(ranges)
     if shape.has_expressions:
         check_shape(decoded(raw, document.decode), shape)
-    records = rows_of(raw)
+    records = rows_of(raw, ranges)
     counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
     if shape.where is not None:
         counts.append(partitions.counted(FILTERED).alias("filtered"))
@@ -169,7 +170,8 @@ def stage_decoded(
         filtered = dict(Counter(filtered) + Counter(left_out(given, made)))
     if dead:
         incomplete = without_complete(ranges, storage.files_in(places.data), filtered)
-        stage_letters(rows_of(read(incomplete), with_reasons=True), document, places.dead_letters, expected=dead)
+        letters = rows_of(read(incomplete), incomplete, with_reasons=True)
+        stage_letters(letters, document, places.dead_letters, expected=dead)
     return StagedRecords(rows, filtered)
 
 
