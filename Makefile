@@ -44,7 +44,7 @@ test-quick: ## run the tests that start no JVM and no server, and say what is le
 	$(PYTEST) --quick $(ARGS)
 
 test: ## run all tests; a quarter of an hour or more
-	$(SET_UP) dev jvm s3 gcs s3-server rest-catalog tables chromium
+	$(SET_UP) dev jvm s3 gcs s3-server rest-catalog schema-registry tables chromium
 	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports

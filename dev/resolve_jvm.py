@@ -1,7 +1,8 @@
 """Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and the like by default.
 
-Resolved by the Ivy inside pyspark, so no Maven is needed. A resolve that is interrupted leaves no jar directory behind
-that looks complete: jars are retrieved into `partial/` and moved to their names when all of them are there.
+Resolved by the Ivy inside pyspark, so no Maven is needed. A distribution is unpacked. A resolve that is interrupted
+leaves no jar directory behind that looks complete: jars are retrieved into `partial/` and moved to their names when all
+of them are there.
 """
 
 import argparse
@@ -67,6 +68,8 @@ def resolve(wanted: Wanted = JVM) -> None:
                 found += "\tfound " in line
                 downloaded += "[SUCCESSFUL ]" in line
                 shown.note(f"{found} modules found, {downloaded} jars downloaded")
+        if ivy.returncode == 0:
+            _unpack_distributions(wanted.partial)
         if ivy.returncode != 0 or not all(any((wanted.partial / name).glob("*.jar")) for name in wanted.configurations):
             raise ResolveError(
                 f"expected the jars of {_shown(wanted.ivy_file)}, but Ivy ended with exit code {ivy.returncode}. "
@@ -77,6 +80,12 @@ def resolve(wanted: Wanted = JVM) -> None:
             shutil.rmtree(wanted.target / name, ignore_errors=True)
             (wanted.partial / name).rename(wanted.target / name)
         wanted.partial.rmdir()
+
+
+def _unpack_distributions(partial: Path) -> None:
+    for distribution in partial.glob("*/*.tar.gz"):
+        shutil.unpack_archive(distribution, distribution.parent)
+        distribution.unlink()
 
 
 def _ivy_command(wanted: Wanted) -> list[str]:
@@ -95,6 +104,7 @@ def _ivy_command(wanted: Wanted) -> list[str]:
             "-types",
             "jar",
             "bundle",
+            "distribution",
         ),
     ]
 

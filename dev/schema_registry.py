@@ -1,7 +1,7 @@
 """A schema registry for tests and the benchmark: a stand-in that speaks Confluent's API, as far as it is asked here.
 
-No real one could be had as a package. The serializers, whose client registers schemas here, and the bytes that they
-make are Confluent's own. It asks for credentials, and fails as registries and networks do.
+The serializers, whose client registers schemas here, and the bytes that they make are Confluent's own. It asks for
+credentials, and fails as registries and networks do. Tests compare it with a real one (tests/apicurio.py).
 """
 
 import json
@@ -76,19 +76,33 @@ class SchemaRegistryServer:
                 found = 200, self.version(subject, self.subjects[subject].index(schema_id) + 1)
             case ["subjects", subject] if method == "POST":
                 found = self.lookup(subject, json.loads(content))
-            case ["subjects", subject, *_] if subject not in self.subjects:
-                found = missing(40401, f"Subject '{subject}' not found.")
-            case ["subjects", subject, "versions"]:
-                found = 200, [number + 1 for number in range(len(self.subjects[subject]))]
-            case ["subjects", subject, "versions", text]:
-                newest = len(self.subjects[subject])
-                number = newest if text == "latest" else int(text)
-                hidden = (subject, number) in self.deleted and url.query != "deleted=true"
-                known = number <= newest and not hidden
-                found = (200, self.version(subject, number)) if known else missing(40402, "Version not found.")
+            case ["subjects", subject, *others]:
+                found = self.of_subject(method, subject, others, self.versions(subject, url.query))
             case _:
                 found = missing(404, "HTTP 404 Not Found")
         return found
+
+    def of_subject(self, method: str, subject: str, path: list[str], versions: list[int]) -> tuple[int, object]:
+        """Return the answer to a question about a subject with these versions."""
+        match path:
+            case ["versions", *_] if not versions:
+                return missing(40401, f"Subject '{subject}' not found.")
+            case ["versions"]:
+                return 200, versions
+            case ["versions", text]:
+                number = versions[-1] if text == "latest" else int(text)
+                if number not in versions:
+                    return missing(40402, "Version not found.")
+                if method == "DELETE":
+                    self.deleted.add((subject, number))
+                    return 200, number
+                return 200, self.version(subject, number)
+        return missing(404, "HTTP 404 Not Found")
+
+    def versions(self, subject: str, query: str) -> list[int]:
+        """Return a subject's versions, those that were deleted softly only where a question says so."""
+        numbers = range(1, len(self.subjects.get(subject, ())) + 1)
+        return [each for each in numbers if "deleted=true" in query or (subject, each) not in self.deleted]
 
     def lookup(self, subject: str, schema: Schema) -> tuple[int, object]:
         """Return the answer to the question which version of a subject a schema is."""
@@ -147,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-for method in ("GET", "POST"):
+for method in ("GET", "POST", "DELETE"):
     setattr(Handler, f"do_{method}", Handler.handle_any)
 
 

@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 gcs s3-server rest-catalog tables chromium flink
+.PHONY: run dev jvm s3 gcs s3-server rest-catalog schema-registry tables chromium flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -84,6 +84,14 @@ rest-catalog: .jvm/.stamp-rest-catalog
 .jvm/.stamp-rest-catalog: dev/jvm/rest_catalog.xml dev/jvm/ivysettings.xml | .jvm/.stamp
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/rest_catalog.xml --configurations rest-catalog
+	touch $@
+
+# Only tests need it.
+schema-registry: .jvm/.stamp-schema-registry
+
+.jvm/.stamp-schema-registry: dev/jvm/schema_registry.xml dev/jvm/ivysettings.xml | .jvm/.stamp
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/schema_registry.xml --configurations schema-registry
 	touch $@
 
 # Only tests of the page need it.

@@ -122,6 +122,15 @@ def gcs() -> "Iterator[ObjectStore]":
 
 
 @pytest.fixture(scope="session")
+def apicurio() -> Iterator[str]:
+    """Where a real schema registry is."""
+    from tests.apicurio import running_apicurio
+
+    with running_apicurio() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def rest_catalog() -> "Iterator[RestCatalogServer]":
     """A REST catalog, behind a proxy that asks for credentials and fails as networks do."""
     from tests.rest_catalog import running_rest_catalog

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REAL_PARTS = "a real broker, Spark or Airflow"
 OBJECT_STORE = "a server that speaks S3's protocol"
 REST_CATALOG = "an Iceberg REST catalog"
+SCHEMA_REGISTRY = "a schema registry in Java"
 DATABASE = "control tables in SQLite or PostgreSQL"
 LONG = "a while, to try very many cases"
 
@@ -30,6 +31,7 @@ NEEDS_OF_FIXTURES = {
     "s3_proxy": OBJECT_STORE,
     "gcs": OBJECT_STORE,
     "rest_catalog": REST_CATALOG,
+    "apicurio": SCHEMA_REGISTRY,
     "broker": REAL_PARTS,
     "migrated_sqlite_file": DATABASE,
     "sqlite": DATABASE,
@@ -40,7 +42,7 @@ NEEDS_OF_FIXTURES = {
 """Also for a parameter, by which some tests name the fixture that they ask for."""
 NEEDS_OF_MARKERS = {"long": LONG}
 
-ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, DATABASE, None)
+ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, SCHEMA_REGISTRY, DATABASE, None)
 """What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
 
 SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})

@@ -143,6 +143,10 @@ def test_a_port_without_a_registry_and_answers_that_are_none_are_for_a_later_try
     monkeypatch.setattr(SchemaRegistryServer, "answer", lambda *_: (404, "a proxy's own page"))
     with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
         registry(host=server.url).by_id(5)
+    for page in (b"", b"<html>nothing</html>"):  # as Apicurio answers at a wrong path, and proxies anywhere
+        server.failures = [answer_of(page, status="404 Not Found")] * 3
+        with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
+            registry(host=server.url).by_id(5)
 
 
 def answer_of(body: bytes, *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:

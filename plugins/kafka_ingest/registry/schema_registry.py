@@ -196,11 +196,13 @@ class HttpSchemaRegistry:
         try:
             found = json.loads(self._content(answer, end))
         except (ValueError, RecursionError) as error:
+            if status >= CLIENTS_FAULT:
+                raise NoAnswerError(no_registrys(status)) from None
             raise NoAnswerError(f"expected JSON, found {error}") from None
         if status == NOT_FOUND and says_nothing_of_the_kind(found):
             return None
         if status >= CLIENTS_FAULT:
-            raise NoAnswerError(f"HTTP {status}, which is no schema registry's answer")
+            raise NoAnswerError(no_registrys(status))
         return read(found)
 
     def _content(self, answer: requests.Response, end: float) -> bytes:
@@ -231,6 +233,11 @@ class HttpSchemaRegistry:
             f"connection {self._settings.conn_id!r}: expected {what} in the schema registry, found none. Correct "
             "subject or version in the feed file, or register the schema. Nothing was moved."
         )
+
+
+def no_registrys(status: int) -> str:
+    """Return the problem of an answer such as a proxy's, or of a registry's at a wrong path."""
+    return f"HTTP {status}, which is no schema registry's answer"
 
 
 def pause_of(answer: requests.Response) -> float:
