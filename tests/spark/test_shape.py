@@ -24,7 +24,7 @@ from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.model.written_columns import columns_without_new, written_columns
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
-from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, error_name, shaped
 from kafka_ingest.writing.stage_decoded import StagedRecords
 
 ID = SelectedColumn("id", "int", "cast(value as int)")
@@ -59,48 +59,64 @@ def becomes(spark: SparkSession, values: Sequence[Any], decoding: Decoding) -> l
 
 
 def test_an_expression_that_fails_makes_its_record_a_dead_letter_and_no_other(spark: SparkSession) -> None:
-    failing = "expected an expression that gives a value for the record, found an error in "
+    failing = "expected an expression that gives a value for the record, found "
     decoding = Decoding(TEXT, shape=Shape((ID, TWICE), "cast(value as int) % 2 = 1 or value is null"))
 
     assert becomes(spark, ["1", "2", "x", None, "2147483647", "3"], decoding) == [
         (1, 2),
         "filtered",
-        ("where", failing + "where: cast(value as int) % 2 = 1 or value is null"),
+        ("where", failing + "CAST_INVALID_INPUT in where: cast(value as int) % 2 = 1 or value is null"),
         (None, None),
-        ("select", failing + "column twice: cast(value as int) * 2"),
+        ("select", failing + "ARITHMETIC_OVERFLOW in column twice: cast(value as int) * 2"),
         (3, 6),
     ]
 
 
-RAISING = (
-    "cast(value as int)",
-    "1 div (length(value) - 1)",
-    "1 / 0",
-    "element_at(array(1, 2), 5)",
-    "array(1, 2)[5]",
-    "map('a', 1, 'a', 2)['a']",
-    "raise_error('no')",
-    "assert_true(value = 'y')",
-    "to_timestamp(value)",
-    "transform(array(value), x -> cast(x as int))",
-    "from_json(value, 'a int', map('mode', 'FAILFAST'))",
-    "cast(2147483647 as int) + length(value)",
-    "struct(cast(value as int) as a, cast(value as int) + 1 as b)",
-    "decode(unhex('ff'), 'nope')",
-    "cast(value as timestamp)",
-    "regexp_extract('a', '(', 1)",
-    "if(value = 'x', cast(value as int), 1)",
-)
+CAST = "CAST_INVALID_INPUT"
+RAISING = {
+    "cast(value as int)": CAST,
+    "1 div (length(value) - 1)": "DIVIDE_BY_ZERO",
+    "1 / 0": "DIVIDE_BY_ZERO",
+    "element_at(array(1, 2), 5)": "INVALID_ARRAY_INDEX_IN_ELEMENT_AT",
+    "split(value, ',')[length(value)]": "INVALID_ARRAY_INDEX",
+    "map_concat(map(value, 1), map(value, 2))": "DUPLICATED_MAP_KEY",
+    "raise_error(concat('[NO_SUCH] ', value))": "USER_RAISED_EXCEPTION",
+    "assert_true(value = 'y')": "USER_RAISED_EXCEPTION",
+    "to_timestamp(value)": CAST,
+    "transform(array(value), x -> cast(x as int))": CAST,
+    "from_json(value, 'a int', map('mode', 'FAILFAST'))": "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION",
+    "cast(2147483647 as int) + length(value)": "ARITHMETIC_OVERFLOW",
+    "struct(cast(value as int) as a, cast(value as int) + 1 as b)": CAST,
+    "decode(unhex('ff'), 'nope')": "INVALID_PARAMETER_VALUE.CHARSET",
+    "cast(value as timestamp)": CAST,
+    "regexp_extract('a', '(', 1)": "INVALID_PARAMETER_VALUE.PATTERN",
+    "if(value = 'x', cast(value as int), 1)": CAST,
+}
+"""Of expressions over the text x, what they raise, by Spark's own name."""
 
 
-def test_nothing_that_an_expression_raises_fails_the_task(spark: SparkSession) -> None:
+def test_nothing_that_an_expression_raises_fails_the_task_and_the_error_is_named(spark: SparkSession) -> None:
     values = records(spark, ["x", "x"]).selectExpr("cast(value as string) as value")
-    tried = [Expressions(values).tried({"a": sql, "b": sql}, "true") for sql in RAISING]
-    good = Expressions(values).tried({"a": "length(value)", "b": "cast(try_cast(value as int) as int)"}, "true")
+    made = Expressions(values)
+    tried = [made.tried({"a": sql, "b": sql}, "true") for sql in RAISING]
+    good = made.tried({"a": "length(value)", "b": "cast(try_cast(value as int) as int)"}, "true")
+    said = [made.failure(sql, "true").alias(f"said{number}") for number, sql in enumerate(RAISING)]
+    names = [f"{error_name(f'said{number}')} as name{number}" for number in range(len(RAISING))]
 
     for row in values.select(good, *tried).collect():
         assert [*row[0]] == [1, None]
         assert dict(zip(RAISING, row[1:], strict=True)) == dict.fromkeys(RAISING)
+    for row in values.select(*said).selectExpr(*names).collect():
+        assert dict(zip(RAISING, row, strict=True)) == RAISING
+
+
+def test_constants_beside_an_expression_that_fails_are_none_of_its_errors(spark: SparkSession) -> None:
+    constants = ["true", "false", "cast(null as boolean)", "1 = 0"]
+    columns = [SelectedColumn(f"c{number}", "boolean", sql) for number, sql in enumerate(constants)]
+    decoding = Decoding(TEXT, shape=Shape((*columns, ID), "true"))
+    said = f"expected an expression that gives a value for the record, found {CAST} in column id: cast(value as int)"
+
+    assert becomes(spark, ["x", "5"], decoding) == [("select", said), (True, False, None, False, 5)]
 
 
 def test_a_record_that_cannot_be_decoded_is_never_filtered_and_no_expression_sees_it(spark: SparkSession) -> None:
@@ -233,7 +249,7 @@ def test_filtered_records_are_counted_by_partition_and_only_ranges_with_others_a
     assert [each.partition for each in topic.asked[1]] == [1, 2]
     assert values_below(tmp_path / "data", "id") == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
     letters = values_below(tmp_path / "dead-letters", "value", "error_part", "error_class", "error")
-    said = "expected an expression that gives a value for the record, found an error in where: "
+    said = "expected an expression that gives a value for the record, found CAST_INVALID_INPUT in where: "
     assert letters == [(1, 1, b"x", "where", "EXPRESSION", said + "cast(value as int) % 2 = 1")]
     schema = pyarrow.parquet.read_table(tmp_path / "data").schema
     assert [name for name in schema.names if name not in topic.read([]).columns] == ["id"]

@@ -60,25 +60,20 @@ class Catalyst:
             target, method, self.type_of(returns), self.seq(arguments), self.seq([]), *NULL_IN_NULL_OUT
         )
 
-    def static_call(self, of_class: str, method: str, returns: str, *arguments: Java) -> Java:
-        """Return what a class's own method returns, null where an argument is."""
+    def call_static(self, class_name: str, method: str, returns: str, *arguments: Java) -> Java:
+        """Return what a method of a class returns, null where an argument is."""
+        of_class, found = self._jvm.java.lang.Class.forName(class_name), self.type_of(returns)
         return self._expressions.objects.StaticInvoke(
-            self._jvm.java.lang.Class.forName(of_class),
-            self.type_of(returns),
-            method,
-            self.seq(arguments),
-            self.seq([]),
-            *NULL_IN_NULL_OUT,
-            self._none,
+            of_class, found, method, self.seq(arguments), self.seq([]), *NULL_IN_NULL_OUT, self._none
         )
 
     def utf8(self, text: Java) -> Java:
         """Return Java's text as a column's."""
-        return self.static_call("org.apache.spark.unsafe.types.UTF8String", "fromString", STRING, text)
+        return self.call_static("org.apache.spark.unsafe.types.UTF8String", "fromString", STRING, text)
 
-    def object(self, found: Java, of_class: str) -> Java:
-        """Return one of Java's objects as a literal; tasks get a copy, so it has to be serializable."""
-        return self._expressions.Literal.fromObject(found, self.type_of(of_class))
+    def constant(self, value: Java, type_name: str) -> Java:
+        """Return an object that is the same for every record; tasks get a copy, so it has to be serializable."""
+        return self._expressions.Literal.fromObject(value, self.type_of(type_name))
 
     def struct(self, fields: Mapping[str, Java]) -> Java:
         """Return a struct of these fields."""

@@ -15,9 +15,10 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType
 
 from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED
+from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.sql_expression import TIME_OF_NOW
 from kafka_ingest.writing.catalyst import STRING, Catalyst, Java
-from kafka_ingest.writing.kafka_records import analyzed, jvm_of, parser_of
+from kafka_ingest.writing.kafka_records import analyzed, jvm_of, of_same_columns, optimized, parser_of
 
 ALWAYS = "spark_partition_id() >= 0"
 """True, and not deterministic: Spark then neither repeats a column's expression nor moves a filter below it."""
@@ -34,6 +35,12 @@ CHANGING = frozenset(
 REPLACEABLE = "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
 INHERITS = "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules"
 """Functions that Spark makes of others; what those of the second kind are made of is their only child."""
+
+INTERPRETED = "org.apache.spark.sql.catalyst.expressions.InterpretedSafeProjection"
+SUCCESS, TRY = "scala.util.Success", "scala.util.Try"
+SEQUENCE, FUNCTION = "scala.collection.immutable.Seq", "scala.Function1"
+BOUND_TO_ALL = False
+"""No column may be left without its place."""
 
 TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 TOO_DEEP = "StackOverflowError"
@@ -68,6 +75,34 @@ class Expressions:
         struct = expressions.CreateNamedStruct(self._catalyst.seq(pairs))
         condition, nothing = self._parsed(f"({where}) and {ALWAYS}"), self._parsed("null")
         return self._column(expressions.If(condition, expressions.TryEval(struct), nothing))
+
+    def failure(self, sql: str, where: str) -> Column:
+        """Return what is said of the failure of an expression, as Java says it; null where ``where`` does not hold.
+
+        ``TryEval`` does not keep it, Scala's ``Try`` does. A record's columns go through a function that evaluates the
+        expression without compiling it: for the few records of which it is known that it fails.
+        """
+        catalyst, expressions = self._catalyst, self._jvm.org.apache.spark.sql.catalyst.expressions
+        columns = enumerate(self._parsed(quoted(name)) for name in self._records.columns)
+        record = catalyst.struct({f"_{number}": column for number, column in columns})
+        evaluated = catalyst.constant(catalyst.seq([self._of_a_row(sql)]), SEQUENCE)
+        function = catalyst.call_static(INTERPRETED, "createProjection", FUNCTION, evaluated)
+        tried = catalyst.call(catalyst.call_static(SUCCESS, "apply", SUCCESS, record), "map", TRY, function)
+        said = catalyst.utf8(catalyst.call(tried, "toString", "java.lang.String"))
+        return self._column(expressions.If(self._parsed(f"({where}) and {ALWAYS}"), said, self._parsed("null")))
+
+    def _of_a_row(self, sql: str) -> Java:
+        """Return an expression as Spark's optimizer leaves it, over the columns by their places in a row."""
+        of_package = self._jvm.org.apache.spark.sql.catalyst.expressions
+        # In a branch, where no constant is computed that would raise now.
+        branch = of_package.If(self._parsed(ALWAYS), self._parsed(sql), self._parsed("null"))
+        plan = optimized(of_same_columns(self._records).select("*", self._column(branch).alias("made")))
+        *_, last = elements(plan.expressions())
+        found = last.child()
+        # The optimizer makes something else of a branch with a constant, which does not fail.
+        evaluated = found.trueValue() if name_of(found) == "If" else found
+        attributes = getattr(of_package, "package$AttributeSeq")(plan.child().output())
+        return of_package.BindReferences.bindReference(evaluated, attributes, BOUND_TO_ALL)
 
     def plain(self, sql: str) -> Column:
         """Return what an expression gives, or raises."""

@@ -76,6 +76,21 @@ def analyzed(records: DataFrame) -> Java:
     return frame.queryExecution().analyzed()
 
 
+def optimized(records: DataFrame) -> Java:
+    """Return a data frame's logical plan, as it is executed."""
+    frame: Java = records._jdf
+    return frame.queryExecution().optimizedPlan()
+
+
+def of_same_columns(records: DataFrame) -> DataFrame:
+    """Return a data frame with the same columns, of whose rows Spark knows nothing."""
+    spark = records.sparkSession
+    session: Java = spark._jsparkSession
+    frame: Java = records._jdf
+    nothing: Java = spark._jsc.emptyRDD()
+    return DataFrame(session.createDataFrame(nothing, frame.schema()), spark)
+
+
 def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Java:
     """Return the RDD of Kafka's own records, which fails where an offset of a range is not in the log any more."""
     settings = java_settings(jvm, {**client, "group.id": f"spark-kafka-relation-{uuid4()}-executor"})

@@ -120,7 +120,7 @@ class PlainObjects:
         """
         catalyst, every = self._catalyst, self._expressions
         text = catalyst.call(self._parser.parseExpression(text_of(plain.body)), "toString", TEXT)
-        tree = every.TryEval(catalyst.call(catalyst.object(self._reader(), READER), "readTree", NODE, text))
+        tree = every.TryEval(catalyst.call(catalyst.constant(self._reader(), READER), "readTree", NODE, text))
         found = self._object(tree, plain.schema)
         there = [every.IsNotNull(self._field(tree, name)) for name in plain.schema.names]
         known = reduce(every.Add, (every.If(each, self._int(1), self._int(0)) for each in there))
@@ -167,7 +167,7 @@ class PlainObjects:
         read = self._read(each, element)
         value = every.objects.AssertNotNull(catalyst.if_true(read.fits, read.value), catalyst.seq([]))
         array = catalyst.if_true(catalyst.call(node, "isArray", BOOLEAN), node)
-        found = every.TryEval(catalyst.each(catalyst.static_call(ITERABLES, "toList", LIST, array), each, value))
+        found = every.TryEval(catalyst.each(catalyst.call_static(ITERABLES, "toList", LIST, array), each, value))
         return Read(every.IsNotNull(found), found)
 
     def _single(self, node: Java, name: str) -> Read:
@@ -178,7 +178,7 @@ class PlainObjects:
         return Read(fits, self._catalyst.if_true(fits, self._catalyst.call(node, value, name.upper())))
 
     def _field(self, node: Java, name: str) -> Java:
-        return self._catalyst.call(node, "get", NODE, self._catalyst.object(name, TEXT))
+        return self._catalyst.call(node, "get", NODE, self._catalyst.constant(name, TEXT))
 
     def _is_absent(self, node: Java) -> Java:
         return self._expressions.Or(self._expressions.IsNull(node), self._catalyst.call(node, "isNull", BOOLEAN))
@@ -187,7 +187,7 @@ class PlainObjects:
         return self._catalyst.if_true(self._expressions.Not(condition), value)
 
     def _lacks(self, text: Java, part: str) -> Java:
-        at = self._catalyst.call(text, "indexOf", INT, self._catalyst.object(part, TEXT))
+        at = self._catalyst.call(text, "indexOf", INT, self._catalyst.constant(part, TEXT))
         return self._expressions.EqualTo(at, self._int(-1))
 
     def _all(self, conditions: Sequence[Java]) -> Java:

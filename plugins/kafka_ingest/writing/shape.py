@@ -21,8 +21,11 @@ from kafka_ingest.writing.expressions import Expressions
 FILTERED = "kafka_filtered"
 """Whether a record is left out: neither a row nor a dead letter."""
 
-KEPT, SELECTED = "kafka_where", "kafka_select"
-FAILED = "expected an expression that gives a value for the record, found an error in "
+KEPT, SELECTED, SAID = "kafka_where", "kafka_select", "kafka_said"
+FAILED = "expected an expression that gives a value for the record, found "
+AN_ERROR = "an error"
+CONDITION = r"^Failure\(org\.apache\.spark\.[A-Za-z.]+: \[([A-Z][A-Z0-9_.]*)\]"
+"""Spark's own name of an error, in what Scala's ``Try`` says of it; no value of the record can stand before it."""
 
 
 def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame:
@@ -30,28 +33,35 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
 
     :data:`DEAD` is also the reason where an expression fails. Behind it is :data:`FILTERED`, never null. Expressions
     see the columns that the records have without ``select``, and are not evaluated for dead records.
-    ``with_reasons``: texts name the column that fails, for which each is tried by itself; else all are tried as one.
+    ``with_reasons``: texts name the error and the column that fails, for which each is tried by itself; else all are
+    tried as one.
     """
     expressions = Expressions(records)
     steps, is_kept, failures = records, f"{DEAD} is null", [(f"{DEAD} is not null", DEAD)]
     is_filtered = "false"
     if shape.where is not None:
         steps = steps.select("*", expressions.tried({"is_true": shape.where}, is_kept).alias(KEPT))
-        failures.append((f"{KEPT} is null", why("where", "where", shape.where)))
+        failures.append((f"{KEPT} is null", why("where", "where", shape.where, SAID if with_reasons else None)))
+        if with_reasons:
+            steps = steps.select("*", expressions.failure(shape.where, f"{is_kept} and {KEPT} is null").alias(SAID))
         is_filtered = f"{DEAD} is null and {KEPT} is not null and not coalesce({KEPT}.is_true, false)"
         is_kept = f"coalesce({KEPT}.is_true, false)"
     results: dict[str, str] = {}
     if shape.select:
         tries = [[column] for column in shape.select] if with_reasons else [list(shape.select)]
         made: list[Column] = []
+        said: list[Column] = []
         for number, columns in enumerate(tries):
             one = f"{SELECTED}_{number}"
             made.append(expressions.tried(fields_of(columns), is_kept).alias(one))
-            first = columns[0]
-            said = why("select", f"column {first.name}", first.sql) if with_reasons else why("select", "select")
-            failures.append((f"({is_kept}) and {one} is null", said))
+            fails, first, name = f"({is_kept}) and {one} is null", columns[0], f"{SAID}_{number}"
+            if with_reasons:
+                said.append(expressions.failure(first.sql, fails).alias(name))
+                failures.append((fails, why("select", f"column {first.name}", first.sql, name)))
+            else:
+                failures.append((fails, why("select", "select")))
             results |= {column.name: f"{one}.{quoted(column.name)}" for column in columns}
-        steps = steps.select("*", *made)
+        steps = steps.select("*", *made).select("*", *said)
     dead = "case " + " ".join(f"when {condition} then {cause}" for condition, cause in failures) + " end"
     return steps.select(
         *(f.expr(column) for column in output_columns(records.columns, results)),
@@ -67,10 +77,19 @@ def fields_of(columns: Collection[SelectedColumn]) -> dict[str, str]:
     return {column.name: column.sql for column in columns}
 
 
-def why(part: str, what: str, sql: str | None = None) -> str:
-    """Return the reason of a record for which an expression fails; the expression is the feed's own text."""
-    shown = f": {' '.join(sql.split())}" if sql is not None else ""
-    return reason(part, DeadClass.EXPRESSION, text(FAILED + what + shown))
+def why(part: str, what: str, sql: str | None = None, said: str | None = None) -> str:
+    """Return the reason of a record for which an expression fails; the expression is the feed's own text.
+
+    ``said``: the column of what was said of the failure.
+    """
+    shown = f" in {what}: {' '.join(sql.split())}" if sql is not None else f" in {what}"
+    found = error_name(said) if said is not None else text(AN_ERROR)
+    return reason(part, DeadClass.EXPRESSION, f"concat({text(FAILED)}, {found}, {text(shown)})")
+
+
+def error_name(said: str) -> str:
+    """Return Spark's own name of an error out of what was said of it, which may hold the record's values."""
+    return f"coalesce(nullif(regexp_extract({said}, {text(CONDITION)}, 1), ''), {text(AN_ERROR)})"
 
 
 def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
