@@ -396,6 +396,7 @@ def test_references_that_stand_for_billions_of_fields_are_refused() -> None:
     ("text", "message"),
     [
         ("{", "found text that is no JSON"),
+        ('{"items":' * 10_000 + "1" + "}" * 10_000, "found JSON with too many levels"),
         ("true", "found one without properties"),
         ('{"type": "string"}', "found one of other values"),
         ('{"properties": {"a": {"$ref": "other.json"}}}', "references inside of the schema"),

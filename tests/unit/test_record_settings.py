@@ -189,7 +189,7 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
         ({"columns": "flat"}, "columns: expected 'nested' or 'flatten', found 'flat'"),
         (
             {"columns": "flatten"},
-            "expected columns: flatten with value: {format: json or avro, schema: …} only, found raw",
+            "expected columns: flatten with a value of json with a schema, of avro or of protobuf only, found raw",
         ),
         (
             {"value": "json", "columns": "flatten"},

@@ -99,7 +99,7 @@ def print_samples(causes: list[Cause]) -> None:
     """Print some of the records of each cause."""
     for cause in causes:
         for letter in cause.samples:
-            found = preview(letter.value if cause.error.part == "value" else letter.key)
+            found = preview(letter.key if cause.error.part == "key" else letter.value)
             where = f"{letter.topic_partition} offset {letter.offset:,}"
             out.print(f"{where}: {letter.error}: {found}", markup=False, soft_wrap=True)
 

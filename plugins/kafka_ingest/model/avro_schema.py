@@ -78,8 +78,10 @@ def read_avro(text: str, references: Mapping[str, str] | None = None, *, is_writ
         raise WrongSchemaError(f"expected an Avro schema of at most {MAX_TEXT:,} characters, found {len(text):,}")
     try:
         node = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise WrongSchemaError(f"expected an Avro schema in JSON, found text that is none: {error}") from None
+    except RecursionError:
+        raise WrongSchemaError("expected an Avro schema, found JSON with too many levels to be read") from None
     reading = Reading(references or {}, is_written_with)
     try:
         kind, whole = reading.type(node, "", 1)

@@ -25,8 +25,10 @@ def ddl_of_json_schema(text: str) -> str:
     """Return the DDL of the objects that a JSON Schema describes; raises WrongSchemaError."""
     try:
         root = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise WrongSchemaError(f"expected a JSON Schema, found text that is no JSON: {error}") from None
+    except RecursionError:
+        raise WrongSchemaError("expected a JSON Schema, found JSON with too many levels to be read") from None
     if not isinstance(root, dict):
         raise WrongSchemaError("expected a JSON Schema of objects, found one without properties")
     ddl = JsonSchema(root).type(root, 1)

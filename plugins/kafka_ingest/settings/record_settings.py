@@ -253,7 +253,9 @@ def why_not_flat(value: FieldDecoding) -> str | None:
         return None  # what the source has is looked at when it is asked
     if value.schema is None:
         found = f"{value.format}{' without a schema' if value.format is Format.JSON else ''}"
-        return f"expected columns: flatten with value: {{format: json or avro, schema: …}} only, found {found}"
+        return (
+            f"expected columns: flatten with a value of json with a schema, of avro or of protobuf only, found {found}"
+        )
     return why_no_columns(read_schema(value.schema).names)
 
 
