@@ -99,16 +99,16 @@ def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not
     assert found == [(1, "Bern"), (2, "Zürich"), None, (2, "Zürich")]
     assert {row["key"] for row in rows} == {5}
     letters = {
-        row["kafka_offset"]: (row["error_class"], row["attempt"])
+        row["kafka_offset"]: (row["error_class"], row["schema_id"], row["attempt"])
         for row in rows_of(quick.output / "orders_dead_letters")
         if row["kafka_partition"] == 2
     }
     assert letters == {
-        2: ("INCOMPATIBLE_SCHEMA", 2),
-        3: ("UNKNOWN_SCHEMA_ID", 2),
-        4: ("NOT_AVRO", 2),
-        5: ("NOT_AVRO", 2),
-        6: ("NOT_WIRE_FORMAT", 2),
+        2: ("INCOMPATIBLE_SCHEMA", 4, 2),
+        3: ("UNKNOWN_SCHEMA_ID", 77, 2),
+        4: ("NOT_AVRO", 3, 2),
+        5: ("NOT_AVRO", 2, 2),
+        6: ("NOT_WIRE_FORMAT", None, 2),
     }
     assert registry.asked.count("GET /schemas/ids/77") == 1
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 9}

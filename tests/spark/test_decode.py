@@ -590,8 +590,18 @@ def test_dead_letters_are_written_by_a_second_read_of_the_partitions_that_have_o
         (1, 1, b"x", "NOT_JSON", 7),
         (1, 2, b"y", "NOT_JSON", 7),
     ]
+    assert values_below(tmp_path / "dead-letters", "schema_id") == [(1, 1, None), (1, 2, None)]
     schema = pyarrow.parquet.read_table(tmp_path / "data").schema
     assert not [name for name in schema.names if "dead" in name or "raw" in name]
+
+
+def test_a_dead_letter_has_the_schema_id_of_the_bytes_that_are_to_blame(spark: SparkSession, tmp_path: Path) -> None:
+    registry = replace(of_registry(NEW, WriterSchema(2, json.dumps(NEW))), unknown_ids=(77,))
+    values = ["\0\0\0\0\x02!", "\0\0\0\0M", "\x01\0\0\0\2", "\0\0"]
+
+    stage_as(Topic(spark, {0: [], 1: values, 2: []}), tmp_path, Decoding(registry))
+
+    assert [row[-1] for row in values_below(tmp_path / "dead-letters", "schema_id")] == [2, 77, None, None]
 
 
 def test_records_that_can_all_be_decoded_are_read_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
         ),
         (
             {"value": "json", "columns": "flatten"},
-            "with value: {format: json or avro, schema: …} only, found json without",
+            "with a value of json with a schema, of avro or of protobuf only, found json without",
         ),
         (
             {"value": {"format": "json", "schema": "Key int, KAFKA_x int, id int"}, "columns": "flatten"},

@@ -32,6 +32,13 @@ def id_of(column: str) -> str:
     return f"cast(conv(hex(substring({quoted(column)}, 2, 4)), 16, 10) as bigint)"
 
 
+def id_found(column: str, decoding: FieldDecoding) -> str:
+    """Return the schema id in a record's bytes; null where they have none, or none is expected."""
+    first = f"substring({quoted(column)}, 1, 1)"
+    has_one = f"length({quoted(column)}) >= {HEAD_BYTES} and {first} = X'00'" if decoding.has_ids else "false"
+    return f"if({has_one}, {id_of(column)}, null)"
+
+
 def head(writer: WriterSchema) -> str:
     """Return the bytes before the values of a schema, as a literal."""
     return f"X'{writer.schema_id:010X}'"

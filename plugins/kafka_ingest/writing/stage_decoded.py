@@ -22,7 +22,7 @@ from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
-from kafka_ingest.writing.schema_ids import check_ids
+from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import staged_files
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_partitioned, with_own_columns
@@ -213,7 +213,7 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
 
     UnknownSchemaIdsError where the registry has to be asked for their schemas before.
     """
-    stored = stage_dead_letters(records, place, document.attempt)
+    stored = stage_dead_letters(records, document, place)
     if stored != expected:
         raise RecordsChangedError(
             f"{expected:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
@@ -223,11 +223,12 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
         check_ids(records.sparkSession.read.parquet(spark_path(place)), document.decode)
 
 
-def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:
+def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Place) -> int:
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
     # A letter's batch is known by its path.
     of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH}
     kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
+    of_key, of_value = id_found(RAW_KEY, document.decode.key), id_found(RAW_VALUE, document.decode.value)
     letters = records.where(f"{DEAD} is not null").selectExpr(
         *kept,
         f"{RAW_KEY} as key",
@@ -235,7 +236,8 @@ def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:
         f"{DEAD}.part as error_part",
         f"{DEAD}.class as error_class",
         f"{DEAD}.text as error",
-        f"{attempt} as attempt",
+        f"if({DEAD}.part = 'key', {of_key}, {of_value}) as schema_id",
+        f"{document.attempt} as attempt",
     )
     counted = Observation("dead letters")
     letters.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(place))
