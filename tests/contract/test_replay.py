@@ -23,6 +23,7 @@ from tests.fakes import GROUP, a_plan, span
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
 from kafka_ingest.backfilling.restore import decide_restore
+from kafka_ingest.batches.plan_batch import next_batch_id
 from kafka_ingest.cli.history_sentences import describe_offset
 from kafka_ingest.errors import (
     BatchStateError,
@@ -34,7 +35,7 @@ from kafka_ingest.errors import (
     RecordsDeletedError,
 )
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import ResetMove
+from kafka_ingest.model.control_rows import BackfillRecord, ResetMove
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in, kept_of, replayed_in
 from kafka_ingest.model.dead_letters import DeadLetterLimits, DecodingError, output_of_dead_letters
 from kafka_ingest.model.decoding import RAW
@@ -255,6 +256,17 @@ def test_of_two_replays_at_once_one_takes_the_letters_up_and_the_other_is_refuse
     resume_what_is_open(feed)
 
     assert_replayed(feed)
+
+
+def test_a_replay_of_letters_that_another_has_taken_up_is_not_recorded_however_it_was_planned(feed: WholeFeed) -> None:
+    [chunk] = plan(feed).chunks
+    record = BackfillRecord([replace(chunk, batch_id=next_batch_id(chunk.batch_id))], [], {})
+
+    # The feed is as its snapshot says: what holds here are the letters, not the revision.
+    with pytest.raises(RangesTakenError, match="expected dead letters that no other batch replays, found"):
+        feed.control.record_backfill(feed.snapshot(), record, actor="another run")
+
+    assert [each.batch_id for each in feed.control.open_backfills(feed.snapshot().feed_id)] == [chunk.batch_id]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
