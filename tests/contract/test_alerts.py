@@ -10,7 +10,15 @@ import pytest
 from tests.contract.builders import NOON, ORDERS_FEED, gap, orders, plan_first, plan_of, snapshot_of
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.alerting.life import MANY_FEEDS, Notice, changes_of, note_changes, say
+from kafka_ingest.alerting.life import (
+    MANY_FEEDS,
+    NotGivenError,
+    Notice,
+    StillBeingGivenError,
+    changes_of,
+    note_changes,
+    say,
+)
 from kafka_ingest.alerting.rules import Look
 from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.control.alert_store import CLAIM_EXPIRES
@@ -114,7 +122,7 @@ def test_a_notifier_that_raises_is_tried_again_by_the_next_check_and_holds_nobod
 
     def raises(notice: Notice) -> None:
         if broken and notice.notifier is MAIL:
-            raise OSError("no route to host")
+            raise NotGivenError("OSError: no route to host")
 
     ops.meanwhile = raises
     for _ in range(2):
@@ -127,7 +135,7 @@ def test_a_notifier_that_raises_is_tried_again_by_the_next_check_and_holds_nobod
 
 def test_nobody_hears_of_the_end_of_what_they_never_heard_of(ops: Ops) -> None:
     def raises(_: Notice) -> None:
-        raise OSError("no route to host")
+        raise NotGivenError("OSError: no route to host")
 
     ops.meanwhile = raises
     ops.check(LAG)
@@ -141,11 +149,25 @@ def test_a_notifier_that_hangs_is_not_waited_for_again_by_the_same_check(ops: Op
 
     def hangs(notice: Notice) -> None:
         tried.append(notice.title)
-        raise TimeoutError("no end within 60 s")
+        raise StillBeingGivenError("no end within 60 s")
 
     ops.meanwhile = hangs
     failures = ops.check(LAG, Finding(AlertKind.GAP, "gap"))
     assert (len(failures), len(tried)) == (2, 1)
+
+
+def test_what_a_slow_notifier_may_say_yet_is_not_said_again_at_once_and_its_end_is_said(ops: Ops) -> None:
+    def delivers_late(_: Notice) -> None:
+        raise StillBeingGivenError("no end within 60 s")
+
+    ops.meanwhile = delivers_late
+    ops.check(LAG)
+    ops.meanwhile = lambda _: None
+    ops.later(CLAIM_EXPIRES / 2)
+    assert ops.check(LAG) == []
+    assert ops.heard == []
+    ops.check()
+    assert ops.heard == [ENDED]
 
 
 def test_a_check_that_dies_before_it_notifies_leaves_that_to_the_next_one(ops: Ops) -> None:
@@ -164,7 +186,7 @@ def test_a_check_that_dies_before_it_notifies_leaves_that_to_the_next_one(ops: O
     assert ops.heard == [BEGUN]
 
 
-def test_a_check_that_dies_after_it_has_notified_is_the_one_case_in_which_a_thing_is_said_twice(
+def test_a_check_that_dies_after_it_has_notified_says_it_once_more_when_its_claim_has_expired(
     ops: Ops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object, **__: object) -> None:

@@ -8,11 +8,12 @@ import pytest
 from airflow.sdk import BaseNotifier, Context
 
 from kafka_ingest.airflow_tasks.notifying import notify_with, within
-from kafka_ingest.alerting.life import Notice
+from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.checks.notifier_check import made, notifiers
 from kafka_ingest.errors import InvalidNotifierError
 from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.settings.alert_settings import Notify
+from kafka_ingest.settings.connections import ConnectionFields
 
 HERE = __name__
 
@@ -80,7 +81,7 @@ def test_what_a_notifier_raises_is_raised_and_what_would_end_the_task_is_not() -
 
 def test_a_notifier_that_hangs_is_left_behind() -> None:
     let_go = threading.Event()
-    with pytest.raises(TimeoutError, match=r"no end within 0\.01 s"):
+    with pytest.raises(StillBeingGivenError, match=r"no end within 0\.01 s"):
         within(0.01, let_go.wait)
     let_go.set()
 
@@ -94,5 +95,28 @@ class Leaves(BaseNotifier):
 
 def test_a_notifier_that_ends_its_process_where_it_is_made_ends_no_check() -> None:
     notifier = Notify(notifier="of_this_test.Leaves").as_notifier()
-    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+    with pytest.raises(NotGivenError, match="SystemExit: 3"):
         notify_with(Context())(Notice(notifier, Change.BEGUN, AlertKind.LAG, ()))
+
+
+WEBHOOK = "https://chat.example/services/T0001/B0001/abcdefgh"
+
+
+class Raises(BaseNotifier):
+    def __init__(self, chat_conn_id: str) -> None:
+        super().__init__()
+
+    def notify(self, context: Any) -> None:
+        path = WEBHOOK.removeprefix("https://chat.example")
+        raise OSError(f"no answer\x00 at {path} by s3cr3t-of-extra and https://ops:hunter2@proxy:3128 " + "x" * 1_000)
+
+
+def test_what_a_notifier_raises_is_kept_without_the_secrets_of_its_connection_and_short() -> None:
+    notifier = Notify(notifier="of_this_test.Raises", arguments={"chat_conn_id": "chat"}).as_notifier()
+    chat = ConnectionFields("chat", "http", password=WEBHOOK, extra={"api_token": "s3cr3t-of-extra"})
+    give = notify_with(Context(), find_connection={"chat": chat}.__getitem__)
+    with pytest.raises(NotGivenError) as refused:
+        give(Notice(notifier, Change.BEGUN, AlertKind.LAG, ()))
+    text = str(refused.value)
+    assert text.startswith("OSError: no answer\\x00 at *** by *** and https://***@proxy:3128 xxx")
+    assert len(text) == 500

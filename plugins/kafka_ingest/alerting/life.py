@@ -1,9 +1,9 @@
 """The life of alerts: begun when a check first finds them, ended when one does not any more, each said once.
 
 What was found is in the control tables before anything is said of it. Each notification is claimed there before it is
-given, and noted after; a process that dies in between leaves a claim, which expires. So of two checks at once one
-gives it, a notifier that fails is tried again by the next check, and a notification is given twice only where the
-process died just between giving and noting it.
+given, and noted after. So of two checks at once one gives it, and a notifier that fails is tried again by the next
+check. A process that dies in between leaves a claim, which expires, and so does a notifier that takes too long: of
+both nobody knows whether the notification arrived, and it is given once more then.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -70,8 +70,16 @@ class Notice:
         }
 
 
+class NotGivenError(Exception):
+    """A notice was not given; the words are fit to be stored and shown."""
+
+
+class StillBeingGivenError(Exception):
+    """A notifier takes too long; its notice may arrive yet."""
+
+
 Notify = Callable[[Notice], None]
-"""Gives a notice; may raise anything."""
+"""Gives a notice; raises NotGivenError or StillBeingGivenError, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ def due(alerts: Collection[Alert], said: Collection[Said], feeds: Mapping[UUID, 
             before = known.get((alert.alert_id, notifier.key, change))
             if before is not None and before.said_at is not None:
                 continue
-            has_failed = before is not None and before.error is not None
+            has_failed = before is not None
             place = feed.conn_id if feed is not None and alert.kind is AlertKind.UNREACHABLE else alert.feed
             of_kind = groups.setdefault((has_failed, notifier.key, change, alert.kind), {})
             of_kind.setdefault(place, (notifier, []))[1].append(alert)
@@ -174,12 +182,13 @@ def say(
         claimed = replace(notice, alerts=tuple(alert for alert in notice.alerts if alert.alert_id in ids))
         try:
             notify(claimed)
-        except Exception as error:  # noqa: BLE001 - a notifier is anyone's code; what it raises is reported at the end
-            reason = f"{type(error).__name__}: {error}"[:500]
-            control.note_said(ids, notifier.key, notice.change, clock(), error=reason)
-            failures.append(f"{notice.title}: {notifier.path} failed: {reason}")
-            if isinstance(error, TimeoutError):
-                slow.add(notifier.path)
+        except NotGivenError as error:
+            control.note_said(ids, notifier.key, notice.change, clock(), error=str(error))
+            failures.append(f"{notice.title}: {notifier.path} failed: {error}")
+        except StillBeingGivenError as error:
+            # It is not noted as failed: the next check might give again what arrives a moment later.
+            slow.add(notifier.path)
+            failures.append(f"{notice.title}: {notifier.path}: {error}")
         else:
             control.note_said(ids, notifier.key, notice.change, clock())
     forget(control, feeds)
