@@ -44,6 +44,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
+from kafka_ingest.observing.group_drift import Mirrored
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.batch_files import BatchFiles
 from kafka_ingest.page.coverage_view import coverage_view
@@ -68,6 +69,15 @@ LOG_END = 1_000_000
 class KnownKafka:
     """A cluster whose answers about these partitions are known: every log ends a little above what was read."""
 
+    def __init__(self, groups: Mapping[str, Mapping[TopicPartition, int]] | None = None) -> None:
+        self._groups = groups or {}
+
+    def group_offsets(
+        self, group: str, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return where a group is."""
+        return {each: self._groups[group].get(each) for each in topic_partitions}
+
     def cluster_id(self) -> str:
         """Return the one cluster's id."""
         return CLUSTER
@@ -76,6 +86,10 @@ class KnownKafka:
         """Return each topic with its partitions."""
         sizes = {name: PARTITIONS if name == WIDE else PARTITIONS_OF_A_FEED for name in topics}
         return {name: TopicDescription(name, TOPIC_ID, tuple(range(size))) for name, size in sizes.items()}
+
+    def visible_topics(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, str]]:
+        """Return each topic with its partitions: all may be seen."""
+        return self.describe_topics(topics), {}
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return bounds above all that is stored."""
@@ -99,11 +113,26 @@ class KnownSources(Sources):
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(kafka, partitions), wait_s=wait_s)
 
     def oldest_ages(
-        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = 3
+        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = 3, wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
         """Return an hour for each feed."""
         question = ("ages", conn_id, frozenset(feeds), most)
-        return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=WAIT_S)
+        return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=wait_s)
+
+    def newest_ages(
+        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, wait_s: float = WAIT_S
+    ) -> Answer[dict[str, timedelta | None]]:
+        """Return an hour for each feed."""
+        question = ("newest", conn_id, frozenset(feeds))
+        return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=wait_s)
+
+    def look_for_drift(
+        self, conn_id: str, feeds: Mapping[str, Mirrored], shown: Collection[str], *, wait_s: float = WAIT_S
+    ) -> Answer[None]:
+        """Find each group where its stored offsets are."""
+        kafka: Any = KnownKafka({each.group: each.stored for each in feeds.values()})
+        question = ("drifts", conn_id, frozenset(shown))
+        return self.kept.answer(question, lambda: self.drifts.look(kafka, feeds, shown), wait_s=wait_s)
 
     def batch_files(self, batch: Batch, attempts: Sequence[Attempt]) -> Answer[BatchFiles]:  # noqa: ARG002 - as given
         """Return no file: nothing was written."""
@@ -160,11 +189,11 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
     def feed(name: str, before: UUID | None = None) -> object:
         asked = FeedAsked(batches_before=before)
         view = one_feed(sources, name, asked)
-        shown: dict[str, Any] = {"view": view, "asked": asked, "may_backfill": True, "backfill_dag": "backfill_offsets"}
+        shown: dict[str, Any] = {"view": view, "asked": asked, "again": {}, "offers": []}
         return page(request, "feed.html", **shown)
 
     def batch(name: str, batch_id: UUID) -> object:
-        return page(request, "batch.html", view=one_batch(sources, name, batch_id, page=1))
+        return page(request, "batch.html", view=one_batch(sources, name, batch_id, page=1), offers=[])
 
     return {
         "all feeds": feeds,
@@ -251,7 +280,7 @@ def known_sources(home: Path, names: list[str]) -> KnownSources:
     feeds.mkdir()
 
     def settings(name: str) -> dict[str, Any]:
-        return {"name": name, "kafka": {"topics": [name]}, "sink": {"format": "parquet", "path": name}}
+        return {"name": name, "kafka": {"topics": [name], "group": name}, "sink": {"format": "parquet", "path": name}}
 
     files = {
         name: FeedFile(feeds / name, Feed.model_validate(settings(name)), name=name) for name in [*names, FEED, WIDE]

@@ -93,6 +93,7 @@ from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
     LogBounds,
+    NewestRecord,
     OffsetRange,
     OffsetsPolicy,
     Retention,
@@ -171,6 +172,7 @@ class FakeKafkaCluster:
         self.is_down = False
         self.reads_nothing = False
         self.refusal: str | None = None
+        self.denied: set[str] = set()
         self.interleaved: Callable[[], object] | None = None
 
     def cluster_id(self) -> str:
@@ -188,6 +190,10 @@ class FakeKafkaCluster:
             for name in topics
             if name in self.topics
         }
+
+    def visible_topics(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, str]]:
+        denied = {name: f"refused access to topic {name}" for name in topics if name in self.denied}
+        return self.describe_topics(set(topics) - denied.keys()), denied
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         self._asked("log_bounds")
@@ -210,6 +216,19 @@ class FakeKafkaCluster:
         times = self.times.get(topic_partition, {})
         later = [offset for offset, at in times.items() if at >= timestamp and offset >= bounds.log_start_offset]
         return min(later, default=None)
+
+    def newest_records(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        self._asked("newest_records")
+        return {tp: self._newest_record(tp) for tp in topic_partitions}
+
+    def _newest_record(self, topic_partition: TopicPartition) -> NewestRecord | Unavailable | None:
+        bounds = self.topics[topic_partition.topic].logs[topic_partition.partition]
+        if isinstance(bounds, Unavailable):
+            return bounds
+        newest = max(((at, offset) for offset, at in self.times.get(topic_partition, {}).items()), default=None)
+        return None if newest is None else NewestRecord(newest[1], round(newest[0].timestamp() * 1000))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
         self._asked("epoch_ends")
@@ -236,7 +255,11 @@ class FakeKafkaCluster:
         if (times := self.times.get(topic_partition)) is None:
             return FirstRecord(round(datetime.now(UTC).timestamp() * 1000) + 1, by_broker=True)
         first = min((offset for offset in times if offset >= start), default=None)
-        return None if first is None else FirstRecord(round(times[first].timestamp() * 1000), by_broker=False)
+        return (
+            None
+            if first is None
+            else FirstRecord(round(times[first].timestamp() * 1000), by_broker=False, offset=first)
+        )
 
     def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
         self._asked("retentions")

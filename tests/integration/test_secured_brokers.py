@@ -317,9 +317,14 @@ def test_each_missing_right_is_named_and_no_other_is_needed(
     assert kafka().topic_names() == []
     with pytest.raises(KafkaAccessDeniedError, match=rf"topics {orders}: TOPIC_AUTH.*READ on each of these topics"):
         kafka().describe_topics([orders])
+    # Whether it exists or not, Kafka answers alike; a question for many feeds goes on without it.
+    there, denied = kafka().visible_topics([orders, f"{orders}-gone"])
+    assert (there, denied.keys()) == ({}, {orders, f"{orders}-gone"})
 
     allow("alice", ResourceType.TOPIC, orders, AclOperation.DESCRIBE)
     assert kafka().describe_topics([orders]).keys() == {orders}
+    there, denied = kafka().visible_topics([orders, f"{orders}-gone"])
+    assert (there.keys(), denied.keys()) == ({orders}, {f"{orders}-gone"})
     assert kafka().missing_rights([orders], group) == [f"READ on topic {orders}", f"READ on group {group}"]
     with pytest.raises(KafkaAccessDeniedError, match=rf"the record at {orders}-0, offset 3.*READ on each of these"):
         kafka().unreadable_at({partition: 3})

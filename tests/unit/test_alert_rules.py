@@ -137,6 +137,20 @@ def test_a_topic_that_is_gone_or_another_one_stops_a_feed_that_says_so_and_its_n
     assert seen(kafka, AlertRules(stopped=True, stops=goes_on)).found == []
 
 
+def test_a_topic_that_may_not_be_seen_is_not_said_to_be_gone_and_only_its_own_feed_is_unreachable() -> None:
+    kafka = kafka_of(log(0, 160))
+    kafka.denied = {"secret"}
+    secret = TopicPartition("secret", 0)
+    other = FeedOverview(UUID(int=3), "secret", CLUSTER, ("secret",), {secret: StoredOffset(secret, "id", 0, 1, "")}, 0)
+    rules = AlertRules(lag=1, stopped=True)
+    feeds = [WatchedFeed(overview(), rules), WatchedFeed(other, rules)]
+    answers = ask_cluster(kafka, feeds, NOW)
+    seen_feed, hidden = (look(feed, answers, (), NOW) for feed in feeds)
+    assert said(seen_feed).keys() == {AlertKind.LAG}
+    assert said(hidden) == {AlertKind.UNREACHABLE: "refused access to topic secret"}
+    assert hidden.unknown >= {AlertKind.LAG, AlertKind.STOPPED}
+
+
 def test_another_cluster_stops_the_feed_and_nothing_else_is_said_of_it() -> None:
     kafka = kafka_of(log(0, 9_999))
     kafka.id = "cluster-B"

@@ -11,6 +11,7 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview, OpenGaps
 from kafka_ingest.observing.feed_lines import FeedLine, Standing, ask_logs, line_of, worst_first
+from kafka_ingest.observing.group_drift import GroupDrift
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTER = "cluster-a"
@@ -71,6 +72,14 @@ def test_of_another_cluster_or_topic_no_number_is_shown() -> None:
     assert gone.other_topics == ("orders",)
 
 
+def test_a_topic_that_may_not_be_seen_is_not_taken_for_another_one_or_for_gone() -> None:
+    kafka = FakeKafkaCluster({"orders": topic(LogBounds(0, 30, 30))}, cluster_id=CLUSTER)
+    kafka.denied = {"orders"}
+    found = line_of(overview(10), ask_logs(kafka, overview(10).stored), Isolation.READ_COMMITTED)
+    assert (found.standing, found.lag, found.silent, found.other_topics) == (Standing.UNKNOWN, None, 1, ())
+    assert found.denied == ("refused access to topic orders",)
+
+
 def test_partitions_without_an_answer_or_a_start_are_left_out_visibly() -> None:
     found = line(overview(10, 20, None), LogBounds(0, 30, 30), Unavailable("no leader"), LogBounds(0, 9, 9))
     assert (found.lag, found.silent) == (20, 1)
@@ -100,6 +109,14 @@ def test_what_is_stored_says_how_a_feed_stands_with_and_without_kafka(
     alone = line_of(overview(10, **changes), None, Isolation.READ_COMMITTED)
     assert (alone.lag, alone.headroom) == (None, None)
     assert alone.standing is (Standing.UNKNOWN if standing is Standing.BEHIND else standing)
+
+
+def test_a_group_that_stands_elsewhere_is_worse_than_records_that_wait() -> None:
+    for end in (10, 30):
+        assert line(overview(10), LogBounds(0, end, end), drift=GroupDrift(ahead=1)).standing is Standing.DRIFTED
+    assert line(overview(10), LogBounds(0, 30, 30), drift=GroupDrift()).standing is Standing.BEHIND
+    gaps = overview(10, open_gaps=OpenGaps(1, 9))
+    assert line(gaps, LogBounds(0, 30, 30), drift=GroupDrift(behind=1)).standing is Standing.GAPS
 
 
 def test_a_file_that_cannot_be_used_is_the_worst() -> None:

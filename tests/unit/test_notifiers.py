@@ -105,8 +105,9 @@ WEBHOOK = "https://chat.example/services/T0001/B0001/abcdefgh"
 class Raises(BaseNotifier):
     def __init__(self, chat_conn_id: str) -> None:
         super().__init__()
+        self.chat_conn_id = chat_conn_id
 
-    def notify(self, context: Any) -> None:
+    def notify(self, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
         path = WEBHOOK.removeprefix("https://chat.example")
         raise OSError(f"no answer\x00 at {path} by s3cr3t-of-extra and https://ops:hunter2@proxy:3128 " + "x" * 1_000)
 

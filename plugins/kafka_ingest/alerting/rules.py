@@ -103,6 +103,8 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
     rows, other = known_rows(stored, logs)
     found = distances(rows, logs.bounds, feed.isolation)
     judge_stops(feed, logs, other, found.lost, judging)
+    if denied := [logs.denied[topic] for topic in stored.topics if topic in logs.denied]:
+        judging.add(AlertKind.UNREACHABLE, "; ".join(denied[:3]))
     if found.silent:
         # Where it was stopped by records lost there, nobody has decided because a leader is gone.
         judging.unknown.add(AlertKind.STOPPED)
@@ -127,8 +129,8 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
 def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost: int, judging: Judging) -> None:
     """Judge whether the next plan stops until an operator decides."""
     stops = feed.rules.stops
-    missing = [topic for topic in other if topic not in logs.topic_ids]
-    changed = [topic for topic in other if topic in logs.topic_ids]
+    missing = [topic for topic in other if logs.is_gone(topic)]
+    changed = [topic for topic in other if not logs.is_gone(topic)]
     texts = []
     if missing and stops.on_missing_topic:
         texts.append(f"{listing(missing)}: no such topic any more")

@@ -25,11 +25,14 @@ class ConfluentKafkaCluster:
         self.cluster_id = topics.cluster_id
         self.topic_names = topics.topic_names
         self.describe_topics = topics.describe_topics
+        self.visible_topics = topics.visible_topics
         self.log_bounds = logs.log_bounds
         self.epoch_ends = logs.epoch_ends
         self.first_records = logs.first_records
         self.unreadable_at = logs.unreadable_at
-        self.offsets_at = OffsetsAtTime(client, logs).offsets_at
+        times = OffsetsAtTime(client, logs)
+        self.offsets_at = times.offsets_at
+        self.newest_records = times.newest_records
         self.retentions = RetentionQuestions(client).retentions
         self.group_offsets = groups.group_offsets
         self.set_group_offsets = groups.set_group_offsets

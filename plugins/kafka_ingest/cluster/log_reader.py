@@ -57,7 +57,8 @@ def first_record(answer: Message) -> FirstRecord | Unavailable | None:
     """Return what a consumer's first answer says of a log's first record."""
     error = answer.error()
     if error is None:
-        return FirstRecord(timestamp_of(answer), by_broker=answer.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME)
+        by_broker = answer.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
+        return FirstRecord(timestamp_of(answer), by_broker=by_broker, offset=answer.offset())
     return None if error.code() == KafkaError._PARTITION_EOF else Unavailable(f"{error.name()}: {error.str()}")
 
 

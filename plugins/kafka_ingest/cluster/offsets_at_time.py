@@ -1,4 +1,4 @@
-"""The question where a time lies in a log, whose plain answer may be wrong."""
+"""The question where a time lies in a log, whose plain answer may be wrong, and what a log's newest time is."""
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.cluster.log_questions import LogQuestions
 from kafka_ingest.cluster.log_reader import LITTLE, first_answers, timestamp_of
-from kafka_ingest.model.offsets import TopicPartition, Unavailable
+from kafka_ingest.model.offsets import NewestRecord, TopicPartition, Unavailable
 
 NO_SUCH_OFFSET = -1
 """ListOffsets' answer where no record is of that time or later (KIP-79)."""
@@ -69,15 +69,17 @@ class OffsetsAtTime:
         deleted (DeleteRecords and retention move the log start minutes before the file goes), it finds none, and looks
         no further.
         """
-        newest = self._newest_timestamps(timestamps)
+        newest = self._newest_records(timestamps)
         bounds = self._logs.log_bounds(timestamps)
         agreed: dict[TopicPartition, int | Unavailable | None] = {}
         doubted: dict[TopicPartition, int] = {}
         for tp, timestamp in timestamps.items():
-            log, newest_ms = bounds[tp], newest[tp]
-            if isinstance(log, Unavailable) or isinstance(newest_ms, Unavailable):
-                agreed[tp] = log if isinstance(log, Unavailable) else newest[tp]
-            elif log.is_empty or (newest_ms is not None and newest_ms < milliseconds(timestamp)):
+            log, last = bounds[tp], newest[tp]
+            if isinstance(log, Unavailable):
+                agreed[tp] = log
+            elif isinstance(last, Unavailable):
+                agreed[tp] = last
+            elif log.is_empty or (last is not None and last.timestamp_ms < milliseconds(timestamp)):
                 agreed[tp] = None
             else:
                 doubted[tp] = log.log_start_offset
@@ -99,22 +101,28 @@ class OffsetsAtTime:
             tp: Unavailable(contradiction(timestamps[tp])) if offset is None else offset for tp, offset in found.items()
         }
 
-    def _newest_timestamps(
+    def newest_records(
         self, topic_partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, int | Unavailable | None]:
-        """Return the largest timestamp, in milliseconds, of all segments (KIP-734); None where Kafka cannot say it."""
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        """Return the record with the largest time of each log, which is not read; None where Kafka cannot say it."""
+        with self._client.time_limited(f"the newest records of {len(topic_partitions):,} partitions"):
+            return self._newest_records(topic_partitions)
+
+    def _newest_records(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
         specs = dict.fromkeys(topic_partitions, OffsetSpec.max_timestamp())
         futures = list_offsets(self._client, specs, IsolationLevel.READ_UNCOMMITTED)
-        return {topic_partition: self._newest_timestamp(future) for topic_partition, future in futures.items()}
+        return {topic_partition: self._newest_record(future) for topic_partition, future in futures.items()}
 
-    def _newest_timestamp(self, future: Future[Any]) -> int | Unavailable | None:
+    def _newest_record(self, future: Future[Any]) -> NewestRecord | Unavailable | None:
         try:
-            timestamp = int(self._client.result(future).timestamp)
+            found = self._client.result(future)
         except KafkaException as error:
             if error.args[0].code() in CANNOT_SAY:
                 return None
             return unavailable(error)
-        return timestamp if timestamp >= 0 else None
+        return NewestRecord(int(found.offset), int(found.timestamp)) if found.timestamp >= 0 else None
 
     def _first_records(self, log_starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Message]:
         if not log_starts:

@@ -41,7 +41,19 @@ class TopicQuestions:
 
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         """Return the topics that exist. Asked by describe_topics: a metadata request by name creates a missing one."""
+        found, denied = self._described(topics)
+        if denied:
+            raise self._client.no_access(f"topics {listing(sorted(denied))}", next(iter(denied.values())))
+        return found
+
+    def visible_topics(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, str]]:
+        """Return the topics that exist, and why others cannot be seen: of these nobody knows whether they exist."""
+        found, denied = self._described(topics)
+        return found, {topic: str(self._client.no_access(f"topic {topic}", error)) for topic, error in denied.items()}
+
+    def _described(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, KafkaError]]:
         found: dict[str, TopicDescription] = {}
+        denied: dict[str, KafkaError] = {}
         with self._client.time_limited(f"topics {listing(sorted(topics))}"):
             futures = self._client.admin.describe_topics(
                 TopicCollection(sorted(topics)), request_timeout=self._client.request_timeout_s
@@ -50,13 +62,15 @@ class TopicQuestions:
                 try:
                     described = self._client.result(future)
                 except KafkaException as error:
-                    if error.args[0].code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
-                        continue
-                    raise
+                    if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        denied[topic] = error.args[0]
+                    elif error.args[0].code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
+                        raise
+                    continue
                 topic_id = str(described.topic_id)
                 found[topic] = TopicDescription(
                     topic=topic,
                     topic_id=None if topic_id == ZERO_TOPIC_ID else topic_id,
                     partitions=tuple(sorted(partition.id for partition in described.partitions)),
                 )
-        return found
+        return found, denied

@@ -1,7 +1,7 @@
 """Positions in Kafka's logs. ``start_offset`` is read, ``end_offset`` is the next to read, everywhere."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -126,6 +126,15 @@ class FirstRecord:
 
     timestamp_ms: int | None
     by_broker: bool
+    offset: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NewestRecord:
+    """The record of a log that has the largest time (KIP-734), those of open transactions included."""
+
+    offset: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)

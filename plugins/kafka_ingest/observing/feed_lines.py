@@ -8,6 +8,7 @@ from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.group_drift import GroupDrift
 from kafka_ingest.ports.cluster import KafkaCluster
 
 LOSSES = frozenset({HoldCause.OFFSETS_LOST, HoldCause.BEYOND_LOG})
@@ -26,21 +27,28 @@ class Standing(IntEnum):
     """Some of its partitions or topics take no part."""
     GAPS = 4
     """Some offsets were passed over."""
-    BEHIND = 5
+    DRIFTED = 5
+    """Its consumer group stands elsewhere than its stored offsets."""
+    BEHIND = 6
     """Records wait to be read."""
-    UP_TO_DATE = 6
-    UNKNOWN = 7
+    UP_TO_DATE = 7
+    UNKNOWN = 8
     """Kafka has not answered."""
-    NEVER_PLANNED = 8
+    NEVER_PLANNED = 9
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLogs:
-    """Kafka's answers about many feeds' partitions."""
+    """Kafka's answers about many feeds' partitions. ``denied``: why some topics may not be seen."""
 
     cluster_id: str
     topic_ids: Mapping[str, str | None]
     bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+    denied: Mapping[str, str] = field(default_factory=dict)
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether there is no such topic; one that may not be seen is not known to be gone."""
+        return topic not in self.topic_ids and topic not in self.denied
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class FeedLine:
     lost: int = 0
     silent: int = 0
     other_topics: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    drift: GroupDrift | None = None
     file_error: str | None = field(default=None, compare=False)
 
     @property
@@ -83,14 +93,19 @@ class FeedLine:
 
 def ask_logs(kafka: KafkaCluster, partitions: Collection[TopicPartition]) -> ClusterLogs:
     """Return the bounds of all these logs; partitions that do not exist any more are left out."""
-    described = kafka.describe_topics({partition.topic for partition in partitions})
+    described, denied = kafka.visible_topics({partition.topic for partition in partitions})
     existing = {partition for topic in described.values() for partition in topic.topic_partitions()}
     bounds = kafka.log_bounds(sorted(existing & set(partitions)))
-    return ClusterLogs(kafka.cluster_id(), {name: topic.topic_id for name, topic in described.items()}, bounds)
+    return ClusterLogs(kafka.cluster_id(), {name: topic.topic_id for name, topic in described.items()}, bounds, denied)
 
 
 def line_of(
-    overview: FeedOverview, logs: ClusterLogs | None, isolation: Isolation, *, file_error: str | None = None
+    overview: FeedOverview,
+    logs: ClusterLogs | None,
+    isolation: Isolation,
+    *,
+    drift: GroupDrift | None = None,
+    file_error: str | None = None,
 ) -> FeedLine:
     """Return a feed's line; of a topic that is another one now, or gone, no number is shown, as it would mislead."""
     if logs is None or logs.cluster_id != overview.cluster_id:
@@ -100,22 +115,26 @@ def line_of(
     known, other = known_rows(overview, logs)
     found = distances(known, logs.bounds, isolation)
     lag = found.lag if known or not other else None
+    standing = _standing(
+        overview,
+        # Of partitions that are silent nobody knows: with them, no lag is not "up to date".
+        (lag or None) if found.silent else lag,
+        lost=found.lost,
+        is_other=bool(other),
+        has_drifted=drift is not None and drift.total > 0,
+        file_error=file_error,
+    )
     return FeedLine(
         overview.name,
         overview,
-        # Of partitions that are silent nobody knows: with them, no lag is not "up to date".
-        _standing(
-            overview,
-            (lag or None) if found.silent else lag,
-            lost=found.lost,
-            is_other=bool(other),
-            file_error=file_error,
-        ),
+        standing,
         lag=lag,
         headroom=found.headroom,
         lost=found.lost,
         silent=found.silent,
         other_topics=other,
+        denied=tuple(logs.denied[topic] for topic in overview.topics if topic in logs.denied),
+        drift=drift,
         file_error=file_error,
     )
 
@@ -126,8 +145,8 @@ def known_rows(overview: FeedOverview, logs: ClusterLogs) -> tuple[list[StoredOf
     other = {
         row.topic_partition.topic
         for row in read
-        if row.topic_partition.topic not in logs.topic_ids
-        or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
+        if logs.is_gone(row.topic_partition.topic)
+        or is_other_topic(row.topic_id, logs.topic_ids.get(row.topic_partition.topic))
     }
     return [row for row in read if row.topic_partition.topic not in other], tuple(sorted(other))
 
@@ -158,7 +177,13 @@ def worst_first(lines: Iterable[FeedLine]) -> list[FeedLine]:
 
 
 def _standing(
-    overview: FeedOverview, lag: int | None, *, lost: int, is_other: bool, file_error: str | None
+    overview: FeedOverview,
+    lag: int | None,
+    *,
+    lost: int,
+    is_other: bool,
+    file_error: str | None,
+    has_drifted: bool = False,
 ) -> Standing:
     causes = {hold.cause for hold in overview.holds} - {HoldCause.OPEN_TRANSACTION}
     found = [
@@ -167,6 +192,7 @@ def _standing(
         (Standing.OTHER_RECORDS, is_other),
         (Standing.HELD, bool(causes)),
         (Standing.GAPS, overview.open_gaps.gaps > 0),
+        (Standing.DRIFTED, has_drifted),
         (Standing.UNKNOWN, lag is None),
         (Standing.BEHIND, bool(lag)),
     ]

@@ -1,6 +1,7 @@
 """The view of all feeds: a line each, the worst first."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
@@ -8,16 +9,26 @@ from uuid import UUID
 
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, known_rows, line_of, worst_first
-from kafka_ingest.observing.record_ages import waiting
+from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
+from kafka_ingest.observing.group_drift import GroupDrift
 from kafka_ingest.page.drawings import SPARK_HEIGHT, SPARK_WIDTH, Column, Plot, plot
+from kafka_ingest.page.feed_questions import (
+    Patience,
+    looks_for_drift,
+    looks_of,
+    mirrored_of,
+    newest_of_feeds,
+    oldest_of_feeds,
+    rows_of,
+)
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.pages_of import PageOf
-from kafka_ingest.page.sources import Places, Sources, isolation_of, settings_of
+from kafka_ingest.page.sources import Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed_file import FeedFile
 
 FEEDS_A_PAGE: Final = 50
 HOURS: Final = 24
+DENIALS_SHOWN: Final = 5
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
 
@@ -26,7 +37,10 @@ ByHour: TypeAlias = Mapping[UUID, Mapping[datetime, int]]
 
 @dataclass(frozen=True, slots=True)
 class FeedRow:
-    """One feed's line, the plots of its last day, how old the oldest waiting record is, and the alerts that hold."""
+    """One feed's line, the plots of its last day, the alerts that hold, and two ages in Kafka's time.
+
+    ``oldest`` is that of the oldest waiting record, ``newest`` that of the newest committed one.
+    """
 
     line: FeedLine
     plot: Plot | None
@@ -34,6 +48,7 @@ class FeedRow:
     lag_plot: Plot | None = None
     largest_lag: int = 0
     oldest: timedelta | None = None
+    newest: timedelta | None = None
     alerts: tuple[Alert, ...] = ()
 
 
@@ -63,21 +78,32 @@ def all_feeds(
     files = sources.feed_files()
     known = files.value or {}
     names = readable_of(overviews.keys() | known.keys())
-    looks = looks_of(sources, overviews, known)
+    patience = Patience()
+    looks = looks_of(sources, overviews, known, patience)
     # Of connections that only other feeds use, the user sees neither name nor error, which names brokers.
     used = {feed.kafka.conn_id for name in names if (feed := settings_of(known.get(name))) is not None}
     shown_looks = {conn_id: look for conn_id, look in looks.items() if conn_id in used}
-    lines = [
-        line for name in names if (line := feed_line(name, overviews.get(name), known.get(name), looks)) is not None
-    ]
-    found = [line for line in lines if matches(line, search)]
-    shown = PageOf.of(worst_first(found), page, FEEDS_A_PAGE)
+    mirrored = {name: each for name in overviews if (each := mirrored_of(overviews[name], known.get(name))) is not None}
+
+    def line_now(name: str) -> FeedLine:
+        drift = sources.drifts.of(name, mirrored.get(name))
+        return feed_line(name, overviews.get(name), known.get(name), looks, drift)
+
+    lines = {name: line_now(name) for name in names}
+    found = PageOf.of(worst_first(line for line in lines.values() if matches(line, search)), page, FEEDS_A_PAGE)
+    shown_names = [line.name for line in found.items]
+    drift_looks = looks_for_drift(sources, shown_names, known, mirrored, patience)
+    lines |= {name: line_now(name) for name in shown_names}
+    shown = PageOf([lines[name] for name in shown_names], found.page, found.pages, found.total)
     now = datetime.now(UTC)
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
     since = now - timedelta(hours=HOURS)
     hours, lags = control.rows_by_hour(ids, since), control.lag_by_hour(ids, since)
-    ages = ages_of(sources, shown.items, known, looks)
-    oldest = {name: age for found in ages for name, age in (found.value or {}).items()}
+    of_shown = rows_of(shown.items, known, looks)
+    ages = oldest_of_feeds(sources, of_shown, looks, patience)
+    newest = newest_of_feeds(sources, of_shown, patience)
+    oldest = {name: age for answer in ages for name, age in (answer.value or {}).items()}
+    freshness = {name: age for answer in newest for name, age in (answer.value or {}).items()}
     alerts: dict[UUID, list[Alert]] = {}
     for alert in control.alerts():
         if alert.ended_at is None:
@@ -86,63 +112,29 @@ def all_feeds(
         replace(
             feed_row(line, hours, lags, now),
             oldest=oldest.get(line.name),
+            newest=freshness.get(line.name),
             alerts=tuple(alerts.get(line.overview.feed_id, ())) if line.overview is not None else (),
         )
         for line in shown.items
     ]
-    counts = {standing: sum(line.standing is standing for line in lines) for standing in Standing}
+    counts = Counter(line.standing for line in lines.values())
     return AllFeeds(
         rows=PageOf(rows, shown.page, shown.pages, shown.total),
         search=search,
-        counts={standing.name: count for standing, count in counts.items() if count},
-        problems=problems_of(files, shown_looks, overviews, names),
+        counts={standing.name: counts[standing] for standing in Standing if counts[standing]},
+        problems=(*problems_of(files, shown_looks, overviews, names), *denials_of(lines.values())),
         oldest_answer_s=max((each.age_s for each in shown_looks.values() if each.age_s is not None), default=None),
-        is_pending=files.is_pending
-        or any(each.is_pending for each in shown_looks.values())
-        or any(each.is_pending for each in ages),
+        is_pending=any(each.is_pending for each in (files, *shown_looks.values(), *ages, *newest, *drift_looks)),
     )
 
 
-def looks_of(
-    sources: Sources, overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
-) -> dict[str, Answer[ClusterLogs]]:
-    """Ask Kafka, once over each connection, and return what it has answered, by connection."""
-    return {conn_id: sources.logs(conn_id, feeds) for conn_id, feeds in by_connection(overviews, files).items()}
-
-
-def by_connection(
-    overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
-) -> dict[str, list[FeedOverview]]:
-    """Return which feeds are read over each connection; without those whose file is not known."""
-    found: dict[str, list[FeedOverview]] = {}
-    for name, overview in overviews.items():
-        if (feed := settings_of(files.get(name))) is not None:
-            found.setdefault(feed.kafka.conn_id, []).append(overview)
-    return found
-
-
-def ages_of(
-    sources: Sources,
-    shown: Sequence[FeedLine],
-    files: Mapping[str, FeedFile],
-    looks: Mapping[str, Answer[ClusterLogs]],
-) -> list[Answer[dict[str, timedelta | None]]]:
-    """Ask over each connection how old the oldest waiting records of the feeds on this page are."""
-    of_connection: dict[str, dict[str, Places]] = {}
-    for line in shown:
-        feed = settings_of(files.get(line.name))
-        look = looks.get(feed.kafka.conn_id) if feed is not None else None
-        if feed is None or line.overview is None or line.lag is None or look is None or look.value is None:
-            continue
-        rows, _ = known_rows(line.overview, look.value)
-        places = waiting(rows, look.value.bounds, feed.kafka.isolation)
-        of_connection.setdefault(feed.kafka.conn_id, {})[line.name] = places
-    return [sources.oldest_ages(conn_id, feeds) for conn_id, feeds in of_connection.items()]
-
-
 def feed_line(
-    name: str, overview: FeedOverview | None, file: FeedFile | None, looks: Mapping[str, Answer[ClusterLogs]]
-) -> FeedLine | None:
+    name: str,
+    overview: FeedOverview | None,
+    file: FeedFile | None,
+    looks: Mapping[str, Answer[ClusterLogs]],
+    drift: GroupDrift | None,
+) -> FeedLine:
     """Return a feed's line."""
     error = str(file.error) if file is not None and file.error is not None else None
     if overview is None:
@@ -150,7 +142,8 @@ def feed_line(
         return FeedLine(name, None, standing, file_error=error)
     feed = settings_of(file)
     look = looks.get(feed.kafka.conn_id) if feed is not None else None
-    return line_of(overview, look.value if look is not None else None, isolation_of(feed), file_error=error)
+    logs = look.value if look is not None else None
+    return line_of(overview, logs, isolation_of(feed), drift=drift, file_error=error)
 
 
 def matches(line: FeedLine, search: str) -> bool:
@@ -197,3 +190,9 @@ def problems_of(
         of_them = ", ".join(without[:5]) + (f" and {len(without) - 5:,} more" if len(without) > 5 else "")  # noqa: PLR2004
         found.append(f"There is no feed file of {of_them}: of these only what is stored is shown.")
     return tuple(found)
+
+
+def denials_of(lines: Iterable[FeedLine]) -> list[str]:
+    """Return why topics of these feeds may not be seen."""
+    found = sorted({why for line in lines for why in line.denied})
+    return found[:DENIALS_SHOWN] + ([f"and {len(found) - DENIALS_SHOWN:,} more topics"] * (len(found) > DENIALS_SHOWN))

@@ -81,16 +81,24 @@ class OneFeed:
     duration_plot: Plot | None
     alerts: Sequence[Alert]
     oldest: Answer[dict[str, timedelta | None]]
+    newest: Answer[dict[str, timedelta | None]]
 
     @property
     def refresh_s(self) -> int:
         """When the page asks again by itself."""
-        return REFRESH_PENDING_S if self.answer.is_pending or self.oldest.is_pending else REFRESH_S
+        is_pending = self.answer.is_pending or self.oldest.is_pending or self.newest.is_pending
+        return REFRESH_PENDING_S if is_pending else REFRESH_S
 
     @property
     def oldest_age_s(self) -> float | None:
         """How old the oldest record is that waits to be read; None where that is not known."""
         age = (self.oldest.value or {}).get(self.name)
+        return None if age is None else age.total_seconds()
+
+    @property
+    def newest_age_s(self) -> float | None:
+        """How old the newest committed record is; None where that is not known."""
+        age = (self.newest.value or {}).get(self.name)
         return None if age is None else age.total_seconds()
 
 
@@ -138,6 +146,7 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
         duration_plot=plot(duration_columns(newest)),
         alerts=[each for each in control.alerts() if each.feed_id == snapshot.feed_id and each.ended_at is None],
         oldest=oldest_of(sources, feed, status),
+        newest=newest_of(sources, feed, status),
     )
 
 
@@ -149,6 +158,12 @@ def oldest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer
     bounds = {each.stored.topic_partition: each.bounds for each in status.partitions if each.bounds is not None}
     places = waiting(rows, bounds, feed.kafka.isolation)
     return sources.oldest_ages(feed.kafka.conn_id, {status.feed: places}, most=RECORDS_READ)
+
+
+def newest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer[dict[str, timedelta | None]]:
+    """Ask how old the newest committed record is, once Kafka has answered about the logs."""
+    rows = [each.stored for each in status.partitions if each.is_read and each.bounds is not None]
+    return sources.newest_ages(feed.kafka.conn_id, {status.feed: rows}) if feed is not None and rows else Answer()
 
 
 def file_named(name: str, environment: Mapping[str, str]) -> FeedFile | None:

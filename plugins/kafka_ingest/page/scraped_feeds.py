@@ -8,7 +8,7 @@ from typing import Final
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs
 from kafka_ingest.observing.feed_measures import FeedMeasures, measures_among_all
-from kafka_ingest.page.all_feeds import by_connection
+from kafka_ingest.page.feed_questions import by_connection
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.sources import KAFKA_TIMEOUT_S, Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed_file import FeedFile

@@ -1,7 +1,7 @@
 """Where the page's answers come from: control tables, feed files, and Kafka beside them with a time limit."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -12,10 +12,12 @@ from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.offsets import Isolation, TopicPartition
+from kafka_ingest.model.offsets import Isolation, StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
+from kafka_ingest.observing.group_drift import GroupDrifts, Mirrored
+from kafka_ingest.observing.newest_committed import newest_committed_ages
 from kafka_ingest.observing.record_ages import oldest_ages
 from kafka_ingest.page.batch_files import BatchFiles, batch_files
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
@@ -43,6 +45,7 @@ class Sources:
     find_connection: FindConnection = find_connection_from_shell
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     kept: KeptAnswers = field(default_factory=KeptAnswers)
+    drifts: GroupDrifts = field(default_factory=GroupDrifts)
     kept_files: KeptAnswers = field(default_factory=KeptAnswers)
     """Apart from Kafka's: storage that hangs takes the threads that look at it."""
 
@@ -60,7 +63,7 @@ class Sources:
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=wait_s)
 
     def oldest_ages(
-        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = RECORDS_OF_A_FEED
+        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = RECORDS_OF_A_FEED, wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
         """Return how old the oldest record is that waits in each of the feeds that are shown.
 
@@ -68,8 +71,25 @@ class Sources:
         """
         question = ("ages", conn_id, frozenset(feeds), most)
         return self.kept.answer(
-            question, lambda: oldest_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=most), wait_s=WAIT_S
+            question, lambda: oldest_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=most), wait_s=wait_s
         )
+
+    def newest_ages(
+        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, wait_s: float = WAIT_S
+    ) -> Answer[dict[str, timedelta | None]]:
+        """Return how old the newest committed record is of each of the feeds that are shown."""
+
+        def ask_newest() -> dict[str, timedelta | None]:
+            return newest_committed_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=RECORDS_OF_A_FEED)
+
+        return self.kept.answer(("newest", conn_id, frozenset(feeds)), ask_newest, wait_s=wait_s)
+
+    def look_for_drift(
+        self, conn_id: str, feeds: Mapping[str, Mirrored], shown: Collection[str], *, wait_s: float = WAIT_S
+    ) -> Answer[None]:
+        """Ask about consumer groups, those of the feeds first that are shown; ``drifts`` has what was found."""
+        question = ("drifts", conn_id, frozenset(shown))
+        return self.kept.answer(question, lambda: self.drifts.look(self._kafka(conn_id), feeds, shown), wait_s=wait_s)
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return Kafka's answers about one feed as its control rows are now."""

@@ -4,7 +4,15 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, Retention, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import (
+    FirstRecord,
+    LogBounds,
+    NewestRecord,
+    Retention,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
 
 
 class KafkaCluster(Protocol):
@@ -17,7 +25,16 @@ class KafkaCluster(Protocol):
         """Return the names of all topics that this client may see."""
 
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
-        """Return the topics that exist; the others are left out. Never creates one."""
+        """Return the topics that exist; the others are left out. Never creates one.
+
+        Raises KafkaAccessDeniedError where this client may not see one of them.
+        """
+
+    def visible_topics(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, str]]:
+        """Return the topics that exist, and why others may not be seen: whether these exist is not known.
+
+        For questions about many feeds at once, of which one without a right must not hide the others.
+        """
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return each partition's bounds, or why Kafka cannot report them now."""
@@ -30,6 +47,11 @@ class KafkaCluster(Protocol):
         Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the
         oldest.
         """
+
+    def newest_records(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        """Return the record with the largest time of each log, which is not read; None where Kafka cannot say it."""
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
         """Return where records of a later leader epoch than this one begin in each log, or its end.
