@@ -1647,6 +1647,10 @@ class InMemorySink:
         self._reachable()
         return self.failures.get(directory)
 
+    def end_of_failure(self, directory: Path, most: int) -> tuple[str, bool] | None:
+        said = self.read_failure(directory)
+        return None if said is None else (said[-most:], len(said) >= most)
+
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         self._reachable()
         for batch_id in sorted(self.published):

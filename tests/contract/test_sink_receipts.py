@@ -362,6 +362,8 @@ def test_what_spark_said_is_read_as_it_was_said(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
     output.fail(directory, SAID)
     assert output.sink.staging.read_failure(directory) == SAID
+    assert output.sink.staging.end_of_failure(directory, 5) == (SAID[-2:], True)
+    assert output.sink.staging.end_of_failure(directory, 10_000) == (SAID, False)
 
 
 def test_an_attempt_of_which_spark_said_nothing_has_no_failure(output: Output) -> None:

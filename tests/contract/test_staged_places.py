@@ -117,9 +117,11 @@ def test_a_receipt_that_another_process_wrote_since_is_read(staging: StagedFiles
 
 def test_what_spark_said_is_read_and_is_none_before(staging: StagedFiles) -> None:
     place = attempt(staging)
-    assert staging.read_failure(place) is None
+    assert (staging.read_failure(place), staging.end_of_failure(place, 9)) == (None, None)
     put(place / FAILURE, "lost: 3 \N{GREEK SMALL LETTER ALPHA} \xff".encode() + b"\xff")
     assert staging.read_failure(place) == "lost: 3 \N{GREEK SMALL LETTER ALPHA} \xff\N{REPLACEMENT CHARACTER}"
+    assert staging.end_of_failure(place, 3) == ("\xff\N{REPLACEMENT CHARACTER}", True)
+    assert staging.end_of_failure(place, 1_000) == (staging.read_failure(place), False)
 
 
 # ── Verification ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,6 +304,7 @@ STEPS: dict[str, tuple[str, Callable[[StagedFiles, Place], object]]] = {
     "write_receipt": ("pipe_file", lambda staging, place: staging.write_receipt(place, b"{}")),
     "read_receipt": ("cat_file", lambda staging, place: staging.read_receipt(place)),
     "read_failure": ("cat_file", lambda staging, place: staging.read_failure(place)),
+    "end_of_failure": ("cat_file", lambda staging, place: staging.end_of_failure(place, 9)),
     "verify": ("find", lambda staging, place: staging.verify(place, written(place / DATA))),
     "size_bytes": ("find", lambda staging, place: staging.size_bytes(place)),
     "remove": ("rm", lambda staging, place: staging.remove(place)),

@@ -5,7 +5,7 @@ from tests.fakes import FeedInMemory, sinks
 
 from kafka_ingest.errors import InvalidReceiptError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.page.batch_files import END_OF_FAILURE, BatchFiles, batch_files
+from kafka_ingest.page.batch_files import END_OF_FAILURE, BatchFiles, LastWords, batch_files
 
 
 @pytest.fixture
@@ -33,10 +33,11 @@ def test_the_files_of_a_committed_batch_are_those_of_its_published_receipt_and_o
 def test_what_spark_said_is_shown_of_attempts_that_failed_and_only_its_end(feed: FeedInMemory) -> None:
     plan = feed.planned()
     failed = feed.open_attempt(plan.batch_id)
-    feed.sink.failures[failed.directory] = "x" * END_OF_FAILURE + "OutOfMemoryError\x1b[0m"
+    feed.sink.failures[failed.directory] = "OutOfMemoryError\x1b[0m"
+    assert found(feed, plan).failures == {failed.attempt: LastWords("OutOfMemoryError\\x1b[0m")}
+    feed.sink.failures[failed.directory] = "x" * END_OF_FAILURE + "OutOfMemoryError"
     shown = found(feed, plan).failures[failed.attempt]
-    assert shown.endswith("OutOfMemoryError\\x1b[0m")
-    assert len(shown) <= END_OF_FAILURE + 3
+    assert (len(shown.text), shown.text[-17:], shown.is_cut) == (END_OF_FAILURE, "xOutOfMemoryError", True)
 
 
 def test_output_that_cannot_be_looked_at_and_a_receipt_that_is_damaged_are_named_errors(feed: FeedInMemory) -> None:

@@ -72,6 +72,17 @@ def read_whole(path: Opened) -> bytes:
         return content
 
 
+def read_end(path: Opened, most: int) -> bytes:
+    """Return the last bytes of a file, at most so many; raises as :func:`read_whole` does."""
+    if isinstance(path, Path):
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read(most)
+    with errors_at(path):
+        content: bytes = path.fs.cat_file(path.path, start=-most, **store_of(path).reading)
+        return content
+
+
 def read_all(folder: Opened, names: Sequence[str]) -> list[bytes]:
     """Return the contents of several files in a folder, from a store at once; raises as :func:`read_whole` does."""
     if isinstance(folder, Path) or not names:

@@ -12,8 +12,16 @@ from kafka_ingest.ports.outputs import Sinks
 
 FILES_SHOWN: Final = 100
 FAILURES_SHOWN: Final = 3
-END_OF_FAILURE: Final = 4_000
-"""How many characters of Spark's output are shown: the cause is at its end."""
+END_OF_FAILURE: Final = 64 * 1024
+"""How many bytes of Spark's output are read and shown: the cause is at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """The end of what Spark said of an attempt that failed. ``is_cut``: it said more before that."""
+
+    text: str
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class BatchFiles:
 
     files: Sequence[WrittenFile]
     total: int
-    failures: Mapping[int, str]
+    failures: Mapping[int, LastWords]
     is_lost: bool = False
 
 
@@ -39,12 +47,13 @@ def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> Batc
         pinned = next((each for each in attempts if each.attempt == batch.pinned_attempt), None)
         content = sink.staging.read_receipt(pinned.directory) if pinned is not None else None
         receipt = receipt_in(content) if content is not None else None
-    failures: dict[int, str] = {}
+    failures: dict[int, LastWords] = {}
     for each in reversed(attempts):
         if each.cleaned_at is not None or each.attempt == batch.pinned_attempt or len(failures) == FAILURES_SHOWN:
             continue
-        if text := sink.staging.read_failure(each.directory):
-            failures[each.attempt] = storable(text[-END_OF_FAILURE:])
+        if said := sink.staging.end_of_failure(each.directory, END_OF_FAILURE):
+            text, is_cut = said
+            failures[each.attempt] = LastWords(storable(text), is_cut)
     files = receipt.files if receipt is not None else ()
     return BatchFiles(
         files[:FILES_SHOWN], len(files), failures, is_lost=receipt is None and batch.state is BatchState.COMMITTED

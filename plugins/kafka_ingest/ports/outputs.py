@@ -42,6 +42,9 @@ class Staging(Protocol):
     def read_failure(self, directory: Place) -> str | None:
         """Return Spark's output when the attempt failed, None where there is none."""
 
+    def end_of_failure(self, directory: Place, most: int) -> tuple[str, bool] | None:
+        """Return the end of that output, of so many bytes, and whether there may be more before it."""
+
     def verify(self, directory: Place, receipt: Receipt) -> None:
         """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
 

@@ -16,6 +16,7 @@ from kafka_ingest.foundation.storage import (
     make_folder,
     names_in,
     opened,
+    read_end,
     read_whole,
     remove_if_empty,
     remove_tree,
@@ -94,6 +95,15 @@ class StagedFiles:
                 return read_whole(self._open(directory / FAILURE)).decode(errors="replace")
             except FileNotFoundError:
                 return None
+
+    def end_of_failure(self, directory: Place, most: int) -> tuple[str, bool] | None:
+        """Return the end of Spark's output, of so many bytes, and whether there may be more before it."""
+        with storage_errors(directory):
+            try:
+                content = read_end(self._open(directory / FAILURE), most)
+            except FileNotFoundError:
+                return None
+        return content.decode(errors="replace"), len(content) == most
 
     def verify(self, directory: Place, receipt: Receipt) -> None:
         """Check the staged files against their receipt; they are on the disk when this returns."""

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
-        write_unsynced(opened(directory / FAILURE, access), str(error).encode())
+        write_unsynced(opened(directory / FAILURE, access), (str(error) or repr(error)).encode())
         raise
     receipt = Receipt(
         batch_id=document.plan.batch_id,
