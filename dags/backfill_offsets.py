@@ -11,6 +11,7 @@ from airflow.sdk import DAG, Param, get_parsing_context, task_group
 
 from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
+from kafka_ingest.airflow_tasks.form_params import lines, number, text, tick
 from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.backfill_form import CAUSE, PLACE
@@ -52,13 +53,6 @@ def feed_names() -> list[str]:
         return []
 
 
-def lines(title: str, pattern: str, description: str, section: str) -> Param:
-    """Return a field that takes one entry per line."""
-    items: dict[str, Any] = {"type": "string", "pattern": pattern}
-    schema: dict[str, Any] = {"type": ["array", "null"], "items": items, "title": title, "section": section}
-    return Param(None, description_md=description, **schema)
-
-
 def feed_param(names: list[str]) -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
     # Without any feed the form still opens, and the first task says what is missing.
@@ -72,66 +66,54 @@ PARAMS = {
     "feed": feed_param(feed_names()),
     "offset_ranges": lines(
         "Offset ranges",
-        OFFSET_RANGE,
         "One per line: `TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1300`. FROM is read, TO is not.",
         WHAT,
+        pattern=OFFSET_RANGE,
     ),
-    "from_timestamp": Param(
-        None,
-        type=["string", "null"],
-        format="date-time",
-        title="From this time",
-        description_md="The first record of this time or later; empty: from where the log starts. With mode `replay`: "
+    "from_timestamp": text(
+        "From this time",
+        "The first record of this time or later; empty: from where the log starts. With mode `replay`: "
         "the dead letters of batches that were committed at this time or later.",
-        section=WHAT,
-    ),
-    "to_timestamp": Param(
-        None,
-        type=["string", "null"],
+        WHAT,
         format="date-time",
-        title="To this time",
-        description_md="Up to the first record of this time or later, which is not read; empty: as far as may be read.",
-        section=WHAT,
     ),
-    "batch_id": Param(
-        None,
-        type=["string", "null"],
-        title="The ranges of a batch",
-        description_md="An earlier batch's id (`kafka-ingest batches`). With mode `replay`: its dead letters.",
-        section=WHAT,
+    "to_timestamp": text(
+        "To this time",
+        "Up to the first record of this time or later, which is not read; empty: as far as may be read.",
+        WHAT,
+        format="date-time",
     ),
-    "dag_run_id": Param(
-        None,
-        type=["string", "null"],
-        title="The ranges of a DAG run",
-        description_md="The id of an earlier run that planned or committed batches of the feed.",
-        section=WHAT,
+    "batch_id": text(
+        "The ranges of a batch",
+        "An earlier batch's id (`kafka-ingest batches`). With mode `replay`: its dead letters.",
+        WHAT,
     ),
-    "open_gaps": Param(
-        False,  # noqa: FBT003 - a Param's default comes first
-        type="boolean",
-        title="All open gaps",
-        description_md="What `kafka-ingest gaps` lists as open. Gaps by retention are left out.",
-        section=WHAT,
+    "dag_run_id": text(
+        "The ranges of a DAG run",
+        "The id of an earlier run that planned or committed batches of the feed.",
+        WHAT,
     ),
-    "open_chunks": Param(
-        False,  # noqa: FBT003 - a Param's default comes first
-        type="boolean",
-        title="The open chunks",
-        description_md="Nothing new: continue with the chunks that earlier runs planned and did not commit.",
-        section=WHAT,
+    "open_gaps": tick(
+        "All open gaps",
+        "What `kafka-ingest gaps` lists as open. Gaps by retention are left out.",
+        WHAT,
+    ),
+    "open_chunks": tick(
+        "The open chunks",
+        "Nothing new: continue with the chunks that earlier runs planned and did not commit.",
+        WHAT,
     ),
     "only": lines(
         "Only these",
-        PLACE,
         "Limits what is read: one `TOPIC` or `TOPIC:PARTITION` per line; empty: all partitions of the feed.",
         HOW,
+        pattern=PLACE,
     ),
     "causes": lines(
         "Only these dead letters",
-        CAUSE,
         "With mode `replay`: one cause per line, such as `DOES_NOT_FIT` (`kafka-ingest dead-letters`); empty: all.",
         HOW,
+        pattern=CAUSE,
     ),
     "mode": Param(
         Mode.FILL.value,
@@ -144,12 +126,10 @@ PARAMS = {
         "rest stays. Without a batch or a time: all of them.",
         section=HOW,
     ),
-    "output": Param(
-        None,
-        type=["string", "null"],
-        title="Output of a copy",
-        description_md="A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.",
-        section=HOW,
+    "output": text(
+        "Output of a copy",
+        "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.",
+        HOW,
     ),
     "overlap": Param(
         OnOverlap.CUT.value,
@@ -167,21 +147,17 @@ PARAMS = {
         "read, and the missing offsets are recorded as a gap.",
         section=HOW,
     ),
-    "max_records": Param(
-        None,
-        type=["integer", "null"],
+    "max_records": number(
+        "Records of a chunk",
+        "At most; empty: the feed's `limits.max_records`, or 5,000,000.",
+        HOW,
         minimum=1,
         maximum=2**63 - 1,
-        title="Records of a chunk",
-        description_md="At most; empty: the feed's `limits.max_records`, or 5,000,000.",
-        section=HOW,
     ),
-    "reason": Param(
-        None,
-        type=["string", "null"],
-        title="Why",
-        description_md="Kept in the audit journal (`kafka-ingest history`).",
-        section=HOW,
+    "reason": text(
+        "Why",
+        "Kept in the audit journal (`kafka-ingest history`).",
+        HOW,
     ),
 }
 

@@ -13,6 +13,7 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
+from kafka_ingest.airflow_tasks.form_params import number, text
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.settings.feed import Feed
@@ -24,20 +25,11 @@ RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 PARAMS = {
-    "max_records": Param(
-        None,
-        type=["integer", "null"],
-        minimum=1,
-        maximum=2**63 - 1,
-        title="Records",
-        description_md="At most; empty: what the feed's `limits` say.",
-    ),
-    "end_timestamp": Param(
-        None,
-        type=["string", "null"],
+    "max_records": number("Records", "At most; empty: what the feed's `limits` say.", minimum=1, maximum=2**63 - 1),
+    "end_timestamp": text(
+        "Up to this time",
+        "The first record of this time or later is not read; empty: what there is.",
         format="date-time",
-        title="Up to this time",
-        description_md="The first record of this time or later is not read; empty: what there is.",
     ),
     "end_offsets": Param(
         None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_ingest.airflow_tasks.form_params import NONE, choice, lines, number, text, tick
 from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
@@ -27,9 +28,6 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
-
-NONE = {"null": "none"}
-"""What Airflow's form shows for an empty choice."""
 
 asked = get_parsing_context()
 
@@ -54,29 +52,9 @@ def feed_param(names: list[str]) -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
     # Without any feed the form still opens, and the task says what is missing.
     known: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if names else {}
-    return Param(
-        None,
-        type=["string", "null"],
-        title="Feed",
-        description_md="Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, and where a batch is named.",
-        **known,
+    return text(
+        "Feed", "Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, and where a batch is named.", **known
     )
-
-
-def text(title: str, description: str, section: str, **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
-    """Return a field for a text that may be left empty."""
-    return Param(None, type=["string", "null"], title=title, description_md=description, section=section, **schema)
-
-
-def choice(title: str, values: list[str], description: str, section: str) -> Param:
-    """Return a field that takes one of some values, or none."""
-    return text(title, description, section, enum=[*values, None], values_display=NONE)
-
-
-def tick(title: str, description: str, section: str) -> Param:
-    """Return a field that is off unless it is switched on."""
-    # The first argument is a Param's default.
-    return Param(False, type="boolean", title=title, description_md=description, section=section)  # noqa: FBT003
 
 
 ACTIONS = """
@@ -108,18 +86,11 @@ PARAMS = {
         title="Action",
         description_md=ACTIONS,
     ),
-    "dry_run": Param(
-        True,  # noqa: FBT003 - a Param's default comes first
-        type="boolean",
-        title="Dry run",
-        description_md="Show what the action comes to, and change nothing.",
-    ),
-    "reason": Param(
-        None,
-        type=["string", "null"],
+    "dry_run": tick("Dry run", "Show what the action comes to, and change nothing.", is_on=True),
+    "reason": text(
+        "Why",
+        "Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
         maxLength=2_000,
-        title="Why",
-        description_md="Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
     ),
     "offset_range": text(
         "Offsets to skip",
@@ -133,20 +104,9 @@ PARAMS = {
         "`offsets=TOPIC:PARTITION=OFFSET,…`, or `batch=ID`, where it began.",
         RESET,
     ),
-    "shift_by": Param(
-        None,
-        type=["integer", "null"],
-        title="Or move by",
-        description_md="For `reset`: this many offsets forward, or back: -100.",
-        section=RESET,
-    ),
-    "topics": Param(
-        None,
-        type=["array", "null"],
-        items={"type": "string"},
-        title="Only these topics",
-        description_md="One per line; empty: all. For `reset` also `TOPIC:0,1`, some of its partitions.",
-        section=RESET,
+    "shift_by": number("Or move by", "For `reset`: this many offsets forward, or back: -100.", RESET),
+    "topics": lines(
+        "Only these topics", "One per line; empty: all. For `reset` also `TOPIC:0,1`, some of its partitions.", RESET
     ),
     "keep_group": tick(
         "Leave the consumer group", "For `reset`: the next commit takes the group along, not this run.", RESET

@@ -1,0 +1,47 @@
+"""Fields of the forms that DAGs have: what Airflow shows for each, and which values it takes."""
+
+from typing import Any, Final
+
+from airflow.sdk import Param
+
+NONE: Final = {"null": "none"}
+"""What Airflow's form shows for an empty choice."""
+
+
+def text(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
+    """Return a field for a text that may be left empty."""
+    return field(["string", "null"], title, description, section, **schema)
+
+
+def number(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401
+    """Return a field for a whole number that may be left empty."""
+    return field(["integer", "null"], title, description, section, **schema)
+
+
+def lines(title: str, description: str, section: str | None = None, **items: Any) -> Param:  # noqa: ANN401
+    """Return a field that takes one entry per line."""
+    return field(["array", "null"], title, description, section, items={"type": "string", **items})
+
+
+def choice(title: str, values: list[str], description: str, section: str | None = None) -> Param:
+    """Return a field that takes one of some values, or none."""
+    return text(title, description, section, enum=[*values, None], values_display=NONE)
+
+
+def tick(title: str, description: str, section: str | None = None, *, is_on: bool = False) -> Param:
+    """Return a field that is switched on or off."""
+    return field("boolean", title, description, section, default=is_on)
+
+
+def field(
+    kind: str | list[str],
+    title: str,
+    description: str,
+    section: str | None,
+    *,
+    default: object = None,
+    **schema: Any,  # noqa: ANN401
+) -> Param:
+    """Return a field; without a section it is among the first ones."""
+    of_section = {"section": section} if section is not None else {}
+    return Param(default, type=kind, title=title, description_md=description, **of_section, **schema)
