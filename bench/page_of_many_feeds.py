@@ -76,7 +76,8 @@ class KnownKafka:
         self, group: str, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """Return where a group is."""
-        return {each: self._groups[group].get(each) for each in topic_partitions}
+        stored = self._groups.get(group, {})
+        return {each: stored.get(each) for each in topic_partitions}
 
     def cluster_id(self) -> str:
         """Return the one cluster's id."""

@@ -31,7 +31,7 @@ from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, Retention, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, NewestRecord, Retention, TopicPartition, Unavailable
 from kafka_ingest.observing.record_ages import OlderThan, older_records
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
@@ -135,6 +135,16 @@ def test_an_empty_partition_has_no_offset_at_any_time_and_each_partition_has_its
     first, second, empty = (TopicPartition(orders, number) for number in range(3))
     times = {first: FIRST + timedelta(seconds=7), second: FIRST + timedelta(seconds=2), empty: FIRST}
     assert kafka.offsets_at(times) == {first: 7, second: 2, empty: None}
+
+
+def test_the_newest_record_of_a_log_is_known_by_its_offset_and_time(kafka: ConfluentKafkaCluster, orders: str) -> None:
+    first, second, empty = (TopicPartition(orders, number) for number in range(3))
+    times = [round((FIRST + timedelta(seconds=seconds)).timestamp() * 1000) for seconds in (9, 4)]
+    found = kafka.newest_records([first, second, empty])
+    assert found == {first: NewestRecord(9, times[0]), second: NewestRecord(4, times[1]), empty: None}
+    record = kafka.first_records({first: 9})[first]
+    assert isinstance(record, FirstRecord)
+    assert (record.offset, record.timestamp_ms) == (9, times[0])
 
 
 def test_an_offset_at_a_time_may_lie_in_a_transaction_that_is_open_or_was_aborted(

@@ -19,9 +19,12 @@ from tests.orchestration.page_server import ROLES, PageServer, serving
 from tests.quick_project import QuickProject
 
 from embedded_broker import EmbeddedBroker
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.model.alert import AlertKind, Finding, NewAlert
+from kafka_ingest.model.offsets import TopicPartition
 from order_events import OrderEvent, create_topic, produce
 
 HOSTILE = "<script>alert('gap')</script>"
@@ -54,6 +57,10 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     project.plan(name="without-file")
     (project.feeds / "without-file.yaml").unlink()
     project.plan("--max-records", "60", name="orders")
+    kafka = ConfluentKafkaCluster(
+        lambda: KafkaClientSettings("kafka_default", {"bootstrap.servers": broker.bootstrap_servers})
+    )
+    kafka.set_group_offsets("orders-ingest", {TopicPartition(TOPIC, 0): 90}, "somebody else")
     project.write_feed(TOPIC, name="broker-down")
     project.plan(name="broker-down")
     topics_elsewhere = {"topics": [TOPIC], "group": "broker-down-ingest", "conn_id": "kafka_down"}
@@ -215,10 +222,11 @@ def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
     assert names == ["broken", "caf%5Cxe9", "orders", "orders-again", "broker-down", "without-file", "never-planned"]
     of_orders = cells(text, "orders")
     # 400 records, of which 100 and 120 are passed; the gap is the worst of it.
-    assert re.search(rf"{TOPIC} gaps alert: behind for \d+\s(s|min) 180 [\d,]+\sd 100 ", of_orders)
+    why = r"gaps alert: behind for \d+\s(s|min) 1 gap of 10 offsets"
+    # Lag and the age of the oldest waiting record (of November 2023), freshness, headroom, the group's drift.
+    assert re.search(rf"{TOPIC} 3 partitions {why} 180 oldest [\d,]{{3,}}\sd [\d,]{{3,}}\sd 100 10 behind ", of_orders)
     assert " PLANNED for " in of_orders
-    assert " 1 10 offsets " in of_orders
-    assert " up to date 0 0 s - " in cells(text, "orders-again")
+    assert re.search(r" up to date 0 [\d,]{3,}\sd - 0 ", cells(text, "orders-again"))
     assert "never planned" in cells(text, "never-planned")
     assert "There is no feed file of without-file" in text
 
@@ -226,7 +234,7 @@ def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
 def test_with_the_broker_down_what_is_stored_is_shown_and_said_so_without_the_password(server: PageServer) -> None:
     of_all, of_feed = server.page_with_kafka("/"), server.page_with_kafka("/feeds/broker-down")
     assert "Kafka over connection kafka_down: Kafka at 127.0.0.1:1" in of_all
-    assert " unknown - - - - PLANNED for " in cells(of_all, "broker-down")
+    assert " unknown - - - - - PLANNED for " in cells(of_all, "broker-down")
     assert "up to date" in cells(of_all, "orders-again")
     assert "Kafka at 127.0.0.1:1" in of_feed
     assert "What is stored is shown." in of_feed
@@ -253,7 +261,8 @@ def test_a_feed_shows_its_partitions_to_scale_its_batches_gaps_and_journal(serve
     text = server.page_with_kafka("/feeds/orders")
     assert f"{TOPIC}-0 " in cells(text, f"{TOPIC}-0") + " "
     # Log start, stored offset, last stable offset, high watermark, lag, headroom, group, rows.
-    assert cells(text, f"{TOPIC}-0").endswith("0 100 200 200 100 100 100 90")
+    assert cells(text, f"{TOPIC}-0").endswith("0 100 200 200 100 100 90 90")
+    assert "the consumer group stands -10 from the stored offset" in text
     assert cells(text, f"{TOPIC}-1").endswith("0 120 200 200 80 120 120 120")
     assert "no offsets yet" in cells(text, f"{TOPIC}-2")
     of_partition_0 = text[text.index(f"{TOPIC}-0: ") :]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import promql_parser
 import pytest
 import yaml
 from fastapi.testclient import TestClient
@@ -337,6 +338,7 @@ def test_the_dashboard_asks_for_metrics_that_exist_in_their_units() -> None:
         names = names_in(question)
         assert names, title
         assert names <= NAMES.keys(), title
+        assert promql_parser.parse(question), f"{title}: Prometheus refuses the question"
         counters = {name for name in names if NAMES[name] == "counter"}
         assert counters == set(re.findall(r"rate\((\w+)\{", question)), f"{title}: a counter is shown as a rate"
         expected = "s" if "timestamp_seconds" in question else "rowsps" if counters else "short"
@@ -354,6 +356,7 @@ def test_the_alert_rules_ask_for_metrics_that_exist_and_say_what_to_do() -> None
     for rule in rules:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule["alert"]
         assert names_in(rule["expr"]) <= NAMES.keys(), rule["alert"]
+        assert promql_parser.parse(rule["expr"]), rule["alert"]
         assert names_in(rule["expr"]) or rule["expr"].startswith("up{"), rule["alert"]
         assert re.fullmatch(r"\d+[smh]", rule["for"]), rule["alert"]
         assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]

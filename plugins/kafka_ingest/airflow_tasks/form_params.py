@@ -43,5 +43,6 @@ def field(
     **schema: Any,  # noqa: ANN401
 ) -> Param:
     """Return a field; without a section it is among the first ones."""
-    of_section = {"section": section} if section is not None else {}
-    return Param(default, type=kind, title=title, description_md=description, **of_section, **schema)
+    if section is not None:
+        schema["section"] = section
+    return Param(default, type=kind, title=title, description_md=description, **schema)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kafka_ingest.model.alert import Alert
@@ -117,6 +117,7 @@ def all_feeds(
         )
         for line in shown.items
     ]
+    asked: list[Answer[Any]] = [files, *shown_looks.values(), *ages, *newest, *drift_looks]
     counts = Counter(line.standing for line in lines.values())
     return AllFeeds(
         rows=PageOf(rows, shown.page, shown.pages, shown.total),
@@ -124,7 +125,7 @@ def all_feeds(
         counts={standing.name: counts[standing] for standing in Standing if counts[standing]},
         problems=(*problems_of(files, shown_looks, overviews, names), *denials_of(lines.values())),
         oldest_answer_s=max((each.age_s for each in shown_looks.values() if each.age_s is not None), default=None),
-        is_pending=any(each.is_pending for each in (files, *shown_looks.values(), *ages, *newest, *drift_looks)),
+        is_pending=any(each.is_pending for each in asked),
     )
 
 
