@@ -1,6 +1,6 @@
 """The view of one batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,6 +13,7 @@ from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.page.batch_files import BatchFiles
 from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.offers import BACKFILL_DAG
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources
 
@@ -29,6 +30,21 @@ class Step:
     at: datetime | None
     actor: str | None
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A DAG run that planned or committed the batch, and below which path of it each task's log is."""
+
+    dag_id: str
+    run_id: str
+
+    @property
+    def logs(self) -> Sequence[tuple[str, str]]:
+        """The names of its tasks, and their paths in Airflow; a backfill's chunks are mapped tasks."""
+        if self.dag_id == BACKFILL_DAG:
+            return (("plan", "plan"), ("write", "chunk.write/mapped"), ("commit", "chunk.commit/mapped"))
+        return tuple((task, task) for task in ("plan", "write", "commit"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +79,10 @@ class OneBatch:
         return REFRESH_S if self.batch.state.is_open else None
 
     @property
-    def runs(self) -> Sequence[tuple[str, str]]:
-        """The DAG runs that planned and committed it: each one's DAG and id."""
-        found = [run_of(actor) for actor in (self.batch.planned_by, self.batch.committed_by) if actor is not None]
-        return sorted({run for run in found if run is not None})
+    def runs(self) -> Sequence[Run]:
+        """The DAG runs that planned, tried and committed it."""
+        actors = [self.batch.planned_by, *(each.opened_by for each in self.attempts), self.batch.committed_by]
+        return runs_of(actor for actor in actors if actor is not None)
 
 
 def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) -> OneBatch:
@@ -139,7 +155,11 @@ def topic_sums(ranges: Sequence[OffsetRange], counts: Mapping[TopicPartition, Ra
     return sums
 
 
-def run_of(actor: str) -> tuple[str, str] | None:
-    """Return the DAG and the id of the DAG run that acted, None where it was none: ``airflow:DAG/RUN``."""
-    dag_id, separator, run_id = actor.removeprefix("airflow:").partition("/")
-    return (dag_id, run_id) if actor.startswith("airflow:") and separator else None
+def runs_of(actors: Iterable[str]) -> list[Run]:
+    """Return the DAG runs among those that acted, which the journal has as ``airflow:DAG/RUN``, each once."""
+    found: dict[Run, None] = {}
+    for actor in actors:
+        dag_id, separator, run_id = actor.removeprefix("airflow:").partition("/")
+        if actor.startswith("airflow:") and separator:
+            found[Run(dag_id, run_id)] = None
+    return list(found)
