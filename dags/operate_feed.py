@@ -18,7 +18,7 @@ from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
-from kafka_ingest.settings.form_fields import OFFSET_RANGE
+from kafka_ingest.settings.form_fields import OFFSET_RANGE, RECORD
 from kafka_ingest.settings.operate_form import Action
 
 DAG_ID = "operate_feed"
@@ -63,19 +63,23 @@ ACTIONS = """
 | `plan` | only shows the next batch |
 | `doctor` | only checks that all parts are installed, reachable and of matching versions |
 | `verify-coverage` | only checks that every offset is accounted for, and counts the output |
+| `locate` | only shows what happened to one offset: its batch, its file, or why there is none |
+| `dead-letters` | only shows which records could not be decoded, by cause |
 | `skip` | jumps over offsets, and files them as a gap |
 | `reset` | moves stored offsets |
 | `topic-changed` | shows which topics changed under the stored offsets, and applies a choice |
 | `abandon` | gives an open batch up |
 | `mirror` | sets the consumer group to the stored offsets |
 | `clean` | removes staged output that has expired, or a batch's |
+| `lost` | files gaps for the records of a batch's lost or damaged files |
+| `expire` | removes old batches from the output; their receipts stay |
 | `adopt` | rebuilds control rows from the output's receipts |
 | `rename` | gives a feed another name, and keeps its offsets |
 | `db-upgrade` | brings the control tables to this version's schema |
 """
 
-SKIP, RESET, TOPICS, BATCH = "skip", "reset, topic-changed", "topic-changed", "abandon, clean"
-RENAME, TABLES = "rename", "db-upgrade"
+SKIP, RESET, TOPICS, BATCH = "skip", "reset, topic-changed", "topic-changed", "abandon, clean, lost, dead-letters"
+LOCATE, EXPIRE, RENAME, TABLES = "locate", "expire", "rename", "db-upgrade"
 
 PARAMS = {
     "feed": feed_param(feed_names()),
@@ -91,6 +95,12 @@ PARAMS = {
         "Why",
         "Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
         maxLength=2_000,
+    ),
+    "record": text(
+        "Record",
+        "`TOPIC:PARTITION=OFFSET`, such as `orders:0=1200`.",
+        LOCATE,
+        pattern=RECORD,
     ),
     "offset_range": text(
         "Offsets to skip",
@@ -126,11 +136,16 @@ PARAMS = {
     "batch_id": text(
         "Batch",
         "Its id. `abandon` without one says which batches are open. `clean` with one: that batch alone, at once, last "
-        "copies included.",
+        "copies included. `dead-letters` without one: of all batches.",
         BATCH,
     ),
     "lost_output": tick(
         "Its output is gone", "For `abandon`: gone for good, and need not be asked whether it was published.", BATCH
+    ),
+    "before": text(
+        "Written before",
+        "A date, a time with a zone, or how long ago: `2026-01-31`, `2026-01-31T12:00:00Z`, `90d`.",
+        EXPIRE,
     ),
     "new_name": text("New name", "The name that the feed's file is to have from now on.", RENAME),
     "old_name": text("Or its old name", "Where the file has the new name already: the one before.", RENAME),

@@ -1649,7 +1649,9 @@ class InMemorySink:
 
     def end_of_failure(self, directory: Path, most: int) -> tuple[str, bool] | None:
         said = self.read_failure(directory)
-        return None if said is None else (said[-most:], len(said) >= most)
+        if said is None:
+            return None
+        return said.encode()[-most:].decode(errors="replace"), len(said.encode()) >= most
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         self._reachable()

@@ -21,7 +21,7 @@ from tests.fakes import GROUP, InMemoryControlTables, log, topic
 from kafka_ingest.backfilling.plan_backfill import dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OfBatch, OffsetRanges
 from kafka_ingest.backfilling.restore import decide_restore
-from kafka_ingest.cli.history_sentences import describe_offset
+from kafka_ingest.commands.history_sentences import describe_offset
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,

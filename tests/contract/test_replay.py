@@ -24,7 +24,7 @@ from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, pla
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
 from kafka_ingest.backfilling.restore import decide_restore
 from kafka_ingest.batches.plan_batch import next_batch_id
-from kafka_ingest.cli.history_sentences import describe_offset
+from kafka_ingest.commands.history_sentences import describe_offset
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,

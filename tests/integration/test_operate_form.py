@@ -67,12 +67,16 @@ def test_a_dry_run_says_what_the_command_line_says_and_changes_nothing(
     quick: QuickProject, ask: Ask, orders: str, move_group: MoveGroup
 ) -> None:
     quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=4")
+    [batch] = quick.run("orders", "--end-offset", f"{orders}:0=4")
     move_group("orders-ingest", orders, {0: 1})
     # Numbers, and where they lie: doctor's are of the machine.
     said: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"action": "plan"}, ("plan", "orders", "--dry-run")),
         ({"action": "verify-coverage"}, ("coverage", "orders", "--verify")),
+        ({"action": "locate", "record": f"{orders}:0=2"}, ("locate", "orders", orders, "0", "2")),
+        ({"action": "dead-letters"}, ("dead-letters", "orders")),
+        ({"action": "lost", "batch_id": batch["batch_id"]}, ("lost", "orders", "--batch", batch["batch_id"])),
+        ({"action": "expire", "before": "2099-01-31"}, ("expire", "orders", "--before", "2099-01-31")),
         (
             {"action": "skip", "offset_range": f"{orders}:0=4-6"},
             ("skip", "orders", orders, "0", "4-6", "--reason", "why", "--dry-run"),
@@ -137,6 +141,22 @@ def test_decisions_are_made_with_a_reason_and_journalled_in_the_users_name(
     assert reasons == {kind: [(ALICE, DO["reason"])] for kind in reasons}
     quick.write_feed(orders, name="sales")
     assert quick.stored_offsets("sales")[0] == 1
+
+
+def test_files_that_are_gone_are_filed_as_a_gap_and_old_batches_leave_the_output(
+    quick: QuickProject, ask: Ask, orders: str
+) -> None:
+    quick.write_feed(orders)
+    [first] = quick.run("orders", "--end-offset", f"{orders}:0=4")
+    [gone] = quick.run("orders")
+    for file in (quick.output / "orders" / f"kafka_batch={gone['batch_id']}").glob("*.parquet"):
+        file.unlink()
+
+    assert ask(action="lost", batch_id=gone["batch_id"], **DO).document["gaps"]
+    expired = ask(action="expire", before="2099-01-31", **DO).document
+
+    assert (expired["executed"], first["batch_id"] in str(expired["batches"])) == (True, True)
+    assert [[actor for actor, _ in journal(quick, kind)] for kind in ("gap", "expired")] == [[ALICE], [ALICE]]
 
 
 def test_a_feed_whose_file_has_its_new_name_already_is_renamed_to_it(

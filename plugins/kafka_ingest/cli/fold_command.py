@@ -7,7 +7,7 @@ import typer
 
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, counting, out, print_json
-from kafka_ingest.cli.output_commands import time_before
+from kafka_ingest.commands.expire import time_before
 from kafka_ingest.commands.tables import moment
 from kafka_ingest.model.control_rows import Foldable, Folded
 

@@ -7,14 +7,14 @@ import typer
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, time_with_zone
-from kafka_ingest.cli.history_sentences import describe_file, describe_files, describe_missing_batch, describe_offset
-from kafka_ingest.cli.history_tables import explained_table, history_table, located_table
-from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.cli.output import answers, out, print_json, progress, show
+from kafka_ingest.commands.history_sentences import describe_file, describe_missing_batch
+from kafka_ingest.commands.history_tables import explained_table, history_table
+from kafka_ingest.commands.locate import locate as locate_offset
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.explain_file import explain_file
 from kafka_ingest.observing.history import history as history_of
-from kafka_ingest.observing.locate import locate as locate_offset
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
@@ -59,16 +59,8 @@ def locate(
     """Show what happened to one offset: which batch ingested it, who ran it, and its file, or why there is none."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
-        found = locate_offset(control, SINKS, feed_name, TopicPartition(topic, partition), offset)
-        if as_json:
-            print_json(found.as_document())
-            return
-        out.print(describe_offset(found), markup=False, soft_wrap=True)
-        if found.batches:
-            out.print(located_table(found))
-        for batch in found.batches:
-            for line in describe_files(batch):
-                out.print(line, markup=False, soft_wrap=True)
+        answer = locate_offset(control, SINKS, feed_name, TopicPartition(topic, partition), offset)
+        show(answer, as_json=as_json)
 
 
 def explain(

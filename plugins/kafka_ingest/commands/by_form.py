@@ -13,8 +13,12 @@ from kafka_ingest.commands.adopt import adopt
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.clean import clean_all, clean_batch, clean_named
 from kafka_ingest.commands.coverage import coverage
+from kafka_ingest.commands.dead_letters import dead_letters
 from kafka_ingest.commands.decided import Decided, reason_given
 from kafka_ingest.commands.doctor import doctor
+from kafka_ingest.commands.expire import expire
+from kafka_ingest.commands.locate import locate
+from kafka_ingest.commands.lost import lost
 from kafka_ingest.commands.mirror import mirror
 from kafka_ingest.commands.plan import plan
 from kafka_ingest.commands.rename import rename
@@ -32,7 +36,7 @@ from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.operate_form import ONLY_SHOW, WITHOUT_FEED, Action, OperateForm
 from kafka_ingest.settings.run_request import RunRequest
 
-FIELD_OF: Final = {"to": "to", "shift-by": "shift_by", "topic": "topics", "choice": "choice"}
+FIELD_OF: Final = {"to": "to", "shift-by": "shift_by", "topic": "topics", "choice": "choice", "before": "before"}
 OPTION: Final = re.compile(rf"`[^`]*`|--({'|'.join(FIELD_OF)})\b")
 
 
@@ -198,6 +202,35 @@ def upgrade_asked(asked: Operation) -> Answer:
     return upgrade(settings, create=asked.form.create, execute=not asked.form.dry_run)
 
 
+def locate_asked(asked: Operation) -> Answer:
+    """Say what happened to one offset."""
+    place = asked.form.place()
+    if place is None:
+        raise asked.missing("record, such as orders:0=1200,")
+    return locate(asked.control, sinks_of(asked.find_connection), asked.feed_name, *place)
+
+
+def dead_letters_asked(asked: Operation) -> Answer:
+    """Count what could not be decoded, of a feed or of one of its batches."""
+    check_batch_of_feed(asked)
+    sinks = sinks_of(asked.find_connection)
+    return dead_letters(asked.control, sinks, asked.find_connection, asked.feed_name, batch_id=asked.form.batch_id)
+
+
+def lost_asked(asked: Operation) -> Answer:
+    """File gaps for what is lost of a batch's files."""
+    if asked.form.batch_id is None:
+        raise asked.missing("a batch's id")
+    return lost(asked.parts, asked.form.batch_id, asked.decided)
+
+
+def expire_asked(asked: Operation) -> Answer:
+    """Remove old batches from the output."""
+    if asked.form.before is None:
+        raise asked.missing("before, such as 2026-01-31 or 90d,")
+    return expire(asked.parts, asked.form.before, asked.decided)
+
+
 def verify_asked(asked: Operation) -> Answer:
     """Count the output, batch by batch."""
     with without_garbage_collection():
@@ -208,12 +241,16 @@ COMMANDS: Final[Mapping[Action, Callable[[Operation], Answer]]] = {
     Action.PLAN: lambda asked: plan(asked.parts, RunRequest(), actor=None),
     Action.DOCTOR: lambda asked: doctor(asked.form.feed, asked.find_connection, asked.on_check),
     Action.VERIFY_COVERAGE: verify_asked,
+    Action.LOCATE: locate_asked,
+    Action.DEAD_LETTERS: dead_letters_asked,
     Action.SKIP: skip_asked,
     Action.RESET: reset_asked,
     Action.TOPIC_CHANGED: topic_changed_asked,
     Action.ABANDON: abandon_asked,
     Action.MIRROR: mirror_asked,
     Action.CLEAN: clean_asked,
+    Action.LOST: lost_asked,
+    Action.EXPIRE: expire_asked,
     Action.ADOPT: lambda asked: adopt(asked.parts, asked.decided),
     Action.RENAME: rename_asked,
     Action.DB_UPGRADE: upgrade_asked,

@@ -14,6 +14,10 @@ OFFSET: Final = "[0-9](?:_?[0-9]){0,18}"
 OFFSET_RANGE: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
 """``orders:0=1200-1300``: topic orders, partition 0, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
 
+RECORD: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})$"
+"""``orders:0=1200``: the record at offset 1200 of partition 0 of topic orders. Also a JSON schema's pattern."""
+
+LARGEST_PARTITION: Final = 2**31 - 1
 LARGEST_OFFSET: Final = 2**63 - 1
 
 
@@ -46,3 +50,11 @@ def range_named(text: str) -> OffsetRange:
     if start >= end:
         raise InvalidRangeError(f"expected FROM below TO, since FROM is read and TO is not, found {text!r}")
     return OffsetRange(TopicPartition(found[1], partition), start, end)
+
+
+def record_named(text: str) -> tuple[TopicPartition, int]:
+    """Return the partition and the offset that ``TOPIC:PARTITION=OFFSET`` names; raises InvalidRangeError."""
+    found = re.fullmatch(RECORD, text)
+    if found is None or int(found[2]) > LARGEST_PARTITION or int(found[3]) > LARGEST_OFFSET:
+        raise InvalidRangeError(f"expected TOPIC:PARTITION=OFFSET, such as orders:0=1200, found {text!r}")
+    return TopicPartition(found[1], int(found[2])), int(found[3])

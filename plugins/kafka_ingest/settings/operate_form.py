@@ -8,9 +8,9 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field, ValidationError
 
 from kafka_ingest.errors import InvalidOperationError
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
-from kafka_ingest.settings.form_fields import Lines, Text, blank_is_none, range_named
+from kafka_ingest.settings.form_fields import Lines, Text, blank_is_none, range_named, record_named
 from kafka_ingest.settings.run_request import without_lineage
 from kafka_ingest.settings.setting_types import Settings
 from kafka_ingest.settings.wrong_settings import describe
@@ -22,18 +22,22 @@ class Action(StrEnum):
     PLAN = "plan"
     DOCTOR = "doctor"
     VERIFY_COVERAGE = "verify-coverage"
+    LOCATE = "locate"
+    DEAD_LETTERS = "dead-letters"
     SKIP = "skip"
     RESET = "reset"
     TOPIC_CHANGED = "topic-changed"
     ABANDON = "abandon"
     MIRROR = "mirror"
     CLEAN = "clean"
+    LOST = "lost"
+    EXPIRE = "expire"
     ADOPT = "adopt"
     RENAME = "rename"
     DB_UPGRADE = "db-upgrade"
 
 
-ONLY_SHOW: Final = frozenset({Action.PLAN, Action.DOCTOR, Action.VERIFY_COVERAGE})
+ONLY_SHOW: Final = frozenset({Action.PLAN, Action.DOCTOR, Action.VERIFY_COVERAGE, Action.LOCATE, Action.DEAD_LETTERS})
 """They change nothing, dry run or not."""
 
 WITHOUT_FEED: Final = frozenset({Action.DOCTOR, Action.ABANDON, Action.CLEAN, Action.DB_UPGRADE})
@@ -43,12 +47,16 @@ FIELDS: Final[Mapping[Action, frozenset[str]]] = {
     Action.PLAN: frozenset(),
     Action.DOCTOR: frozenset(),
     Action.VERIFY_COVERAGE: frozenset(),
+    Action.LOCATE: frozenset({"record"}),
+    Action.DEAD_LETTERS: frozenset({"batch_id"}),
     Action.SKIP: frozenset({"offset_range"}),
     Action.RESET: frozenset({"to", "shift_by", "topics", "keep_group"}),
     Action.TOPIC_CHANGED: frozenset({"topics", "choice", "open_batch"}),
     Action.ABANDON: frozenset({"batch_id", "lost_output"}),
     Action.MIRROR: frozenset(),
     Action.CLEAN: frozenset({"batch_id"}),
+    Action.LOST: frozenset({"batch_id"}),
+    Action.EXPIRE: frozenset({"before"}),
     Action.ADOPT: frozenset(),
     Action.RENAME: frozenset({"new_name", "old_name"}),
     Action.DB_UPGRADE: frozenset({"create"}),
@@ -65,6 +73,7 @@ class OperateForm(Settings):
     action: Action
     dry_run: Annotated[bool, Field(strict=True)] = True
     reason: Text = None
+    record: Text = None
     offset_range: Text = None
     to: Text = None
     shift_by: Annotated[int | None, Field(strict=True)] = None
@@ -74,6 +83,7 @@ class OperateForm(Settings):
     open_batch: Annotated[BatchChoice | None, BeforeValidator(blank_is_none)] = None
     batch_id: Annotated[UUID | None, BeforeValidator(blank_is_none)] = None
     lost_output: bool = False
+    before: Text = None
     new_name: Text = None
     old_name: Text = None
     create: bool = False
@@ -104,6 +114,10 @@ class OperateForm(Settings):
     def decides(self) -> bool:
         """Whether something is to be changed, rather than shown."""
         return not self.dry_run and self.action not in ONLY_SHOW
+
+    def place(self) -> tuple[TopicPartition, int] | None:
+        """Return the record to locate, None where none is named; raises InvalidRangeError where it cannot be read."""
+        return record_named(self.record) if self.record is not None else None
 
     def interval(self) -> OffsetRange | None:
         """Return the offsets to skip, None where none are given; raises InvalidRangeError where they cannot be read."""
