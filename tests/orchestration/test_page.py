@@ -394,7 +394,7 @@ def test_a_user_goes_from_airflows_navigation_through_all_views_and_back_to_the_
     frame = in_frame(tab)
     frame.get_by_role("link", name="orders", exact=True).click()
     expect(frame.get_by_role("heading", name="orders")).to_be_visible()
-    expect(frame.locator("svg.bar")).to_have_count(2)
+    expect(frame.locator("svg.bar")).to_have_count(3)  # two partitions with offsets, and the batches over time
     expect(frame.locator("svg.plot")).to_have_count(3)  # lag, rows, seconds
     frame.locator("#batches").get_by_role("link").nth(1).click()
     expect(frame.get_by_role("heading", name="Batch")).to_be_visible()

@@ -1,14 +1,16 @@
-"""What the page draws: offset bars to scale, and columns over time."""
+"""What the page draws: offset bars to scale, batches on a line of time, and columns."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import PartitionStatus
-from kafka_ingest.page.drawings import THINNEST, Column, offset_bar, plot
+from kafka_ingest.page.drawings import THINNEST, Column, offset_bar, plot, timeline
 
 TP = TopicPartition("orders", 0)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -107,3 +109,39 @@ def test_the_smallest_value_is_seen_and_no_value_is_no_column() -> None:
     empty = plot([Column(0, "none")])
     assert empty is not None
     assert (empty.top, empty.columns[0].height) == (1, 0)
+
+
+def batch(number: int, state: BatchState, minutes_ago: int, took: int) -> BatchLine:
+    planned = NOW - timedelta(minutes=minutes_ago)
+    ended = planned + timedelta(minutes=took)
+    committed = ended if state is BatchState.COMMITTED else None
+    of_nobody = dict.fromkeys(("written_at", "committed_by", "rows", "size_bytes", "reason", "abandoned_by", "attempt"))
+    return BatchLine(
+        batch_id=UUID(int=number),
+        kind="live",
+        state=state,
+        planned_at=planned,
+        planned_by="run",
+        updated_at=ended,
+        committed_at=committed,
+        folded=False,
+        **of_nobody,  # type: ignore[arg-type]
+    )
+
+
+def test_batches_lie_where_they_were_planned_and_ended_and_one_that_is_open_lasts_until_now() -> None:
+    lines = [
+        batch(3, BatchState.WRITTEN, 10, 5),
+        batch(2, BatchState.ABANDONED, 50, 20),
+        batch(1, BatchState.COMMITTED, 100, 25),
+    ]
+    bar = timeline(lines, NOW)
+    assert bar is not None
+    assert [(each.kind, each.x, each.width) for each in bar.segments] == [
+        ("committed", 0.0, 250.0),
+        ("gap", 500.0, 200.0),
+        ("open", 900.0, 100.0),
+    ]
+    assert bar.segments[1].text.endswith("live batch, ABANDONED, 1,200 s")
+    assert bar.text.endswith("1 ABANDONED, 1 COMMITTED, 1 WRITTEN")
+    assert timeline([], NOW) is None

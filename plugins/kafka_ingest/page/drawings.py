@@ -1,13 +1,19 @@
-"""Geometry of what is drawn: offset bars to scale, and columns over time. Templates write it down as SVG.
+"""Geometry of what is drawn: offset bars to scale, batches on a line of time, and columns.
+
+Templates write it down as SVG.
 
 All lengths are in units of the drawing's own ``viewBox``; every shape carries its numbers as text, for its tooltip and
 for those who cannot see it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import Isolation, OffsetRange
+from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import PartitionStatus
 
 BAR_WIDTH = 1_000
@@ -19,7 +25,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of an offset bar: ``kind`` names its colour and pattern."""
+    """A part of a bar: ``kind`` names its colour and pattern."""
 
     kind: str
     x: float
@@ -28,15 +34,18 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetBar:
-    """One partition's offsets, to scale. ``stored_x`` is where the stored offset lies, None where it is pending."""
+class Bar:
+    """One partition's offsets, or a feed's batches over time, to scale.
+
+    ``stored_x`` is where the stored offset lies, None where it is pending, or there is none.
+    """
 
     segments: tuple[Segment, ...]
     stored_x: float | None
     text: str
 
 
-def offset_bar(status: PartitionStatus, pending: OffsetRange | None) -> OffsetBar | None:
+def offset_bar(status: PartitionStatus, pending: OffsetRange | None) -> Bar | None:
     """Return a partition's bar, from the log's start, or the stored offset where that is less, to the log's end.
 
     ``pending`` is what its open batch reads. None where nothing is known that has a length.
@@ -76,12 +85,37 @@ def offset_bar(status: PartitionStatus, pending: OffsetRange | None) -> OffsetBa
     )
     texts = [f"{status.stored.topic_partition}: {segment.text}" for segment in segments[:1]]
     texts += [segment.text for segment in segments[1:]]
-    return OffsetBar(segments, None if stored is None else round((stored - low) * scale, 1), "; ".join(texts))
+    return Bar(segments, None if stored is None else round((stored - low) * scale, 1), "; ".join(texts))
 
 
 def _placed(start: float, end: float) -> tuple[float, float]:
     width = max(end - start, THINNEST)
     return round(min(start, BAR_WIDTH - width), 1), round(width, 1)
+
+
+OF_STATE = {BatchState.COMMITTED: "committed", BatchState.ABANDONED: "gap"}
+"""Which colour and pattern a batch has that has ended; one that has not is open."""
+
+
+def timeline(lines: Sequence[BatchLine], now: datetime) -> Bar | None:
+    """Return batches where they were planned and ended, on a line from the oldest one's plan to now, by their states.
+
+    None where there are none.
+    """
+    if not lines:
+        return None
+    first = min(line.planned_at for line in lines)
+    scale = BAR_WIDTH / max(1.0, (now - first).total_seconds())
+    segments = []
+    for line in sorted(lines, key=lambda each: each.planned_at):
+        ended = min(now, line.committed_at or line.updated_at) if line.state in OF_STATE else now
+        begin, end = ((at - first).total_seconds() * scale for at in (line.planned_at, max(ended, line.planned_at)))
+        took = f"{(ended - line.planned_at).total_seconds():,.0f} s"
+        text = f"{line.planned_at:%Y-%m-%d %H:%M} UTC: {line.kind} batch, {line.state.value}, {took}"
+        segments.append(Segment(OF_STATE.get(line.state, "open"), *_placed(begin, end), text))
+    counts = Counter(line.state.value for line in lines)
+    of_states = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    return Bar(tuple(segments), None, f"batches since {first:%Y-%m-%d %H:%M} UTC: {of_states}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
-from kafka_ingest.page.drawings import Column, OffsetBar, offset_bar
+from kafka_ingest.page.drawings import Bar, Column, offset_bar
 from kafka_ingest.page.pages_of import PageOf
 
 PARTITIONS_A_PAGE = 50
@@ -19,7 +19,7 @@ class PartitionRow:
     """One partition: its numbers, its bar, and what is wrong with it."""
 
     status: PartitionStatus
-    bar: OffsetBar | None
+    bar: Bar | None
     notes: tuple[str, ...]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
 from kafka_ingest.observing.history import HistoryLine, history
 from kafka_ingest.observing.record_ages import waiting
-from kafka_ingest.page.drawings import Plot, plot
+from kafka_ingest.page.drawings import Bar, Plot, plot, timeline
 from kafka_ingest.page.feed_view import (
     PartitionRow,
     TopicRow,
@@ -79,6 +79,7 @@ class OneFeed:
     lag_plot: Plot | None
     rows_plot: Plot | None
     duration_plot: Plot | None
+    timeline: Bar | None
     alerts: Sequence[Alert]
     oldest: Answer[dict[str, timedelta | None]]
     newest: Answer[dict[str, timedelta | None]]
@@ -144,6 +145,7 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
         lag_plot=plot(lag_columns(newest)),
         rows_plot=plot(rows_columns(newest)),
         duration_plot=plot(duration_columns(newest)),
+        timeline=timeline(newest, datetime.now(UTC)),
         alerts=[each for each in control.alerts() if each.feed_id == snapshot.feed_id and each.ended_at is None],
         oldest=oldest_of(sources, feed, status),
         newest=newest_of(sources, feed, status),
