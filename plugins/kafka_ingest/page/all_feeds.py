@@ -92,7 +92,7 @@ def all_feeds(
     lines = {name: line_now(name) for name in names}
     found = PageOf.of(worst_first(line for line in lines.values() if matches(line, search)), page, FEEDS_A_PAGE)
     shown_names = [line.name for line in found.items]
-    drift_looks = looks_for_drift(sources, shown_names, known, mirrored, patience)
+    drift_looks = looks_for_drift(sources, shown_names, known, mirrored, looks, patience)
     lines |= {name: line_now(name) for name in shown_names}
     shown = PageOf([lines[name] for name in shown_names], found.page, found.pages, found.total)
     now = datetime.now(UTC)

@@ -106,9 +106,10 @@ def looks_for_drift(
     shown: Collection[str],
     files: Mapping[str, FeedFile],
     mirrored: Mapping[str, Mirrored],
+    looks: Mapping[str, Answer[ClusterLogs]],
     patience: Patience,
 ) -> list[Answer[None]]:
-    """Ask about consumer groups over each connection of these feeds."""
+    """Ask about consumer groups over each connection of these feeds, where Kafka answers at all."""
     of_connection: dict[str, dict[str, Mirrored]] = {}
     for name, each in mirrored.items():
         if (feed := settings_of(files.get(name))) is not None:
@@ -116,5 +117,7 @@ def looks_for_drift(
     return [
         sources.look_for_drift(conn_id, feeds, chosen, wait_s=patience.left_s)
         for conn_id, feeds in of_connection.items()
-        if (chosen := [name for name in shown if name in feeds])
+        if looks[conn_id].value is not None
+        and looks[conn_id].error is None
+        and (chosen := [name for name in shown if name in feeds])
     ]
