@@ -120,7 +120,12 @@ def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list
     """Return the batch's way through its states, as far as it has come."""
     steps = [Step(BatchState.PLANNED, line.planned_at, line.planned_by)]
     steps += [
-        Step(f"attempt {each.attempt}", each.opened_at, each.opened_by, f"{each.state.value}: {each.reason or ''}")
+        Step(
+            f"attempt {each.attempt}",
+            each.opened_at,
+            each.opened_by,
+            ": ".join(filter(None, (each.state.value, each.reason))),
+        )
         for each in attempts
     ]
     if line.written_at is not None:
