@@ -680,28 +680,35 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
             refuse()
 
 
-def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_its_plan_waits_for_no_pyarrow(
+def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_a_first_plan_does_without_the_library(
     output: IcebergOutput,
 ) -> None:
     publish(output, plan_to(output, 1))
-    code = (
-        "import os, sys, kafka_ingest.assembly\n"
-        "from pathlib import Path\n"
-        "from tests.iceberg_lake import connections_beside, iceberg_at\n"
-        "assert 'kafka_ingest.sinks.iceberg.table' not in sys.modules\n"
-        "from kafka_ingest.batches.known_output import LEAST_ID\n"
-        "from kafka_ingest.sinks.choose import sink_of\n"
-        f"path = Path({str(output.path)!r})\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    publisher = sink_of(iceberg_at(path), connections_beside(path)).publisher\n"
-        "    publisher.prepare()\n"
-        "    assert len(publisher.known_batches(LEAST_ID)) == 1\n"
-        "    first = path.with_name('first')\n"
-        "    assert sink_of(iceberg_at(first), connections_beside(first)).publisher.known_batches() == []\n"
-        "    os._exit('pyarrow' in sys.modules)\n"
-        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
+    settings = connections_beside(output.path).catalog("lake").properties
+    code = f"""
+import os, sys, kafka_ingest.assembly
+from kafka_ingest.batches.known_output import LEAST_ID
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+
+def publisher_of(path, uri):
+    found = SinkConnections(catalog=lambda _: CatalogSettings("lake", "lake", {{"type": "sql", "uri": uri}}))
+    output = OutputLocation.at("iceberg", path, {{"catalog": "lake", "table": "shop." + os.path.basename(path)}})
+    publisher = sink_of(output, found).publisher
+    publisher.prepare()
+    return publisher
+
+child = os.fork()
+if child == 0:
+    for uri in ({settings["uri"]!r}, "sqlite:///{output.path.parent}/new.db"):
+        assert publisher_of("{output.path.parent}/first", uri).known_batches() == []
+    assert "pyiceberg" not in sys.modules
+    assert len(publisher_of({str(output.path)!r}, {settings["uri"]!r}).known_batches(LEAST_ID)) == 1
+    os._exit(bool({{"pyarrow", "fsspec", "requests"}} & sys.modules.keys()))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
     root = Path(__file__).resolve().parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'plugins'}"}
+    environment = os.environ | {"PYTHONPATH": str(root / "plugins")}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

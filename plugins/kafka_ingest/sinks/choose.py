@@ -75,7 +75,7 @@ FORMATS: Mapping[str, Format] = {
         lambda output, connections: iceberg.examine(
             output, connections.catalog, access_to(output, connections), table_options(output)
         ),
-        ("kafka_ingest.sinks.iceberg.commits",),
+        ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.durable_io", "pyiceberg.catalog.sql"),
         in_stores=True,
     ),
 }

@@ -17,7 +17,8 @@ from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.beside_output import beside
-from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.iceberg.absent_table import is_absent
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCatalog
 from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
@@ -59,19 +60,29 @@ class IcebergOutput:
         self.says = f"the marks of Iceberg table {self._address.get(TABLE, '')} in {self.output} say"
 
     @cached_property
-    def _table(self) -> "IcebergTable":
+    def _in_catalog(self) -> tuple[CatalogSettings, str]:
+        """How the table's catalog is reached, and its name there."""
         check_installed()
         if missing := [name for name in (CATALOG, TABLE) if name not in self._address]:
             raise OutputNotUsableError(
                 f"expected to know which catalog has the Iceberg table in {self.output}, found no "
                 f"{' and no '.join(missing)}: its path alone does not say it. Ask by the feed or the batch instead."
             )
+        settings = self._find_catalog(self._address[CATALOG])
+        check_can_reach(settings)
+        return settings, self._address[TABLE]
+
+    @cached_property
+    def _table(self) -> "IcebergTable":
+        settings, name = self._in_catalog
         # Seconds, threads and connections, and a process that is forked afterwards cannot use them: see .library.
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
-        settings = self._find_catalog(self._address[CATALOG])
-        check_can_reach(settings)
-        return IcebergTable(self.output, settings, self._address[TABLE], self._access, self.options)
+        return IcebergTable(self.output, settings, name, self._access, self.options)
+
+    def _is_absent(self) -> bool:
+        """Whether there surely is no table yet; then the library is not imported."""
+        return is_absent(self.output, *self._in_catalog, self._access)
 
     @cached_property
     def _commits(self) -> "IcebergCommits":
@@ -95,7 +106,8 @@ class IcebergOutput:
                 f"expected a path without {' '.join(NOT_IN_LOCATIONS)}, which end the path in an Iceberg location, "
                 f"found {wrong[0]!r} in {self.output}. Give the feed another sink.path."
             )
-        self._table.check_writable()
+        if not self._is_absent():
+            self._table.check_writable()
         self._check_no_other_files()
 
     def _check_no_other_files(self) -> None:
@@ -130,6 +142,8 @@ class IcebergOutput:
 
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published; a first plan imports no pyarrow."""
+        if self._is_absent():
+            return set()
         with self.one_reading():
             return self.rows().published() if self._table.open() is not None else set()
 
@@ -139,8 +153,7 @@ class IcebergOutput:
 
     def columns(self, written: WrittenColumns) -> WrittenColumns:
         """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet."""
-        table = self._table.open()
-        if table is None:
+        if self._is_absent() or (table := self._table.open()) is None:
             return {}
         from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - pyarrow, see above
 

@@ -18,12 +18,13 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.sinks.iceberg.absent_table import was_committed_to
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
 from kafka_ingest.sinks.iceberg.places import METADATA
-from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
+from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, why_not_written
 
 
 class IcebergTable:

@@ -10,7 +10,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import StructType
 
-from kafka_ingest.foundation.storage import Opened, names_in
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
@@ -20,9 +19,6 @@ from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 FORMAT_VERSION = 2
 FIRST_FIELD_ID = 1000
 """Where Iceberg begins to number the fields of partitions."""
-METADATA_FILE = ".metadata.json"
-NEVER_COMMITTED = "00000-"
-"""What the first metadata file's name begins with: also without a table, after a crash while it was made."""
 
 
 def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
@@ -71,9 +67,3 @@ def is_elsewhere(table: Table, output: Place) -> bool:
         return comparable(location) != location_of(output)
     found = path_of(location)
     return found is None or (found != output and found.resolve() != output.resolve())
-
-
-def was_committed_to(metadata: Opened) -> bool:
-    """Whether a table's folder of metadata shows commits, whatever a catalog says."""
-    names = names_in(metadata) if not isinstance(metadata, Path) or metadata.is_dir() else []
-    return any(name.endswith(METADATA_FILE) and not name.startswith(NEVER_COMMITTED) for name in names)
