@@ -1592,6 +1592,7 @@ class InMemorySink:
         self.refusal: str | None = None
         self.only_decoded: bool | None = None
         self.columns_of_table: WrittenColumns | None = None
+        self.not_in_table: list[str] = []
         self.interleaved: Callable[[], object] | None = None
 
     @property
@@ -1617,6 +1618,9 @@ class InMemorySink:
     def columns_there(self, written: WrittenColumns) -> WrittenColumns | None:  # noqa: ARG002 - the sink's signature
         self._reachable()
         return self.columns_of_table
+
+    def misfits(self, written: WrittenColumns) -> list[str]:
+        return [each for each in self.not_in_table if each in written]
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         self._reachable()

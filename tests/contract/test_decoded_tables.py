@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -33,6 +34,7 @@ from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, name_at, table_at
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.sinks.delta.columns import nullable, raw_schema
@@ -192,10 +194,11 @@ def test_fields_that_readers_would_misread_are_refused_before_committing_side_by
     others = {field.name: types.get(field.name, field.type) for field in VALUE} | types
     changed = nested() | {"value": pa.array([None] * ROWS, pa.struct(list(others.items())))}
     directory, published = stage_decoded(output, plan_to(output, 2), changed)
-    with pytest.raises(ColumnsChangedError, match=said):
+    with pytest.raises(ColumnsChangedError, match=f"{said}(?s:.*)the next run writes the batch again"):
         output.sink.publisher.can_take(directory, published.receipt)
-    # Also where the table became another after the question.
-    with pytest.raises(ColumnsChangedError, match=said):
+    # Also where the table became another after the question; then no run writes it again.
+    instead = f"change the table's columns back(?s:.*)kafka-ingest abandon {published.plan.batch_id}"
+    with pytest.raises(ColumnsChangedError, match=f"{said}(?s:.*){instead}"):
         output.sink.publisher.publish(directory, published)
     assert (lake.columns(output.path), output.seen()) == (columns, seen)
 
@@ -209,6 +212,9 @@ def test_a_name_that_the_format_does_not_take_is_refused_before_committing(
     directory, published = stage_decoded(output, plan_to(output, 1), columns)
     with pytest.raises(ColumnsChangedError, match=f"value.`{name}` with '.' in its name"):
         output.sink.publisher.can_take(directory, published.receipt)
+    # And before anything is staged.
+    [said] = output.sink.publisher.misfits({"value": "struct", f"value.`{name}`": "bigint", "value.id": "bigint"})
+    assert said == f"value.`{name}` with '{name[1]}' in its name"
     assert output.data_files() != []
     assert output.seen() == {}
 
@@ -256,6 +262,9 @@ def test_a_field_that_allows_no_nulls_in_the_table_is_refused_before_committing(
     # Delta's library would commit it, and readers would read no row of the table any more; Iceberg's would never.
     with pytest.raises(ColumnsChangedError, match=r"line.sku, which is (NOT NULL|required) in the table"):
         output.sink.publisher.can_take(directory, published.receipt)
+    [said] = output.sink.publisher.misfits({"line": "struct", "line.sku": "bigint"})
+    assert said.startswith("line.sku, which is ")
+    assert output.sink.publisher.misfits({"note": "string"}) == []
 
 
 class TablesWithoutNulls:
@@ -300,9 +309,12 @@ def test_a_name_of_an_iceberg_field_that_was_renamed_or_dropped_is_not_given_to_
 ) -> None:
     output = prepared(Iceberg(), tmp_path / "orders")
     publish_decoded(output, plan_to(output, 1), nested())
+    written = output.sink.publisher.columns_there({})
+    assert output.sink.publisher.misfits(written) == []
     with table_at(output.path).update_schema() as update:
         change(update)
     before = table_at(output.path).scan().to_arrow()
+    assert re.search(said, listing(output.sink.publisher.misfits(written)))
     with pytest.raises(ColumnsChangedError, match=said):
         publish_decoded(output, plan_to(output, 2), nested())
     # The library would let the name lead to the new field in older files, too.

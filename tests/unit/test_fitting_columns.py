@@ -205,6 +205,16 @@ def test_of_a_table_only_what_batches_have_written_is_missed_and_never_by_anothe
     assert commit(feed, ORDER).columns == OF_ORDER
 
 
+def test_a_field_that_a_table_could_not_take_stops_the_feed_before_an_attempt_exists_unless_it_is_left_out(
+    feed: FeedInMemory,
+) -> None:
+    feed.sink.columns_of_table, feed.sink.not_in_table = OF_ORDER, ["value.total"]
+    with pytest.raises(ColumnsChangedError, match=r"expected fields that .* can have, found value\.total"):
+        ask(feed, MORE)
+    assert feed.control.attempts(feed.control.feed("orders").open_batch.batch_id) == []
+    assert commit(feed, MORE, OnNewFields.IGNORE).columns == OF_ORDER
+
+
 def test_a_batch_that_was_planned_for_raw_records_is_not_opened_for_decoded_ones(feed: FeedInMemory) -> None:
     feed.sink.only_decoded = False
     with pytest.raises(ColumnsChangedError, match="expected other records"):

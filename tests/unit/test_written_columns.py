@@ -8,6 +8,8 @@ from kafka_ingest.model.written_columns import (
     ColumnChanges,
     changes,
     columns_without_new,
+    names_in,
+    path_of,
     side_by_side,
     written_columns,
 )
@@ -28,6 +30,14 @@ def test_columns_are_listed_with_all_fields_in_them() -> None:
         "v.m": "map of string",
         "v.m[]": "decimal(5,2)",
     }
+
+
+@pytest.mark.parametrize("names", [["v", "a.b", "x"], ["`", "a`.`b", "ü [] y", "``"], ["a`", "b"], ["value", "`a"]])
+def test_a_path_says_the_names_that_it_leads_through(names: list[str]) -> None:
+    path = ""
+    for name in names:
+        path = f"{path_of(path, name)}[]"
+    assert names_in(path) == names
 
 
 @pytest.mark.parametrize(

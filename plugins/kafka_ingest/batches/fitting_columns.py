@@ -7,6 +7,7 @@ from uuid import UUID
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.batch import Batch, BatchKind
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.written_columns import (
@@ -119,6 +120,25 @@ def compare_columns(
     """
     publisher = sinks(output).publisher
     publisher.check_records(decoded=not decoding.is_raw)
+    compared = compare_types(feed_name, feed_id, output, decoding, control, sinks, rules)
+    written = compared.fitting.columns
+    if compared.refused is None and written is not None and (found := publisher.misfits(written)):
+        problem = f"feed {feed_name}: expected fields that {output} can have, found {listing(found)}.\n{REFUSED}"
+        return replace(compared, refused=problem)
+    return compared
+
+
+def compare_types(
+    feed_name: str,
+    feed_id: UUID,
+    output: OutputLocation,
+    decoding: Decoding,
+    control: ControlReader,
+    sinks: Sinks,
+    rules: ColumnRules,
+) -> ComparedColumns:
+    """Compare which columns there are, and their types, as above."""
+    publisher = sinks(output).publisher
     made = None if decoding.is_raw else rules.columns_of(decoding)
     if made is None:
         return ComparedColumns(FittingColumns(decoding))

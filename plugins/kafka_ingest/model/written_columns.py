@@ -4,6 +4,7 @@ Columns are listed flat, each field by its path: ``value`` is a struct, ``value.
 ``value.tags[]`` what the array holds. So a field that is added deep inside shows as one line.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,9 @@ MOST_SHOWN = 20
 PATH_WIDTH, TYPE_WIDTH = 60, 20
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+NAMES = re.compile(r"(\w+)|`((?:[^`]|``)*)`", re.ASCII)
+"""A plain name in a path, or the text of a quoted one."""
 
 WrittenColumns = Mapping[str, str]
 """Types by the paths of fields: ``bigint``, ``decimal(12,2)``, ``struct``, ``array`` or ``map of string``."""
@@ -82,6 +86,11 @@ def path_of(path: str, name: str) -> str:
     """Return the path of a field."""
     shown = name if PLAIN.issuperset(name) else quoted(name)
     return f"{path}.{shown}" if path else shown
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names of the fields that a path leads through."""
+    return [plain or text.replace("``", "`") for plain, text in NAMES.findall(path)]
 
 
 def changes(before: WrittenColumns, now: WrittenColumns) -> ColumnChanges:

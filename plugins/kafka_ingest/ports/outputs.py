@@ -88,6 +88,12 @@ class Publisher(Protocol):
         None where it has none of its own, so that only receipts say them. ``written`` are those that are to be written.
         """
 
+    def misfits(self, written: WrittenColumns) -> Sequence[str]:
+        """Return which of the columns that are to be written the output could not take, whatever their types.
+
+        With why: for their names, or for what the output allows of them.
+        """
+
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the attempt in that directory can be published; moves nothing.
 

@@ -115,6 +115,10 @@ class Publisher:
         """Return that the output has no columns of its own."""
         return
 
+    def misfits(self, _written: WrittenColumns) -> tuple[str, ...]:
+        """Return that there are none."""
+        return ()
+
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether the staged files are as their receipt says."""
         with storage_errors(self._objects.output):

@@ -3,10 +3,9 @@
 Fields are what the Delta protocol writes into ``schemaString``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import path_of
 from kafka_ingest.sinks.delta.columns import columns_of, nullable
@@ -51,16 +50,13 @@ def below(kind: Kind, path: str) -> Iterator[tuple[str, str]]:
             yield from below(kind["valueType"], f"{path}[]")
 
 
-def wrong_names(fields: Fields) -> Iterator[str]:
-    """Yield which fields have names that Delta's own writers would refuse."""
-    for path, name in names_in({"type": "struct", "fields": fields}, ""):
-        if found := sorted(NOT_IN_NAMES.intersection(name)):
-            yield f"{path} with {listing(map(repr, found))} in its name"
+def named(fields: Fields) -> Iterator[tuple[str, str]]:
+    """Yield the paths of all fields, those in the keys of maps included, each with the field's name."""
+    yield from names_in({"type": "struct", "fields": fields}, "")
 
 
-def without_nulls(there: Fields, fields: Fields) -> Iterator[str]:
+def without_nulls(there: Fields, names: Collection[str]) -> Iterator[str]:
     """Yield what allows no nulls in columns of a table that files have, too: a record may lack it, or have null."""
-    names = {field["name"] for field in fields}
     for field in there:
         if field["name"] in names and not is_own(field["name"]):
             yield from without_nulls_in(field["type"], path_of("", field["name"]))

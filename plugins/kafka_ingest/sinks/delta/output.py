@@ -119,6 +119,10 @@ class DeltaOutput:
         del written  # every type has a name of its own
         return self._log.columns()
 
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        """Yield which columns that are to be written the table cannot have, or has otherwise than by their type."""
+        return self._log.misfits(written)
+
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where a VACUUM could take staged files."""
         if files:

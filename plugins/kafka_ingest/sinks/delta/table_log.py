@@ -27,15 +27,24 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.delta.columns import columns_of, nullable, raw_schema
-from kafka_ingest.sinks.delta.decoded_columns import Fields, listed, new_schema, to_add, without_nulls, wrong_names
+from kafka_ingest.sinks.delta.decoded_columns import (
+    NOT_IN_NAMES,
+    Fields,
+    listed,
+    named,
+    new_schema,
+    to_add,
+    without_nulls,
+)
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
-from kafka_ingest.sinks.tables.decoded_columns import refuse_misfits
+from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 if TYPE_CHECKING:
@@ -180,15 +189,18 @@ class TableLog:
     def check_columns(self, columns: Fields) -> None:
         """Raise ColumnsChangedError where files with these columns would be misread in the table as it is now."""
         table = self._now()
-        if table is not None:
-            self._check_columns(self._form_of(table), columns)
-        else:
-            refuse_misfits(str(self.output), {}, {}, wrong_names(columns))
+        self._check_columns(self._form_of(table).schema["fields"] if table is not None else (), columns)
 
-    def _check_columns(self, form: TableForm, columns: Fields) -> None:
-        there = form.schema["fields"]
-        wrong = [*wrong_names(columns), *without_nulls(there, columns)]
+    def _check_columns(self, there: Fields, columns: Fields) -> None:
+        names = [field["name"] for field in columns]
+        wrong = [*wrong_names(named(columns), NOT_IN_NAMES), *without_nulls(there, names)]
         refuse_misfits(str(self.output), listed(there), listed(columns), wrong)
+
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        """Yield which columns that are to be written the table as it is now cannot have, whatever their types."""
+        yield from wrong_names(last_names(written), NOT_IN_NAMES)
+        if (table := self._now()) is not None:
+            yield from without_nulls(self._form_of(table).schema["fields"], names_of_columns(written))
 
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
@@ -219,7 +231,7 @@ class TableLog:
                 break
             form = self._form_of(table)
             self._check_fits(form)
-            self._check_columns(form, columns)
+            self._check_columns(form.schema["fields"], columns)
             try:
                 if files and self._add_columns(table.version, form, columns):
                     # A commit of its own: the library has none that changes columns and adds files. A crash after it

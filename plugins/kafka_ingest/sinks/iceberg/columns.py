@@ -96,29 +96,28 @@ def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
             return True
 
 
-def taken_names(there: IcebergType, mapped: Sequence[MappedField], found: IcebergType, path: str = "") -> Iterator[str]:
-    """Yield which names of new fields lead to other fields of a table: to renamed or dropped ones, say.
+def taken_names(there: IcebergType, mapped: Sequence[MappedField], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the paths whose names lead to other fields of a table: to renamed or dropped ones, say. Each with why.
 
     If such a field was added, the name would lead to it, and in older files, too: their values would change columns.
     """
     known = {name: field for field in mapped for name in field.names}
-    match found, there:
-        case StructType(), StructType():
+    match there:
+        case StructType():
             fields = {field.name: field for field in there.fields}
-            for field in found.fields:
-                leads, inner = known.get(field.name), path_of(path, field.name)
-                if leads is not None and field.name not in fields:
-                    now = next((each.name for each in there.fields if each.field_id == leads.field_id), None)
-                    yield (
-                        f"{inner}, a name that in schema.name-mapping.default leads to field {leads.field_id}, which "
-                        f"{'was dropped' if now is None else f'is called {now} now'}: values of older rows would move"
-                    )
-                elif leads is not None:
-                    yield from taken_names(fields[field.name].field_type, leads.fields, field.field_type, inner)
-        case ListType(), ListType() if "element" in known:
-            yield from taken_names(there.element_type, known["element"].fields, found.element_type, f"{path}[]")
-        case MapType(), MapType() if "value" in known:
-            yield from taken_names(there.value_type, known["value"].fields, found.value_type, f"{path}[]")
+            for name, leads in known.items():
+                inner = path_of(path, name)
+                if name in fields:
+                    yield from taken_names(fields[name].field_type, leads.fields, inner)
+                    continue
+                names = (each.name for each in there.fields if each.field_id == leads.field_id)
+                now = next((f"is called {name} now" for name in names), "was dropped")
+                why = f"a name that in schema.name-mapping.default leads to field {leads.field_id}, which {now}"
+                yield inner, f"{inner}, {why}: values of older rows would move"
+        case ListType() if "element" in known:
+            yield from taken_names(there.element_type, known["element"].fields, f"{path}[]")
+        case MapType() if "value" in known:
+            yield from taken_names(there.value_type, known["value"].fields, f"{path}[]")
 
 
 def in_words(kind: IcebergType) -> str:

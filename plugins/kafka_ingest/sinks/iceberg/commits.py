@@ -26,18 +26,19 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.iceberg.added_files import added_files
-from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, own_fields, taken_names
-from kafka_ingest.sinks.iceberg.decoded_columns import listed, schema_of, without_nulls, wrong_names
-from kafka_ingest.sinks.iceberg.file_columns import differences_of_file
+from kafka_ingest.sinks.iceberg.columns import RAW, own_fields
+from kafka_ingest.sinks.iceberg.decoded_columns import listed, misfits
+from kafka_ingest.sinks.iceberg.file_columns import differences_of_file, schema_of
 from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
 from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.new_table import create
 from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
+from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
 from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
-from kafka_ingest.sinks.tables.decoded_columns import is_own, refuse_misfits
+from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile
@@ -100,16 +101,9 @@ class IcebergCommits:
 
     def _check_columns(self, table: Table | None, columns: Schema) -> None:
         """Raise ColumnsChangedError where files with these columns would be misread in the table as it was read."""
-        wrong = list(wrong_names(columns))
-        if table is None:
-            return refuse_misfits(str(self._table), {}, {}, wrong)
-        names = [field.name for field in columns.fields if not is_own(field.name)]
-        wrong += without_nulls(table.schema(), names)
-        mapping = table.name_mapping()
-        wrong += differences_of_mapping(table.schema(), mapping, names)
-        if mapping is not None:
-            wrong += taken_names(table.schema().as_struct(), mapping.root, columns.as_struct())
-        return refuse_misfits(str(self._table), listed(table.schema()), listed(columns), wrong)
+        there, found = {} if table is None else listed(table.schema()), listed(columns)
+        wrong = [*wrong_names(last_names(found), NOT_IN_NAMES), *(misfits(table, found) if table is not None else ())]
+        refuse_misfits(str(self._table), there, found, wrong)
 
     def _check_leaves(self, file: ReplacedFile) -> None:
         """Raise OutputNotUsableError where other rows of a file would have to be copied: see :meth:`delete_rows`."""

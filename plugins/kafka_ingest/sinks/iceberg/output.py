@@ -21,9 +21,9 @@ from kafka_ingest.sinks.iceberg.absent_table import is_absent
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCatalog
 from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
-from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
 from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
-from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of
+from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
@@ -155,9 +155,18 @@ class IcebergOutput:
         """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet."""
         if self._is_absent() or (table := self._table.open()) is None:
             return {}
-        from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - pyarrow, see above
+        from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - the library, see above
 
         return in_the_words_of(listed(table.schema()), written, SAME)
+
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        """Yield which columns that are to be written the table cannot have, or has otherwise than by their type."""
+        yield from wrong_names(last_names(written), NOT_IN_NAMES)
+        if self._is_absent() or (table := self._table.open()) is None:
+            return
+        from kafka_ingest.sinks.iceberg.decoded_columns import misfits  # noqa: PLC0415 - the library, see above
+
+        yield from misfits(table, written)
 
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""

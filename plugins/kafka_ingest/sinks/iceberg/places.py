@@ -16,6 +16,9 @@ METADATA = "metadata"
 NOT_IN_LOCATIONS = "?#;"
 """Characters that PyIceberg takes for the end of a location's path."""
 
+NOT_IN_NAMES = frozenset(".")
+"""In the name of a field, PyIceberg takes it for the end of another one's."""
+
 
 def location_of(place: Place) -> str:
     """Return the location of a place: of one in a store without the connection that leads there."""

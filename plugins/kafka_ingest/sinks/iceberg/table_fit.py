@@ -8,7 +8,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
-from pyiceberg.types import StructType
 
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
@@ -33,8 +32,8 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
     yield from differences_of_mapping(table.schema(), mapping, names)
     if mapping is not None:
         to_add = options.to_add(names, [field.name for field in table.schema().fields])
-        new = StructType(*(field for field in own_fields(options) if field.name in to_add))
-        yield from taken_names(table.schema().as_struct(), mapping.root, new)
+        taken = taken_names(table.schema().as_struct(), mapping.root)
+        yield from (why for path, why in taken if path in to_add)
     if table.spec().fields:
         # Half a second, which plans of other tables need not wait for.
         yield from import_module("kafka_ingest.sinks.iceberg.partition_bounds").missing_bounds(table)

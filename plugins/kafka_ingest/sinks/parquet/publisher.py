@@ -99,6 +99,10 @@ class ParquetPublisher:
         """Return that the directory has no columns of its own."""
         return
 
+    def misfits(self, _written: WrittenColumns) -> tuple[str, ...]:
+        """Return that there are none."""
+        return ()
+
     def can_take(self, place: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         batch_id = receipt.batch_id

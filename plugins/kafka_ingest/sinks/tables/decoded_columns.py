@@ -5,18 +5,34 @@ that only the table has is null in new rows, and one that it lacks is added (``o
 """
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Final
 
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.record_schema import RESERVED_PREFIX
-from kafka_ingest.model.written_columns import WrittenColumns, changes, side_by_side
+from kafka_ingest.model.written_columns import WrittenColumns, changes, names_in, side_by_side
 
-HOW_TO_GO_ON: Final = (
+BEFORE_COMMITTING: Final = (
     "Nothing was published and no offset was moved; the next run writes the batch again. Keep the fields as they are "
     "in the table, by a select (cast(… as …)) or an earlier version of the schema. Or abandon the batch, and give the "
     "feed another sink.path."
 )
+WHILE_COMMITTING: Final = (
+    "The table was changed after this batch was checked, and began to be COMMITTING: it is not written again by "
+    "itself. Nothing was published and no offset was moved. Either change the table's columns back and run the commit "
+    "again, or "
+)
+
+
+@contextmanager
+def say_how_to_go_on(how: str) -> Iterator[None]:
+    """Add to a refusal of columns what its state allows to do."""
+    try:
+        yield
+    except ColumnsChangedError as error:
+        raise ColumnsChangedError(f"{error}\n{how}") from error
 
 
 def is_own(column: str) -> bool:
@@ -39,14 +55,28 @@ def refuse_misfits(table: str, there: WrittenColumns, found: WrittenColumns, nam
     ``names``: what else is wrong with the names of fields.
     """
     if problems := list(names):
-        raise ColumnsChangedError(
-            f"{table}: expected fields that a table can have, found {listing(problems)}. {HOW_TO_GO_ON}"
-        )
+        raise ColumnsChangedError(f"{table}: expected fields that a table can have, found {listing(problems)}")
     if other := [*changes(there, found).retyped, *in_other_case(there, found)]:
         raise ColumnsChangedError(
-            f"{table}: expected the fields that the table has, found others:\n{side_by_side(there, found, other)}\n"
-            f"{HOW_TO_GO_ON}"
+            f"{table}: expected the fields that the table has, found others:\n{side_by_side(there, found, other)}"
         )
+
+
+def wrong_names(named: Iterable[tuple[str, str]], not_in_names: AbstractSet[str]) -> Iterator[str]:
+    """Yield which paths end in a name that a format's tables cannot have."""
+    for path, name in named:
+        if found := sorted(not_in_names.intersection(name)):
+            yield f"{path} with {listing(map(repr, found))} in its name"
+
+
+def last_names(written: WrittenColumns) -> Iterator[tuple[str, str]]:
+    """Yield the paths of fields, each with the field's name."""
+    yield from ((path, name) for path in written if not path.endswith("[]") for name in names_in(path)[-1:])
+
+
+def names_of_columns(written: WrittenColumns) -> set[str]:
+    """Return the names of the columns."""
+    return {name for path in written for name in names_in(path)[:1]}
 
 
 def in_other_case(there: WrittenColumns, found: WrittenColumns) -> Iterator[str]:

@@ -138,6 +138,9 @@ class TableOutput(Protocol):
         is stored as the table has it.
         """
 
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        """Yield which columns that are to be written the table cannot have, or has otherwise than by their type."""
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says.
 

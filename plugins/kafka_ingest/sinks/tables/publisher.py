@@ -15,6 +15,7 @@ from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
 from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
 from kafka_ingest.sinks.tables.found import found_files
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 from kafka_ingest.sinks.tables.parts import TableParts
@@ -101,6 +102,12 @@ class TablePublisher:
         with storage_errors(self._output):
             return self._table.columns(written) or None
 
+    def misfits(self, written: WrittenColumns) -> list[str]:
+        """Return which columns the table cannot have, or has otherwise than by their type, with why."""
+        self._table.check_installed()
+        with storage_errors(self._output):
+            return list(self._table.misfits(written))
+
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""
         batch_id = receipt.batch_id
@@ -116,7 +123,8 @@ class TablePublisher:
                 )
             data = self._parts.opened(self._parts.data.place(directory))
             check_listing(data, receipt)
-            self._table.check_files(data, receipt)
+            with say_how_to_go_on(BEFORE_COMMITTING):
+                self._table.check_files(data, receipt)
             self._table.check_safe_from_clean_up([data / file.name for file in receipt.files])
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
@@ -156,10 +164,11 @@ class TablePublisher:
             if receipt.files:
                 self._flush_folders(place, receipt)
             mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint)
-            if not published.plan.replaces:
-                return self._table.publish(mark, place, receipt)
-            replacement = role_of(published.plan.output, self._table.replacement, REPLACE_ROWS)
-            return replacement.publish_in_place_of(published.plan.replaces, mark, place, receipt)
+            with say_how_to_go_on(f"{WHILE_COMMITTING}{how_to_abandon(receipt.batch_id)}."):
+                if not published.plan.replaces:
+                    return self._table.publish(mark, place, receipt)
+                replacement = role_of(published.plan.output, self._table.replacement, REPLACE_ROWS)
+                return replacement.publish_in_place_of(published.plan.replaces, mark, place, receipt)
         except StagedOutputUnusableError as error:
             if (found := self._table.mark(receipt.batch_id)) is not None:
                 return found
