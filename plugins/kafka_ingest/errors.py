@@ -284,6 +284,10 @@ class TooManyDeadLettersError(OperatorDecisionError):
     """More records of a batch cannot be decoded than the feed allows; the batch is PLANNED again."""
 
 
+class RecordsFilteredError(OperatorDecisionError):
+    """A replacement filters more or fewer records than the batches whose rows it replaces; it is PLANNED again."""
+
+
 class ColumnsChangedError(OperatorDecisionError):
     """The columns of a feed's records are not those of the output's files, in a way that the feed does not allow."""
 

@@ -106,9 +106,11 @@ def stage_decoded(
     return directory, PublishedReceipt(plan, receipt, ())
 
 
-def publish_decoded(output: Any, plan: BatchPlan, columns: dict[str, "pa.Array[Any]"]) -> PublishedReceipt:
+def publish_decoded(
+    output: Any, plan: BatchPlan, columns: dict[str, "pa.Array[Any]"], **changes: Any
+) -> PublishedReceipt:
     """Stage a batch, ask, and publish it."""
-    directory, published = stage_decoded(output, plan, columns)
+    directory, published = stage_decoded(output, plan, columns, **changes)
     output.sink.publisher.can_take(directory, published.receipt)
     output.sink.publisher.publish(directory, published)
     return published

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,6 +20,7 @@ from deltalake import DeltaTable
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import LongType, NestedField, StructType
 from tests.contract import decoded_rows
+from tests.contract.builders import orders
 from tests.contract.decoded_rows import (
     DECODED,
     VALUE,
@@ -30,12 +32,21 @@ from tests.contract.decoded_rows import (
 )
 from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, rows_of
 from tests.contract.test_new_columns import DeltaLake, IcebergLake
+from tests.contract.test_sink_replace import of_partition, replacing
 from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, name_at, table_at
 
-from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.errors import (
+    ColumnsChangedError,
+    InvalidBackfillError,
+    OutputNotUsableError,
+    RecordsFilteredError,
+    StagedOutputUnusableError,
+    TooManyDeadLettersError,
+)
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.receipt import Filtered, WrittenFile
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.sinks.delta.columns import nullable, raw_schema
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -370,10 +381,40 @@ def test_a_table_of_decoded_records_is_partitioned_as_one_of_raw_ones(lake: Any,
     assert lake.files_read(output.path, "kafka_partition = 7") == 0
 
 
-def test_rows_of_decoded_records_are_not_replaced(output: Any) -> None:
-    publish_decoded(output, plan_to(output, 1), nested())
-    with pytest.raises(OutputNotUsableError, match="expected a table of raw records, found one of decoded records"):
-        output.sink.replacer.check_can_replace()
+def test_rows_are_replaced_by_what_their_records_are_decoded_to_now_in_one_commit(lake: Any, output: Any) -> None:
+    old, other = (publish_decoded(output, plan_to(output, number), nested()) for number in (1, 2))
+    plan = replacing(output, 3, old.plan, 0)
+    assert output.sink.replacer.rows_of(plan.replaces).rows == ROWS
+    new = publish_decoded(output, plan, with_more_fields())
+    assert output.seen() == of_partition(old, 1) + rows_of(other) + rows_of(new)
+    for rows in lake.read(output.path):
+        found = dict(zip(rows["kafka_batch"].to_pylist(), rows["extra"].to_pylist(), strict=True))
+        assert {batch for batch, extra in found.items() if extra is not None} == {str(plan.batch_id)}
+    assert [len(each) for each in lake.offsets_where(output.path, "extra = 1.5")] == [ROWS, ROWS]
+
+
+LETTER = WrittenFile.of_one("part-9.parquet", 10, 1, orders(0), 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "error", "said"),
+    [
+        ({"dead_letters": (LETTER,)}, {}, InvalidBackfillError, r"without dead letters, found some in orders-0\["),
+        ({}, {"dead_letters": (LETTER,)}, TooManyDeadLettersError, "found 1 that cannot be decoded"),
+        ({}, {"filtered": (Filtered(orders(0), 2),)}, RecordsFilteredError, "orders-0: 0 before, 2 now"),
+        ({"filtered": (Filtered(orders(0), 2),)}, {}, RecordsFilteredError, "orders-0: 2 before, 0 now"),
+        ({"filtered": (Filtered(orders(0), 2),)}, {"filtered": (Filtered(orders(0), 2),)}, None, ""),
+    ],
+)
+def test_records_that_were_rows_are_rows_again_and_all_others_stay_what_they_were(
+    output: Any, before: dict[str, Any], now: dict[str, Any], error: type[Exception] | None, said: str
+) -> None:
+    old = publish_decoded(output, plan_to(output, 1), nested(), **before)
+    plan, replacer = replacing(output, 2, old.plan, 0), output.sink.replacer
+    directory, published = stage_decoded(output, plan, nested(), **now)
+    with pytest.raises(error, match=said) if error is not None else nullcontext():
+        replacer.rows_of(plan.replaces)
+        replacer.can_take(directory, plan, published.receipt)
 
 
 def test_files_of_one_batch_with_different_columns_are_no_files_of_one_attempt(output: Any) -> None:

@@ -42,6 +42,10 @@ def called_like_ours(rows: DataFrame) -> DataFrame:
     return rows.withColumnRenamed("id", "Kafka_id")
 
 
+def with_a_date(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("*", "date '2026-01-02' as kafka_date")
+
+
 def with_a_name_twice(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("*", "id as ID")
 

@@ -24,7 +24,7 @@ from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice,
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.avro_schema import read_avro
-from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -501,6 +501,7 @@ def test_any_json_that_is_kept_is_one_value_to_a_strict_reader(spark: SparkSessi
 
 # ── Staged, good and dead ─────────────────────────────────────────────────────────────────────────────────────────────
 
+NO_NEEDS = DataNeeds()
 TIMES = "kafka_timestamp timestamp, kafka_headers array<struct<key: string, value: binary>>, kafka_timestamp_ms bigint"
 POSITION = "kafka_topic string, kafka_partition int, kafka_offset bigint"
 FULL, BROKEN, WITH_A_HOLE = (
@@ -546,7 +547,7 @@ def stage(topic: Topic, directory: Path) -> int:
     return stage_as(topic, directory, Decoding(ANY_JSON)).rows_read
 
 
-def stage_as(topic: Topic, directory: Path, decoding: Decoding) -> StagedRecords:
+def stage_as(topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS) -> StagedRecords:
     """Stage all ranges of the topic, as the job does."""
     document = AttemptDocument(
         BatchPlan(
@@ -564,8 +565,9 @@ def stage_as(topic: Topic, directory: Path, decoding: Decoding) -> StagedRecords
         ),
         7,
         decoding,
+        needs,
     )
-    places = Places(directory / "data", directory / "dead-letters", directory / "before")
+    places = Places(*(directory / name for name in ("data", "dead-letters", "before", "after")))
     return stage_decoded(topic.read, document.plan.ranges, document, places, Storage(opened, remove_from_disk))
 
 

@@ -11,13 +11,15 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import Row, SparkSession
 from tests.spark.avro_values import of_registry, wired, written
-from tests.spark.test_decode import ORDER, TEXT, Topic, records, stage_as, values_below
+from tests.spark.test_decode import NO_NEEDS, ORDER, TEXT, Topic, records, stage_as, values_below
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model import sql_expression
 from kafka_ingest.model.avro_schema import read_avro
+from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.record_schema import quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
@@ -270,9 +272,11 @@ def test_a_batch_of_which_nothing_is_left_is_counted_as_well(spark: SparkSession
     assert (staged.rows_read, sum(staged.filtered.values())) == (8, 8)
 
 
-def transformed(topic: Topic, directory: Path, function: str, where: str | None = None) -> StagedRecords:
+def transformed(
+    topic: Topic, directory: Path, function: str, where: str | None = None, needs: DataNeeds = NO_NEEDS
+) -> StagedRecords:
     shape = Shape((column("try_cast(value as int)", "int", "id"),), where, f"tests.spark.functions:{function}")
-    return stage_as(topic, directory, Decoding(TEXT, shape=shape))
+    return stage_as(topic, directory, Decoding(TEXT, shape=shape), needs)
 
 
 def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark: SparkSession, tmp_path: Path) -> None:
@@ -286,6 +290,26 @@ def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark:
     assert transformed(Topic(spark, VALUES), tmp_path / "again", "newest_of_each_id").filtered
     none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")
     assert (none.rows_read, sum(none.filtered.values())) == (8, 8)
+
+
+def test_what_a_function_returns_is_divided_by_the_partitions_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    terms = terms_of(["kafka_partition", "day(kafka_timestamp)"])
+    needs = DataNeeds(partition_by=terms, own_columns=True)
+
+    staged = transformed(Topic(spark, VALUES), tmp_path, "every_second", "value <> 'x'", needs)
+
+    assert (staged.rows_read, sum(staged.filtered.values())) == (8, 3)
+    found: list[tuple[int, int]] = []
+    for path in (tmp_path / "data").rglob("*.parquet"):
+        rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
+        folders = {(f"kafka_partition={each['kafka_partition']}", f"kafka_date={each['kafka_date']}") for each in rows}
+        assert folders == {path.parts[-3:-1]}
+        found += [(each["kafka_partition"], each["twice"]) for each in rows]
+    assert sorted(found) == [(0, 2), (1, 2), (1, 8), (2, 2), (2, 8)]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    # It is not handed the columns that follow from others, and adds none of that name.
+    with pytest.raises(ExpressionRefusedError, match="kafka_date: expected no such column, found date"):
+        transformed(Topic(spark, VALUES), tmp_path / "again", "with_a_date", needs=needs)
 
 
 @pytest.mark.parametrize(

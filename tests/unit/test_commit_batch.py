@@ -29,12 +29,14 @@ from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
     ColumnsChangedError,
+    KafkaIngestError,
     KafkaUnavailableError,
     OffsetsMissingError,
     OffsetsMovedError,
     OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
+    RecordsFilteredError,
     StagedOutputUnusableError,
     UnknownBatchError,
 )
@@ -397,15 +399,16 @@ def test_a_written_batch_that_is_proven_unusable_is_planned_again(
     assert why in str(attempt.reason)
 
 
-def test_a_written_batch_whose_columns_do_not_go_with_the_table_is_planned_again_and_stops_the_feed(
-    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [ColumnsChangedError, RecordsFilteredError])
+def test_a_written_batch_whose_columns_or_records_do_not_go_with_the_table_is_planned_again_and_stops_the_feed(
+    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch, error: type[KafkaIngestError]
 ) -> None:
     def does_not_fit(*_arguments: object) -> None:
-        raise ColumnsChangedError("value.id  bigint  int")
+        raise error("value.id  bigint  int")
 
     with monkeypatch.context() as patched:
         patched.setattr(feed.sink, "can_take", does_not_fit)
-        with pytest.raises(ColumnsChangedError) as stopped:
+        with pytest.raises(error) as stopped:
             feed.commit(plan.batch_id)
     assert stopped.value.exit_code == 3
     assert_nothing_happened(feed, plan, BatchState.PLANNED)

@@ -116,10 +116,6 @@ COLUMN = {"name": "id", "type": "int", "sql": "value.id"}
             "transform: expected package.module:function, found 'shop.orders.cleaned'",
         ),
         ({"transform": "shop/orders.py:cleaned"}, "transform: expected package.module:function"),
-        (
-            {"transform": "shop:cleaned", "sink": {"format": "delta", "path": "/x", "partition_by": ["kafka_topic"]}},
-            "expected no transform with sink.partition_by, found both",
-        ),
     ],
 )
 def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[str, object], message: str) -> None:

@@ -16,6 +16,7 @@ from kafka_ingest.errors import (
     KafkaIngestError,
     OffsetsMissingError,
     OutputConflictError,
+    RecordsFilteredError,
     StagedOutputUnusableError,
     TooManyDeadLettersError,
 )
@@ -172,7 +173,7 @@ def verified_receipt(
             f"batch {batch.batch_id}: the staged output cannot be committed: {error} The batch is PLANNED again and "
             "its attempts are discarded: the next run writes it again. No offset was moved."
         ) from error
-    except (ColumnsChangedError, TooManyDeadLettersError) as error:
+    except (ColumnsChangedError, RecordsFilteredError, TooManyDeadLettersError) as error:
         if batch.state is not BatchState.WRITTEN:
             raise
         discard(batch, attempt, control, reason=str(error), actor=actor)

@@ -341,8 +341,6 @@ class Feed(Settings):
     @model_validator(mode="after")
     def _records_become_columns(self) -> "Feed":
         decoding = self.decoding()
-        if self.transform is not None and (reason := self.sink.why_not_transformed()):
-            raise ValueError(reason)
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)
         if "on_new_fields" in self.model_fields_set and (decoding.is_raw or self.transform is not None):

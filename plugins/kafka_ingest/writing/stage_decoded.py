@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from kafka_ingest.foundation.storage import is_folder
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.batch import AttemptDocument
+from kafka_ingest.model.batch import AttemptDocument, DataNeeds
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile
@@ -25,7 +25,7 @@ from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import staged_files
-from kafka_ingest.writing.table_partitions import OpenPlace, stage_partitioned, with_own_columns
+from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
 
 BATCH = "kafka_batch"
@@ -48,11 +48,15 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the records of some ranges go: rows, dead letters, and rows that a function is handed before."""
+    """Where the records of some ranges go: rows, dead letters, and what a function is handed, and has made.
+
+    What it has made is there only where it has to be divided by partitions of a table then.
+    """
 
     data: Place
     dead_letters: Place
     before_transform: Place
+    after_transform: Place
 
 
 class DeadLetterPlaces:
@@ -74,7 +78,8 @@ class DeadLetterPlaces:
 
         Rows that a function is handed are in the attempt's directory: whatever removes that takes them along.
         """
-        return Places(data, self.of(data), self._directory.parent / f"{data.name}-before-transform")
+        before, after = (self._directory.parent / f"{data.name}-{when}-transform" for when in ("before", "after"))
+        return Places(data, self.of(data), before, after)
 
     def of(self, data: Place) -> Place:
         """Return where the dead letters go whose good records go to ``data``.
@@ -152,12 +157,14 @@ def stage_decoded(
         )
         # Expressions may use columns that the table lacks, and dead letters have them.
         rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
-        return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
+        # A function is not handed columns that follow from others: it could change them.
+        return with_own_columns(rows, needs.partition_by) if needs.own_columns and shape.transform is None else rows
 
     place = places.data
     if shape.transform is not None:
         storage.remove(place := places.before_transform)
-    if needs.partition_by:
+        kept().write.mode("error").parquet(spark_path(place))
+    elif needs.partition_by:
         planned_at = document.plan.planned_at
         stage_partitioned(kept, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
     else:
@@ -166,7 +173,7 @@ def stage_decoded(
     rows, dead, filtered = int(found["rows"]), int(found["dead"]), partitions.of(found.get("filtered"))
     if shape.transform is not None:
         check_count(rows, dead, filtered, given := storage.files_in(place))
-        made = made_by_function(raw.sparkSession, kept().schema, shape.transform, places, storage)
+        made = made_by_function(raw.sparkSession, kept().schema, shape.transform, needs, places, storage)
         filtered = dict(Counter(filtered) + Counter(left_out(given, made)))
     if dead:
         incomplete = without_complete(ranges, storage.files_in(places.data), filtered)
@@ -176,14 +183,29 @@ def stage_decoded(
 
 
 def made_by_function(
-    spark: SparkSession, schema: StructType, function: str, places: Places, storage: Storage
+    spark: SparkSession, schema: StructType, function: str, needs: DataNeeds, places: Places, storage: Storage
 ) -> Sequence[WrittenFile]:
-    """Hand staged rows to the feed's function, write what it makes of them, and return the files of that."""
+    """Hand staged rows to the feed's function, write what it makes of them, and return the files of that.
+
+    They are divided by the table's partitions afterwards, from files: a function need not make the same rows twice.
+    """
+    place = places.after_transform if needs.partition_by else places.data
+    storage.remove(places.after_transform)
     staged = spark.read.schema(schema).parquet(spark_path(places.before_transform))
-    rows = stage_transformed(staged, function, places.data)
-    check_count(rows, 0, {}, found := storage.files_in(places.data))
+    columns, rows = stage_transformed(staged, function, place)
+    check_count(rows, 0, {}, found := storage.files_in(place))
     storage.remove(places.before_transform)
-    return found
+    if not needs.partition_by:
+        return found
+
+    def made() -> DataFrame:
+        rows = spark.read.schema(columns).parquet(spark_path(place))
+        return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
+
+    stage_counted(made, places.data, needs.partition_by, storage.at)
+    check_count(rows, 0, {}, divided := storage.files_in(places.data))
+    storage.remove(place)
+    return divided
 
 
 def check_count(counted: int, dead: int, filtered: Mapping[TopicPartition, int], files: Sequence[WrittenFile]) -> None:

@@ -69,6 +69,11 @@ def stage_partitioned(
             if FAR not in str(error):
                 raise
         remove(data)
+    return stage_counted(read, data, terms, at)
+
+
+def stage_counted(read: Callable[[], DataFrame], data: Place, terms: Sequence[PartitionTerm], at: OpenPlace) -> int:
+    """Do the same with records whose days or hours, and whose tasks, nothing is known of: they are counted first."""
     values = [value_of(term) for term in terms]
     together = chosen(*counted(read(), values)).together
     return write_divided(read(), data, terms, values, at, together=together)

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path
@@ -22,8 +23,10 @@ UNCHANGED = ("kafka_timestamp", "kafka_topic_id", "kafka_timestamp_ms")
 """What else a row keeps of its record; headers are not compared, since they may be large."""
 
 
-def stage_transformed(rows: DataFrame, name: str, data: Place) -> int:
-    """Write what a function makes of rows below ``data``, which must not exist; return how many Spark counted.
+def stage_transformed(rows: DataFrame, name: str, data: Place) -> tuple[StructType, int]:
+    """Write what a function makes of rows below ``data``, which must not exist.
+
+    Return the columns of that, and how many rows Spark counted.
 
     ``name``: ``package.module:function``. Raises ExpressionRefusedError where it is none, or returns other rows than it
     was handed, and whatever it raises itself.
@@ -33,7 +36,7 @@ def stage_transformed(rows: DataFrame, name: str, data: Place) -> int:
     counted = Observation("transformed")
     made.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
     check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_path(data)), name)
-    return int(counted.get["rows"])
+    return made.schema, int(counted.get["rows"])
 
 
 def returned_by(rows: DataFrame, name: str) -> DataFrame:

@@ -59,10 +59,6 @@ class LocalDirectorySink(Settings):
         del decoded  # files have the columns that they have
         return self.options
 
-    def why_not_transformed(self) -> str | None:
-        """Return what was expected where rows that a function makes cannot go there; None where they can."""
-        return None
-
     @field_validator("path")
     @classmethod
     def _is_a_local_path(cls, path: str) -> str:

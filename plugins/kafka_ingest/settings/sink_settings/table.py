@@ -72,15 +72,6 @@ class TableSink(LocalDirectorySink):
         """Return the options of a table of raw or of decoded records."""
         return {**self.options, **({RECORDS: DECODED} if decoded else {})}
 
-    def why_not_transformed(self) -> str | None:
-        """Return what was expected where rows that a function makes cannot go there; None where they can."""
-        if self.partition_by:
-            return (
-                "expected no transform with sink.partition_by, found both: so far, rows that a function makes are not "
-                "divided by partitions of a table"
-            )
-        return None
-
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Return the settings of a copy: a table that is written in the same way."""
         written = {

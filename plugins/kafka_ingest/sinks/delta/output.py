@@ -155,9 +155,9 @@ class DeltaOutput:
         from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see above
         from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see above
 
-        wanted, added = ReplacedRows.of(replaced), self._added(data, receipt)
+        wanted, added, columns = ReplacedRows.of(replaced), self._added(data, receipt), self._columns(data, receipt)
         self.check_can_replace()
-        return self._log.land(mark, added, lambda table: actions_for(DeltaRows(self._log, table), wanted))
+        return self._log.land(mark, added, lambda table: actions_for(DeltaRows(self._log, table), wanted), columns)
 
     def _columns(self, data: Place, receipt: Receipt) -> "Fields":
         """Return the columns of files of decoded records; none of raw ones, which have those of the raw format."""

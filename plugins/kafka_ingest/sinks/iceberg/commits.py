@@ -16,6 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import EMPTY_DICT
@@ -143,14 +144,14 @@ class IcebergCommits:
             if files:
                 self._add_columns(table, change, columns)
             places = {f"{table.location().rstrip('/')}/{name}": values for name, values in partitions.items()}
-            named = list(places)
-            if columns is not None:
-                self._append(table, change, dict(zip(places, files.values(), strict=True)), summary)
-            elif wanted is not None:
-                self._overwrite(table, change, named, wanted, summary)
+            by_place = dict(zip(places, files.values(), strict=True))
+            if wanted is not None:
+                self._overwrite(table, change, by_place, wanted, summary)
+            elif columns is not None:
+                self._append(table, change, by_place, summary)
             elif files:
                 # That no snapshot has them follows from the mark, which is not there.
-                change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
+                change.add_files(list(places), snapshot_properties=summary, check_duplicate_files=False)
             else:
                 with change.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
@@ -195,22 +196,32 @@ class IcebergCommits:
 
     def _append(self, table: Table, change: OneTry, files: Mapping[str, Opened], summary: dict[str, str]) -> None:
         """Add files of decoded records in one snapshot, as the library does, but with bounds that hold for all rows."""
-        set_mapping(change)
-        added = added_files(table.io, change.table_metadata, files)
+        added = self._entries(table, change, files)
         update = change.update_snapshot(snapshot_properties=summary)
         with update.merge_append() if merges(table) else update.fast_append() as append:
             for data_file in added:
                 append.append_data_file(data_file)
 
+    def _entries(self, table: Table, change: OneTry, files: Mapping[str, Opened]) -> list[DataFile]:
+        """Return what a snapshot records of new files, by their locations."""
+        set_mapping(change)
+        if self._table.form.decoded:
+            return added_files(table.io, change.table_metadata, files)
+        return [parquet_file_to_data_file(table.io, change.table_metadata, location) for location in files]
+
     def _overwrite(
-        self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
+        self,
+        table: Table,
+        change: OneTry,
+        files: Mapping[str, Opened],
+        wanted: ReplacedRows,
+        summary: dict[str, str],
     ) -> None:
         """Add files and take others out, in one snapshot, as the library's own overwriting does with new ones."""
         leaving = list(self._rows_of(table).files_with(wanted))
         for _, file in leaving:
             self._check_leaves(file)
-        set_mapping(change)
-        added = [parquet_file_to_data_file(table.io, change.table_metadata, path) for path in named]
+        added = self._entries(table, change, files)
         with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
             # In which manifests the files are looked for; without it, in those without partitions, in none.
             update.delete_by_predicate(AlwaysTrue())

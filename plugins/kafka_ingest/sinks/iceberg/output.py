@@ -191,7 +191,8 @@ class IcebergOutput:
 
     def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files, and without those of some ranges; return the first writer's mark."""
-        return self._commits.land(mark, self._added(data, receipt), replaced)
+        columns = self._commits.columns_of_files(opened(data, self._access), receipt)
+        return self._commits.land(mark, self._added(data, receipt), replaced, columns)
 
     def _added(self, data: Place, receipt: Receipt) -> dict[str, Opened]:
         """Return a batch's files by their names in the table's place."""

@@ -2,48 +2,60 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kafka_ingest.errors import (
+    InvalidBackfillError,
     OffsetsMovedError,
     OutputConflictError,
-    OutputNotUsableError,
     RecordsDeletedError,
+    RecordsFilteredError,
+    TooManyDeadLettersError,
 )
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.output import TableReplacement
 from kafka_ingest.sinks.tables.parts import TableParts
 
-NOT_OF_DECODED = (
-    "{output}: expected a table of raw records, found one of decoded records, whose rows are not replaced: of a record "
-    "without a row it is not known whether it is filtered or was never read again, and rows of replayed dead letters "
-    "are in batches of their own. Nothing was changed. Copy the ranges into another table (`--copy-to`)."
+if TYPE_CHECKING:
+    from uuid import UUID
+
+GOES_BACK = (
+    "Nothing was changed. Mend what the feed says of its records, and run the batch again (`kafka-ingest backfill FEED "
+    "open`, or clear its task): it is written again. Or abandon it, and copy the ranges elsewhere (`--copy-to`)."
 )
 
 
 class TableReplacer:
-    """Examines a replacement before its batch is published; the publisher's commit makes it."""
+    """Examines a replacement before its batch is published; the publisher's commit makes it.
+
+    Rows are replaced one by one: each record that was a row is one again, and as many as before are filtered. Then all
+    counts of the earlier batches stay true. Ranges with dead letters are left alone, since rows of replayed ones are in
+    batches of their own.
+    """
 
     def __init__(self, parts: TableParts, table: TableReplacement) -> None:
         self._parts = parts
         self._table = table
+        self._receipts: dict[UUID, Receipt | None] = {}
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
-        if self._parts.table.options.decoded:
-            raise OutputNotUsableError(NOT_OF_DECODED.format(output=self._parts.output))
         with storage_errors(self._parts.output):
             self._table.check_can_replace()
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
-        """Return what readers see of some ranges, and in how many files; raises OffsetsMovedError on removed ones."""
+        """Return what readers see of some ranges, and in how many files.
+
+        Raises OffsetsMovedError on removed ones, InvalidBackfillError on those with dead letters.
+        """
         with storage_errors(self._parts.output):
-            self._check_raw(replaced)
+            self._check_without_dead_letters(replaced)
             self._check_not_removed(replaced)
             files = list(self._table.replaced_files(replaced))
         return RowsReplaced(
@@ -52,18 +64,25 @@ class TableReplacer:
             rewritten=sum(file.stays for file in files),
         )
 
-    def _check_raw(self, replaced: tuple[ReplacedRange, ...]) -> None:
-        """Raise OutputNotUsableError where a batch was written when the feed decoded its records."""
-        for batch_id in {each.batch_id for each in replaced}:
-            receipt = self._parts.archive.receipt(batch_id)
-            if receipt is not None and receipt.is_decoded:
-                raise OutputNotUsableError(NOT_OF_DECODED.format(output=self._parts.output))
+    def _check_without_dead_letters(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise InvalidBackfillError where records of a range were dead letters: a replay may have made rows of them.
+
+        Those are in a batch of the replay, and would be in the table a second time.
+        """
+        found = [f"{each.offset_range} of batch {each.batch_id}" for each in replaced if self._count(each).dead_letters]
+        if found:
+            raise InvalidBackfillError(
+                f"expected ranges without dead letters, found some in {listing(found)}: what replays have made of them "
+                "is in batches of their own. Nothing was planned. Leave these ranges out, and `replay` what is left of "
+                "their dead letters; or copy the ranges into another table (`--copy-to`)."
+            )
 
     def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
         """Raise the error that names why these ranges' rows cannot be replaced by what was read.
 
         RecordsDeletedError where fewer records were read again than were committed, or not one whose row would leave
-        the table; OffsetsMovedError where a range's batch was removed.
+        the table; OffsetsMovedError where a range's batch was removed. TooManyDeadLetters- or RecordsFilteredError
+        where records that were rows are none now, or the other way round.
         """
         # A third of a second, for replacements only.
         from kafka_ingest.sinks.tables.counts import contents_by_partition, contents_of_files  # noqa: PLC0415
@@ -71,6 +90,7 @@ class TableReplacer:
         self.check_can_replace()
         with storage_errors(self._parts.output):
             self._check_not_removed(plan.replaces)
+            self._check_one_by_one(plan, receipt)
             leaving = contents_by_partition(file.leaving for file in self._table.replaced_files(plan.replaces))
             data = self._parts.opened(self._parts.data.place(directory))
             read = contents_of_files(data / file.name for file in receipt.files)
@@ -82,6 +102,24 @@ class TableReplacer:
             fewer = list(self._fewer_than_committed(plan, by_partition(found)))
         if fewer:
             raise fewer_than_committed(plan, fewer)
+
+    def _check_one_by_one(self, plan: BatchPlan, receipt: Receipt) -> None:
+        """Raise the error that names records which became dead letters, or are filtered where others were."""
+        if receipt.dead_letters:
+            raise TooManyDeadLettersError(
+                f"batch {plan.batch_id}: expected a row for each record whose row it replaces, found "
+                f"{receipt.dead_letter_rows:,} that cannot be decoded. {GOES_BACK}"
+            )
+        before: Counter[TopicPartition] = Counter()
+        for each in plan.replaces:
+            before[each.topic_partition] += self._count(each).filtered
+        now = {count.offset_range.topic_partition: count.filtered for count in receipt.range_counts(plan)}
+        others = [f"{tp}: {before[tp]:,} before, {number:,} now" for tp, number in now.items() if number != before[tp]]
+        if others:
+            raise RecordsFilteredError(
+                f"batch {plan.batch_id}: expected as many filtered records as in the batches whose rows it replaces, "
+                f"found others: {listing(others)}. {GOES_BACK}"
+            )
 
     def _check_not_removed(self, replaced: tuple[ReplacedRange, ...]) -> None:
         """Raise OffsetsMovedError where a batch is being removed: until that is done, its rows may be there or not."""
@@ -102,29 +140,25 @@ class TableReplacer:
         self, plan: BatchPlan, found: Mapping[TopicPartition, Sequence[OffsetRange]]
     ) -> Iterator[str]:
         """Say of which ranges fewer records were read again than their batches committed rows."""
-        committed = {}
         for each in plan.replaces:
-            if each.batch_id not in committed:
-                committed[each.batch_id] = self._committed_rows(each)
-            rows = committed[each.batch_id].get(each.topic_partition, 0)
+            rows = self._count(each).rows
             again = span_of(intersect(found.get(each.topic_partition, ()), [each.offset_range]))
             if again < rows:
                 yield f"{each.offset_range}: {rows:,} rows committed by batch {each.batch_id}, {again:,} read again"
 
-    def _committed_rows(self, replaced: ReplacedRange) -> Mapping[TopicPartition, int]:
-        """Return how many rows a range's batch committed of each partition, whatever became of them since."""
-        receipt = self._parts.archive.receipt(replaced.batch_id)
+    def _count(self, replaced: ReplacedRange) -> RangeCount:
+        """Return what a range's batch committed of it, whatever became of that since."""
+        if replaced.batch_id not in self._receipts:
+            self._receipts[replaced.batch_id] = self._parts.archive.receipt(replaced.batch_id)
+        receipt = self._receipts[replaced.batch_id]
         if receipt is None:
             raise OutputConflictError(
                 f"expected the receipt of batch {replaced.batch_id} beside {self._parts.output}, which says how many "
                 f"rows it committed of {replaced.offset_range}; found none. Nothing was changed; restore the receipts "
                 "from a backup."
             )
-        rows: Counter[TopicPartition] = Counter()
-        for file in receipt.files:
-            for held in file.partitions:
-                rows[held.topic_partition] += held.rows
-        return rows
+        [count] = receipt.counts_of([replaced.offset_range])
+        return count
 
 
 def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
@@ -141,7 +175,8 @@ def records_not_read(plan: BatchPlan, lost: list[OffsetRange]) -> RecordsDeleted
     """Return the error of rows whose records Kafka did not return again."""
     return RecordsDeletedError(
         f"batch {plan.batch_id}: expected to read the record of each row again that it replaces, found none for "
-        f"{span_of(lost):,} of them: {listing(lost, limit=20)}. Compaction has deleted them, or they were read with "
-        "another kafka.isolation. Replacing would lose these rows: nothing was changed. Abandon it: `kafka-ingest "
-        f"abandon {plan.batch_id} --reason …`, and replace the ranges without them, if there are such."
+        f"{span_of(lost):,} of them: {listing(lost, limit=20)}. Compaction has deleted them, they were read with "
+        "another kafka.isolation, or the feed filters them now, and others not. Replacing would lose these rows: "
+        f"nothing was changed. Abandon it: `kafka-ingest abandon {plan.batch_id} --reason …`, and replace the ranges "
+        "without them, if there are such."
     )
