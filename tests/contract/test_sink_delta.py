@@ -140,6 +140,13 @@ def test_a_table_that_cannot_be_written_is_refused_by_name_when_planning_and_bef
     assert listing_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a\\b"])
+def test_a_path_that_the_library_reads_as_another_one_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OutputNotUsableError, match=r"expected a path without '\\' and without '%' before"):
+        DeltaOutput(tmp_path / name).sink.publisher.prepare()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_table_that_allows_only_some_rows_is_refused(output: DeltaOutput) -> None:
     publish(output, plan_to(output, 1))
     table(output).alter.add_constraint({"few": "kafka_partition < 5"})

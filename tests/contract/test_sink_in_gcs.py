@@ -158,6 +158,8 @@ def test_objects_that_stand_for_folders_are_no_files_and_go_with_their_attempt(o
     files.pipe_file(f"lake/{data.parent.key}/", b"")
     output.sink.staging.verify(directory, published.receipt)
     output.sink.publisher.can_take(directory, published.receipt)
+    # What another program has put there, by a name that the library would take for a pattern.
+    files.pipe_file(f"lake/{data.key}/_temporary/a[b]*", b"")
     output.sink.staging.remove(directory)
     left = files.find(f"lake/{output.place.key}")
     assert [name for name in left if str(batch_id_of(1)) in name] == []

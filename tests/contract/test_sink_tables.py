@@ -12,7 +12,15 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import DataScan
 from tests.contract.builders import batch_id_of, orders
-from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, publish, written
+from tests.contract.sink_outputs import (
+    ROWS,
+    DeltaOutput,
+    IcebergOutput,
+    ParquetOutput,
+    plan_to,
+    publish,
+    written,
+)
 from tests.iceberg_lake import table_at
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
@@ -45,6 +53,19 @@ def data_of(output: Table, number: int, attempt: int = 1) -> Path:
 
 def as_another_program_has_it(output: Table) -> Any:
     return table_at(output.path) if isinstance(output, IcebergOutput) else DeltaTable(str(output.path))
+
+
+@pytest.mark.parametrize("kind", [DeltaOutput, IcebergOutput, ParquetOutput], ids=lambda kind: kind.name)
+def test_a_path_with_what_a_pattern_has_is_that_path_alone(kind: type[ParquetOutput], tmp_path: Path) -> None:
+    for name in ("orders[12]*{a,b} é", "orders1a"):
+        output = kind(tmp_path / name)
+        output.sink.publisher.prepare()
+        published = publish(output, plan_to(output, 1))
+        look = output.sink.inspector.look_at(published.plan.batch_id)
+        assert ([count.rows for count in look.counts], look.problems) == ([ROWS, ROWS], [])
+    output.sink.staging.remove(output.sink.staging.attempt_directory(batch_id_of(1), 1))
+    assert (tmp_path / "orders[12]*{a,b} é.kafka-ingest" / "staging" / str(batch_id_of(1))).is_dir()
+    assert not (tmp_path / "orders1a.kafka-ingest" / "staging" / str(batch_id_of(1))).exists()
 
 
 # ── The table that is made ────────────────────────────────────────────────────────────────────────────────────────────

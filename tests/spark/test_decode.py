@@ -29,7 +29,9 @@ from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.decoded_part import PlainSchema
 from kafka_ingest.writing.plain_objects import can_be_plain, with_plain_objects
@@ -846,6 +848,35 @@ def test_a_message_is_read_behind_the_indexes_of_its_own_type_only(spark: SparkS
         *("OTHER_MESSAGE", "OTHER_MESSAGE", "OTHER_MESSAGE", "OTHER_MESSAGE", 5, "OTHER_MESSAGE", "OTHER_MESSAGE"),
         *("INCOMPATIBLE_SCHEMA", "UNKNOWN_SCHEMA_ID", "OTHER_MESSAGE", *["NOT_WIRE_FORMAT"] * 3),
     ]
+
+
+def test_dead_letters_are_read_from_the_files_that_are_named_whatever_else_fits_as_a_pattern(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batch_id, files = UUID(int=1), []
+    for place in (tmp_path / "let[a-t]ers*", tmp_path / "letters"):
+        stage(Topic(spark, VALUES), place)
+        (place / "dead-letters").rename(folder := place / f"kafka_batch={batch_id}")
+        files.append(tuple(sorted(folder.glob("*.parquet"))))
+    letters = ReplayedLetters(BROKEN, batch_id, (("NOT_JSON", 2),))
+    plan = BatchPlan(
+        batch_id=UUID(int=3),
+        kind=BatchKind.REPLAY,
+        feed_id=UUID(int=2),
+        feed_name="orders",
+        cluster_id="cluster",
+        topic_ids={"orders": None},
+        ranges=(BROKEN,),
+        isolation=Isolation.READ_COMMITTED,
+        offsets_policy=OffsetsPolicy.AUTO,
+        output=OutputLocation.local("parquet", tmp_path / "orders"),
+        planned_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        replays=(letters,),
+    )
+
+    found = dead_letter_records(spark, AttemptDocument(plan, 1, letters={batch_id: files[0]}))
+
+    assert [row["value"] for row in found.orderBy("kafka_offset").collect()] == [b"x", b"y"]
 
 
 def test_schema_ids_that_nobody_asked_for_end_the_attempt_and_are_named(spark: SparkSession) -> None:

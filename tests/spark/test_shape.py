@@ -287,7 +287,8 @@ def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark:
     written = [(0, 0, 1, 2), (1, 0, 1, 2), (1, 2, 4, 8), (2, 0, 1, 2), (2, 2, 4, 8)]
     assert values_below(tmp_path / "data", "id", "twice") == written
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    assert transformed(Topic(spark, VALUES), tmp_path / "again", "newest_of_each_id").filtered
+    # Spark would read other directories, or none, if it took this one for a pattern.
+    assert transformed(Topic(spark, VALUES), tmp_path / "a[gain]*{x,y}?", "newest_of_each_id").filtered
     none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")
     assert (none.rows_read, sum(none.filtered.values())) == (8, 8)
 

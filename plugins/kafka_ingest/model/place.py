@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kafka_ingest.foundation.stores.kinds import KINDS
 
+PATTERN = re.compile(r"[][{}*?\\]")
+"""The characters by which Hadoop knows a pattern; one behind a backslash is itself."""
 REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]+(/[^/]+)*")
 
 
@@ -86,6 +88,11 @@ def spark_path(place: Place) -> str:
         return str(place)
     scheme = KINDS[place.scheme].in_hadoop if place.scheme in KINDS else place.scheme
     return f"{scheme}://{place.bucket}/{place.key}"
+
+
+def spark_source(place: Place) -> str:
+    """Return how Spark calls a place that it reads: it takes names there for patterns, which these are not."""
+    return PATTERN.sub(r"\\\g<0>", spark_path(place))
 
 
 def local(place: Place) -> Path:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import AttemptDocument
-from kafka_ingest.model.place import Place, spark_path
+from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.writing.decoded_part import text
 
 LETTERS = (
@@ -43,7 +43,7 @@ def dead_letter_records(spark: SparkSession, document: AttemptDocument) -> DataF
     letters = (
         spark.read.schema(LETTERS)
         .option("basePath", spark_path(root_of(any_file, any_batch)))
-        .parquet(*(spark_path(path) for path in files))
+        .parquet(*(spark_source(path) for path in files))
     )
     taken_up = [
         {

@@ -17,7 +17,7 @@ from kafka_ingest.foundation.storage import is_folder
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import AttemptDocument, DataNeeds
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.place import Place, spark_path
+from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.plain_objects import FEW_OBJECTS
@@ -191,7 +191,7 @@ def made_by_function(
     """
     place = places.after_transform if needs.partition_by else places.data
     storage.remove(places.after_transform)
-    staged = spark.read.schema(schema).parquet(spark_path(places.before_transform))
+    staged = spark.read.schema(schema).parquet(spark_source(places.before_transform))
     columns, rows = stage_transformed(staged, function, place)
     check_count(rows, 0, {}, found := storage.files_in(place))
     storage.remove(places.before_transform)
@@ -199,7 +199,7 @@ def made_by_function(
         return found
 
     def made() -> DataFrame:
-        rows = spark.read.schema(columns).parquet(spark_path(place))
+        rows = spark.read.schema(columns).parquet(spark_source(place))
         return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
 
     stage_counted(made, places.data, needs.partition_by, storage.at)
@@ -242,7 +242,7 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
             "Compaction may have removed some in between; the next try reads the batch again"
         )
     if document.decode.has_ids:
-        check_ids(records.sparkSession.read.parquet(spark_path(place)), document.decode)
+        check_ids(records.sparkSession.read.parquet(spark_source(place)), document.decode)
 
 
 def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Place) -> int:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.place import Place, spark_path
+from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.model.record_schema import RESERVED_PREFIX
 from kafka_ingest.writing.expressions import ExpressionRefusedError
@@ -35,7 +35,7 @@ def stage_transformed(rows: DataFrame, name: str, data: Place) -> tuple[StructTy
     check_columns(rows, made, name)
     counted = Observation("transformed")
     made.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
-    check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_path(data)), name)
+    check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_source(data)), name)
     return made.schema, int(counted.get["rows"])
 
 

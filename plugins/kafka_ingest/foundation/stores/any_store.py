@@ -4,6 +4,7 @@ Folders are only a part of the files' names in a store, and may be more in anoth
 """
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
@@ -14,6 +15,10 @@ from kafka_ingest.foundation.stores.errors import remote_errors
 
 if TYPE_CHECKING:
     from upath import UPath
+
+
+PATTERN = re.compile(r"[*?[]")
+"""The characters by which fsspec knows a pattern."""
 
 
 class Remote(Protocol):
@@ -83,8 +88,7 @@ class AnyStore:
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove files below a folder, many at once; raises OSError where one stays."""
-        if paths:
-            folder.fs.rm(list(paths))
+        remove_by_name(folder, paths)
 
     def remove_tree(self, path: "UPath") -> None:
         """Remove a folder with all that is in it; does nothing where there is none."""
@@ -95,6 +99,17 @@ class AnyStore:
         """Remove a folder that is empty; it may not exist any more."""
         with contextlib.suppress(OSError):
             path.fs.rmdir(path.path)
+
+
+def remove_by_name(folder: "UPath", paths: Sequence[str]) -> None:
+    """Remove files, many at once where their names cannot be patterns, as which the library would read them."""
+    several = [path for path in paths if not PATTERN.search(path)]
+    if several:
+        folder.fs.rm(several)
+    for path in paths:
+        if PATTERN.search(path):
+            with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
+                folder.fs.rm_file(path)
 
 
 def open_uri(uri: str, settings: Mapping[str, Any] = MappingProxyType({})) -> "UPath":

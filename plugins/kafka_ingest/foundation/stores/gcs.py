@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_ingest.foundation.gcs_access import CONNECT_TIMEOUT_S
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, found_below
+from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, found_below, remove_by_name
 from kafka_ingest.foundation.stores.errors import remote_errors
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class GcsStore(AnyStore):
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove objects, many at once; raises OSError where one stays."""
         try:
-            if paths:
-                folder.fs.rm(list(paths))
+            remove_by_name(folder, paths)
         except FileNotFoundError:  # all of them were gone
             pass
         except OSError as error:

@@ -16,7 +16,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.delta.columns import differences_of_file
 from kafka_ingest.sinks.delta.library import check_installed
-from kafka_ingest.sinks.delta.places import BATCHES, LOG
+from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS
 from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
@@ -55,6 +55,11 @@ class DeltaOutput:
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
+        if isinstance(self.output, Path) and (wrong := NOT_IN_PATHS.search(str(self.output))) is not None:
+            raise OutputNotUsableError(
+                "expected a path without '\\' and without '%' before two hexadecimal digits, which Delta's library "
+                f"reads as another path, found {wrong[0]!r} in {self.output}. Give the feed another sink.path."
+            )
         self._check_no_other_files()
         self._log.check_writable()
 

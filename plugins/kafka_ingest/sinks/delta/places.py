@@ -4,8 +4,12 @@ Readers see what the table's log names. Not hidden: VACUUM never deletes from hi
 replaced.
 """
 
+import re
+
 BATCHES = "batches"
 LOG = "_delta_log"
+NOT_IN_PATHS = re.compile(r"\\|%[0-9A-Fa-f]{2}")
+"""What delta-rs reads as another path than the one that it writes."""
 
 
 def entry_name(version: int) -> str:
