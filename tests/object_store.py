@@ -44,6 +44,7 @@ Kind = Literal[
     "lose the answer",
     "halve the answer",
     "withhold the answer",
+    "withhold the request",
     "trickle",
     "cut",
     "forget the condition",
@@ -59,9 +60,10 @@ class StoreFault:
 
     ``answer``: the store does nothing and answers with ``status`` and ``code``; ``lose the answer``: it does what it
     is asked, and the connection ends; ``halve the answer``: it does so, and the connection ends in the middle of the
-    answer; ``withhold the answer``: it does so, and no answer comes while the fault lasts; ``trickle``: its answer
-    comes byte by byte; ``cut``: the connection ends before; ``forget the condition``: it writes over what exists;
-    ``keep one``: it removes none of several objects, and its answer of 200 says that the last one stays.
+    answer; ``withhold the answer``: it does so, and no answer comes while the fault lasts; ``withhold the request``:
+    it does nothing, and no answer comes while the fault lasts; ``trickle``: its answer comes byte by byte; ``cut``: the
+    connection ends before; ``forget the condition``: it writes over what exists; ``keep one``: it removes
+    none of several objects, and its answer of 200 says that the last one stays.
     """
 
     what: str
@@ -157,6 +159,11 @@ class ObjectStore:
         found: list[int] = json.loads(
             self._asked("PUT", CONTROL, json.dumps([asdict(each) for each in faults]).encode())
         )
+        return found
+
+    def met(self) -> list[int]:
+        """Return how many requests have met each fault by now."""
+        found: list[int] = json.loads(self._asked("GET", CONTROL))
         return found
 
     def empty(self) -> None:

@@ -103,9 +103,10 @@ class Proxy(BaseHTTPRequestHandler):
         if self.path == CONTROL:
             with self.lock:
                 met = [each["met"] for each in self.faults]
-                self.faults[:] = [each | {"met": 0, "asked": set()} for each in json.loads(body)]
-                Proxy.end_of_faults.set()
-                Proxy.end_of_faults = threading.Event()
+                if self.command == "PUT":
+                    self.faults[:] = [each | {"met": 0, "asked": set()} for each in json.loads(body)]
+                    Proxy.end_of_faults.set()
+                    Proxy.end_of_faults = threading.Event()
             self.answer(200, json.dumps(met).encode(), [])
             return
         if self.path == ROLE:
@@ -117,7 +118,9 @@ class Proxy(BaseHTTPRequestHandler):
             return
         end_of_faults = self.end_of_faults
         fault = self.fault(body) or {"kind": ""}
-        if fault["kind"] == "cut":
+        if fault["kind"] == "withhold the request":
+            end_of_faults.wait()
+        if fault["kind"] in {"cut", "withhold the request"}:
             self.hang_up()
         elif fault["kind"] == "answer":
             self.answer(fault["status"], XML.format(fault["code"]).encode(), [("Content-Type", "application/xml")])

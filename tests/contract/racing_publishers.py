@@ -24,6 +24,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 
 if TYPE_CHECKING:
     import multiprocessing
+    from multiprocessing.process import BaseProcess
 
 PATIENCE_S = 120.0
 MOST = 5
@@ -61,14 +62,32 @@ class Racers:
 
     def race(self, kind: str, processes: Sequence[Sequence[Step]]) -> list[CameTo]:
         self._barriers[len(processes) - 1].reset()
-        # A store, or a catalog, may have been started after them.
-        servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI)
-        stores = {name: os.environ[name] for name in servers if name in os.environ}
+        stores = servers_now()
         for asked, steps in zip(self._asked[: len(processes)], processes, strict=True):
             asked.put((kind, list(steps), len(processes), stores))
         found = dict(self._answers.get(timeout=PATIENCE_S) for _ in processes)
         assert not (failed := [came_to for came_to in found.values() if isinstance(came_to, str)]), "".join(failed)
         return [found[number] for number in range(len(processes))]
+
+
+def servers_now() -> dict[str, str]:
+    """Return where the servers are that may have been started after a process was."""
+    servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI)
+    return {name: os.environ[name] for name in servers if name in os.environ}
+
+
+def publishing(kind: str, path: Path, directory: Path, published: PublishedReceipt) -> "BaseProcess":
+    """Return a process of its own that publishes a batch."""
+    step = Step(path, directory, published)
+    process = prepared_processes().Process(target=take_alone, args=(kind, step, servers_now()), daemon=True)
+    process.start()
+    return process
+
+
+def take_alone(kind: str, step: Step, servers: dict[str, str]) -> None:
+    """Take one step, without waiting for others."""
+    os.environ.update(servers)
+    take_steps(kind, [step], prepared_processes().Barrier(1))
 
 
 @cache

@@ -1,6 +1,7 @@
 """What a table's records that cannot be decoded become: files beside it, on a disk and in a store, replayed once."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.adopt import adopt, decide_adoption
+from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
+from kafka_ingest.operating.expire import decide_expiry, expire
 from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.sinks import dead_letter_objects
 from kafka_ingest.sinks.choose import dead_letters_in_file
@@ -174,6 +177,28 @@ def test_a_copy_that_fails_or_whose_answer_is_lost_leaves_the_batch_to_the_next_
     at_rest(feed)
     assert letters_in(feed) == DEAD
     assert differences(feed) == []
+
+
+@in_a_store
+def test_cleaning_up_and_expiring_take_staged_letters_and_rows_and_leave_published_letters(feed: WholeFeed) -> None:
+    stop_before(feed, "spark.write_receipt")
+    at_rest(feed)
+    [batch_id] = feed.states()
+    attempts = [opened(each.directory, feed.access) for each in feed.control.attempts(batch_id)]
+    assert all("dead-letters" in str(remote_sizes(each)) for each in attempts)
+    staged = staged_outputs_of_batch(batch_id, feed.control, feed.sinks)
+    assert [each.kept for each in clean_up(staged, feed.control, feed.sinks)] == [None, None]
+    assert [remote_sizes(each) for each in attempts] == [{}, {}]
+    assert (letters_in(feed), differences(feed)) == (DEAD, [])
+
+    produce(feed)
+    at_rest(feed)
+    before = letters_in(feed)
+    decision = decide_expiry(feed.settings, datetime.now(UTC), feed.control, feed.sinks)
+    assert list(expire(decision, feed.control, feed.sink, reason="old", actor="ops")) == [batch_id]
+    assert (letters_in(feed), differences(feed)) == (before, [])
+    feed.decoding = TEXT
+    assert replay(feed, request_of(batch_id)) == [], "of what has expired nothing is replayed"
 
 
 @in_a_store

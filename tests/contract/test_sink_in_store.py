@@ -2,6 +2,7 @@
 
 import errno
 import re
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from uuid import UUID
 
 import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
+from tests.contract.racing_publishers import publishing
 from tests.contract.sink_outputs import (
     DeltaInStore,
     IcebergInStore,
@@ -28,9 +30,10 @@ from tests.contract.sink_outputs import (
 from tests.contract.test_sink_replace import of_partition, replacing
 from tests.contract.without_waiting import let_s3_try_at_once, let_tables_try_at_once
 from tests.iceberg_lake import connections_beside
+from tests.killing import wait_for
 from tests.object_store import ObjectStore, StoreFault
 
-from kafka_ingest.errors import BatchRevokedError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
@@ -95,6 +98,24 @@ def test_a_store_that_fails_once_at_the_put_that_decides_is_asked_again(
     with output.store.failing(StoreFault(DECIDING_PUT[output.format], kind, status=status, code=code, times=1)):
         output.sink.publisher.publish(directory, published)
     assert len(output.seen()) == 2 * len(rows_of(published))
+
+
+@pytest.mark.parametrize("kind", ["withhold the request", "withhold the answer"])
+def test_what_a_committer_leaves_that_is_killed_at_the_put_that_decides_is_committed_once(
+    output: InStore, kind: Any
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with output.store.failing(StoreFault(DECIDING_PUT[output.format], kind, times=1)):
+        committer = publishing(output.name, output.path, directory, published)
+        wait_for(lambda: output.store.met() == [1], "the committer to come to that put")
+        committer.kill()
+        committer.join()
+    assert committer.exitcode == -signal.SIGKILL
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+    with pytest.raises(BatchStateError):
+        output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
 
 
 def test_a_table_that_may_be_made_by_another_writer_at_this_moment_is_looked_for_again(output: InStore) -> None:
