@@ -10,6 +10,7 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
+from kafka_ingest.foundation.without_garbage_collection import importing
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
@@ -115,8 +116,9 @@ def import_for_commit(output: OutputLocation) -> None:
 
     Not in a process that is forked later: see :mod:`kafka_ingest.sinks.iceberg.library`.
     """
-    for module in format_there(output).commit_imports:
-        import_module(module)
+    with importing():
+        for module in format_there(output).commit_imports:
+            import_module(module)
 
 
 def format_there(output: OutputLocation) -> Format:
