@@ -90,9 +90,15 @@ def test_decoded_records_go_into_a_table_with_what_comes_later_and_what_does_not
         # Rows are made again as the feed says now; but not of ranges whose dead letters may be rows of a replay.
         again = ("backfill", "orders", "--when", "overlap=replace", f"batch={second['batch_id']}")
         [replaced] = quick.answer(*again)["chunks"]
+
+        # What a function leaves is divided by the table's partitions, too.
+        quick.edit_feed(transform="tests.spark.functions:even_offsets")
+        produce(servers, topic, 2, [Record(order(7)), Record(order(8))])
+        [transformed] = quick.run()
+    assert (transformed["rows"], transformed["ranges_left_out"]) == (1, [])
     assert (replaced["kind"], replaced["rows"]) == ("replace", 1)
     assert (replayed["kind"], replayed["rows"]) == ("replay", 1)
-    assert ids_seen(kind, quick) == [(0, 1), (3, None), (4, 5), (5, 6)]
+    assert ids_seen(kind, quick) == [(0, 1), (3, None), (4, 5), (5, 6), (6, 7)]
     assert quick.stored_offsets() == quick.group_offsets()
     check_questions(quick, topic, first["batch_id"])
     before = kind.rows(quick)

@@ -5,6 +5,10 @@ from pyspark.sql import DataFrame
 NO_FUNCTION = 1
 
 
+def even_offsets(rows: DataFrame) -> DataFrame:
+    return rows.where("kafka_offset % 2 = 0")
+
+
 def every_second(rows: DataFrame) -> DataFrame:
     """Drop rows, add a column, and move what is left to other tasks."""
     return rows.where("kafka_offset % 2 = 0").withColumn("twice", rows["id"] * 2).repartition(3)

@@ -1,5 +1,6 @@
 """An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.commits`)."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kafka_ingest.sinks.iceberg.table import IcebergTable
     from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
 
+WITH_LIBRARY = "kafka_ingest.sinks.iceberg.table"
 CATALOG, TABLE = "catalog", "table"
 """The options of an output: the id of the catalog's connection, and the table's name with its namespace."""
 
@@ -81,8 +83,8 @@ class IcebergOutput:
         return IcebergTable(self.output, settings, name, self._access, self.options)
 
     def _is_absent(self) -> bool:
-        """Whether there surely is no table yet; then the library is not imported."""
-        return is_absent(self.output, *self._in_catalog, self._access)
+        """Whether there surely is no table yet, so that the library need not be imported; once it is, it says so."""
+        return WITH_LIBRARY not in sys.modules and is_absent(self.output, *self._in_catalog, self._access)
 
     @cached_property
     def _commits(self) -> "IcebergCommits":
