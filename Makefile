@@ -15,7 +15,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -35,6 +35,10 @@ setup-gcs: ## install besides what tables in Google Cloud Storage need, for Pyth
 	$(SET_UP) run jvm gcs
 	@echo 'Set up: feeds may write to gs://...'
 
+setup-azure: ## install besides what tables in Azure Data Lake Storage need, for Python and for Spark
+	$(SET_UP) run jvm azure
+	@echo 'Set up: feeds may write to abfss://...'
+
 demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta or iceberg for a table
 	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(filter delta iceberg,$(SINK)))
 	@.venv/bin/python dev/demo.py $(SINK)
@@ -44,7 +48,7 @@ test-quick: ## run the tests that start no JVM and no server, and say what is le
 	$(PYTEST) --quick $(ARGS)
 
 test: ## run all tests; a quarter of an hour or more
-	$(SET_UP) dev jvm s3 gcs s3-server rest-catalog schema-registry tables chromium
+	$(SET_UP) dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables chromium
 	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports

@@ -4,10 +4,12 @@
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 FLINK_VERSION := 2.3.0
+AZURITE_VERSION := 3.37.0
+AZURITE_DATE := 2026-11-20
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 gcs s3-server rest-catalog schema-registry tables chromium flink
+.PHONY: run dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables chromium flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -27,8 +29,8 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-gcs.txt requirements-iceberg.txt \
-		requirements-openlineage.txt requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-azure.txt requirements-delta.txt requirements-gcs.txt \
+		requirements-iceberg.txt requirements-openlineage.txt requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@
@@ -49,11 +51,13 @@ jvm: .jvm/.stamp
 # Only feeds whose output is in that store need it, tests of those, and for S3 `make bench`, which writes tables there.
 s3: .jvm/.stamp-s3
 gcs: .jvm/.stamp-gcs
+azure: .jvm/.stamp-azure
 
 OF_TABLES := requirements-delta.txt requirements-iceberg.txt
 
-.jvm/.stamp-s3 .jvm/.stamp-gcs: .jvm/.stamp-%: dev/jvm/%.xml dev/jvm/ivysettings.xml requirements-%.txt $(OF_TABLES) \
-		| .venv/.stamp-run
+OF_STORES := .jvm/.stamp-s3 .jvm/.stamp-gcs .jvm/.stamp-azure
+
+$(OF_STORES): .jvm/.stamp-%: dev/jvm/%.xml dev/jvm/ivysettings.xml requirements-%.txt $(OF_TABLES) | .venv/.stamp-run
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	echo 'Installing requirements-$*.txt $(OF_TABLES) into .venv'
@@ -92,6 +96,18 @@ schema-registry: .jvm/.stamp-schema-registry
 .jvm/.stamp-schema-registry: dev/jvm/schema_registry.xml dev/jvm/ivysettings.xml | .jvm/.stamp
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/schema_registry.xml --configurations schema-registry
+	touch $@
+
+# Only tests need it. npm comes with requirements-dev.txt; what Azurite needs itself is as old as this version of it.
+azurite: .azurite/.stamp
+
+.azurite/.stamp: dev/setup.mk | .venv/.stamp-dev
+	rm -rf .azurite
+	mkdir .azurite
+	echo 'Installing Azurite $(AZURITE_VERSION), a server for tests, into .azurite'
+	NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" .venv/bin/npm install --prefix .azurite --no-save --no-package-lock \
+		--ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error --before=$(AZURITE_DATE) \
+		azurite@$(AZURITE_VERSION)
 	touch $@
 
 # Only tests of the page need it.

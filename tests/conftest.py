@@ -131,6 +131,15 @@ def apicurio() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def azure() -> "Iterator[ObjectStore]":
+    """A server that speaks Azure's protocols."""
+    from tests.object_store import running_store
+
+    with running_store("Azure") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
 def rest_catalog() -> "Iterator[RestCatalogServer]":
     """A REST catalog, behind a proxy that asks for credentials and fails as networks do."""
     from tests.rest_catalog import running_rest_catalog

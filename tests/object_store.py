@@ -12,14 +12,20 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.storage.blob import AccountSasPermissions, ContainerClient, ResourceTypes, generate_account_sas
+from tests.azure_server import ACCOUNT, IS_FOLDER
+from tests.azure_server import KEY as ACCOUNT_KEY
 from tests.gcs_server import PROJECT, key_of_account, private_key
 from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
+from kafka_ingest.foundation.azure_access import HOST_OF_ACCOUNTS, AzureAccess
 from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
@@ -31,9 +37,10 @@ ENDPOINT_VARIABLES: Mapping[Server, str] = {
     "moto": "TEST_S3_ENDPOINT",
     "S3Proxy": "TEST_S3_PROXY_ENDPOINT",
     "GCS": "TEST_GCS_ENDPOINT",
+    "Azure": "TEST_AZURE_ENDPOINT",
 }
 """Where each server is, also for the processes that a test starts."""
-FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy", "GCS": "gcs"}
+FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy", "GCS": "gcs", "Azure": "azure"}
 """The fixtures that start them."""
 REGION = "eu-west-1"
 NO_FILES = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
@@ -85,6 +92,8 @@ class ObjectStore:
 
     scheme = "s3"
     conn_id = "aws_default"
+    bucket = "lake"
+    """The bucket of these tests, as URIs have it."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -92,8 +101,8 @@ class ObjectStore:
     @classmethod
     def running(cls, server: Server = "moto") -> "ObjectStore":
         """Return the one that a test has started, also in a process of its own."""
-        kind = GoogleStore if server == "GCS" else cls
-        return kind(os.environ[ENDPOINT_VARIABLES[server]])
+        kinds: Mapping[Server, type[ObjectStore]] = {"GCS": GoogleStore, "Azure": AzureLake}
+        return kinds.get(server, cls)(os.environ[ENDPOINT_VARIABLES[server]])
 
     def access(self, **changes: Any) -> StoreAccess:
         """Return how to reach it."""
@@ -200,6 +209,51 @@ class GoogleStore(ObjectStore):
         files = opened(RemotePlace(f"gs://{name}/x"), self.access()).fs
         with contextlib.suppress(Exception):  # it says so in its own way
             files.call("POST", "b", project=PROJECT, json={"name": name})
+
+
+class AzureLake(ObjectStore):
+    """A running store that speaks Azure's protocols."""
+
+    scheme = "abfss"
+    conn_id = "wasb_default"
+    bucket = f"lake@{ACCOUNT}.{HOST_OF_ACCOUNTS}"
+
+    def access(self, **changes: Any) -> StoreAccess:
+        """Return how to reach it."""
+        settings = {"account_key": ACCOUNT_KEY}
+        return AzureAccess(self.conn_id, ACCOUNT, endpoint_url=f"{self.endpoint}/{ACCOUNT}", **(settings | changes))
+
+    def connection(self, *, with_key: bool = True) -> str:
+        """Return the Airflow connection to it, in JSON form."""
+        found = {"conn_type": "wasb", "host": f"{self.endpoint}/{ACCOUNT}", "login": ACCOUNT}
+        return json.dumps(found | ({"password": ACCOUNT_KEY} if with_key else {}))
+
+    def sas_token(self) -> str:
+        """Return a shared access signature for all of the account."""
+        until = datetime.now(UTC) + timedelta(hours=1)
+        kinds = ResourceTypes(service=True, container=True, object=True)
+        rights = AccountSasPermissions(read=True, write=True, delete=True, list=True, add=True, create=True)
+        return generate_account_sas(ACCOUNT, ACCOUNT_KEY, kinds, rights, until)
+
+    def container(self) -> ContainerClient:
+        """Return Azure's own client of the container of these tests."""
+        return ContainerClient(f"{self.endpoint}/{ACCOUNT}", "lake", AzureNamedKeyCredential(ACCOUNT, ACCOUNT_KEY))
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder, as Azure's stores and Hadoop do."""
+        with self.container() as container:
+            container.upload_blob(name, b"", metadata=IS_FOLDER)
+
+    def names_below(self, folder: str) -> list[str]:
+        """Return the names of all that is below a folder, folders too."""
+        with self.container() as container:
+            return list(container.list_blob_names(name_starts_with=f"{folder}/"))
+
+    def make_bucket(self, name: str) -> None:
+        """Make a container; does nothing where there is one."""
+        files = opened(RemotePlace(f"abfss://{self.bucket.replace('lake', name, 1)}/x"), self.access()).fs
+        with contextlib.suppress(ValueError):  # it says so in its own way
+            files.mkdir(name)
 
 
 @contextlib.contextmanager

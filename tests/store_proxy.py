@@ -1,9 +1,9 @@
 """A store for tests and, before it, a proxy that fails as networks and stores do; run as a program of its own.
 
-A server that speaks Google's protocol is in :mod:`tests.gcs_server`. For S3 it is moto's, whose application is called
-in this process, or S3Proxy on the JVM (docs/decisions.md says why these two). moto is a Glue, too; the proxy compares
-the versions of tables, as Amazon's does and moto does not. The proxy also answers as the endpoints from which
-containers and machines have their roles.
+A server that speaks Google's protocol is in :mod:`tests.gcs_server`, one for Azure's in :mod:`tests.azure_server`. For
+S3 it is moto's, whose application is called in this process, or S3Proxy on the JVM (docs/decisions.md says why these
+two). moto is a Glue, too; the proxy compares the versions of tables, as Amazon's does and moto does not. The proxy also
+answers as the endpoints from which containers and machines have their roles.
 """
 
 import atexit
@@ -12,6 +12,7 @@ import functools
 import http.client
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -31,7 +32,7 @@ from embedded_broker import QUICK_START
 from free_ports import LOOPBACK, random_free_ports
 from java_command import java_command
 
-Server = Literal["moto", "S3Proxy", "GCS"]
+Server = Literal["moto", "S3Proxy", "GCS", "Azure"]
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
@@ -365,6 +366,24 @@ def gcs() -> Upstream:
     return upstream_of(port)
 
 
+def azure() -> Upstream:
+    """Start a server that speaks Azure's protocols, which ends with this process, and return what asks it."""
+    from tests.azure_server import AzureServer, azurite
+
+    [port] = random_free_ports(1)
+    command, environment = azurite(port)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            dying_with_this_process(command), stdout=log, stderr=log, env={**os.environ, **environment}
+        )
+        while not is_listening(port):
+            if process.poll() is not None:
+                log.seek(0)
+                sys.exit(f"expected Azurite on port {port}, found that it ended:\n{log.read().decode()}")
+            time.sleep(0.05)
+    return AzureServer(port).ask
+
+
 def is_listening(port: int) -> bool:
     """Whether a server takes connections at a port."""
     try:
@@ -383,7 +402,7 @@ def serve(server: str) -> None:
     proxy.serve_forever()
 
 
-SERVERS: dict[str, Callable[[], Upstream]] = {"moto": moto, "S3Proxy": s3_proxy, "GCS": gcs}
+SERVERS: dict[str, Callable[[], Upstream]] = {"moto": moto, "S3Proxy": s3_proxy, "GCS": gcs, "Azure": azure}
 
 if __name__ == "__main__":
     serve(sys.argv[1])

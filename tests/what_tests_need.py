@@ -30,6 +30,7 @@ NEEDS_OF_FIXTURES = {
     "object_store": OBJECT_STORE,
     "s3_proxy": OBJECT_STORE,
     "gcs": OBJECT_STORE,
+    "azure": OBJECT_STORE,
     "rest_catalog": REST_CATALOG,
     "apicurio": SCHEMA_REGISTRY,
     "broker": REAL_PARTS,

@@ -64,7 +64,7 @@ from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
-from kafka_ingest.sinks.choose import access_to, import_for_commit, sink_of
+from kafka_ingest.sinks.choose import access_to, conn_id_of, import_for_commit, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
@@ -429,7 +429,7 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
     """Return what sinks look up, out of Airflow's connections."""
     return SinkConnections(
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
-        store=lambda scheme, conn_id: store_access(scheme, find_connection(conn_id)),
+        store=lambda place: store_access(place, find_connection(conn_id_of(place))),
     )
 
 

@@ -242,7 +242,7 @@ class InStore(DeltaOutput):
         self.options = options
         self.store = ObjectStore.running(self.server)
         self.store.make_bucket("lake")
-        self.place = RemotePlace(f"{self.store.scheme}://{self.store.conn_id}@lake{path}")
+        self.place = RemotePlace(f"{self.store.scheme}://{self.store.conn_id}@{self.store.bucket}{path}")
         self.sink = self.reached(self.store.access())
 
     def reached(self, access: StoreAccess) -> Sink:
@@ -388,11 +388,8 @@ class IcebergInS3Proxy(IcebergInStore):
     server = "S3Proxy"
 
 
-class DeltaInGcs(DeltaInStore):
-    """The same in a store that speaks Google's protocol."""
-
-    name = "delta in GCS"
-    server = "GCS"
+class DeltaInOtherCloud(DeltaInStore):
+    """The same in another store than one that speaks S3's protocol."""
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         try:
@@ -403,17 +400,42 @@ class DeltaInGcs(DeltaInStore):
         return Counter(pl.DataFrame(table.to_pyarrow_table()).select(*SEEN).rows())
 
 
-class IcebergInGcs(IcebergInStore):
-    """The same in a store that speaks Google's protocol."""
-
-    name = "iceberg in GCS"
-    server = "GCS"
+class IcebergInOtherCloud(IcebergInStore):
+    """The same in another store than one that speaks S3's protocol."""
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         try:
             return Counter(pl.DataFrame(self.table().scan().to_arrow()).select(*SEEN).rows())
         except NoSuchTableError:
             return Counter()
+
+
+class DeltaInGcs(DeltaInOtherCloud):
+    """The same in a store that speaks Google's protocol."""
+
+    name = "delta in GCS"
+    server = "GCS"
+
+
+class IcebergInGcs(IcebergInOtherCloud):
+    """The same in a store that speaks Google's protocol."""
+
+    name = "iceberg in GCS"
+    server = "GCS"
+
+
+class DeltaInAzure(DeltaInOtherCloud):
+    """The same in a store that speaks Azure's protocols."""
+
+    name = "delta in Azure"
+    server = "Azure"
+
+
+class IcebergInAzure(IcebergInOtherCloud):
+    """The same in a store that speaks Azure's protocols."""
+
+    name = "iceberg in Azure"
+    server = "Azure"
 
 
 OUTPUTS: list[type[Any]] = [
@@ -430,7 +452,9 @@ IN_STORES: list[type[InStore]] = [DeltaInStore, DeltaInS3Proxy, IcebergInStore, 
 """Every kind of output in a store, on each server."""
 
 IN_GCS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs]
-"""The same in Google's store, of which only what is its own is tried."""
+IN_AZURE: list[type[InStore]] = [DeltaInAzure, IcebergInAzure]
+IN_OTHER_CLOUDS = IN_GCS + IN_AZURE
+"""The same in the stores of Google and of Azure, of which only what is their own is tried."""
 
 KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
 """The same for tests of which those with a store are no quick ones."""

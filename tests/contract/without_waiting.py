@@ -31,6 +31,12 @@ def let_gcs_try_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gcsfs.retry.asyncio", WithoutWaiting())
 
 
+def let_azure_try_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tries of Azure's client follow each other at once."""
+    policy = "azure.storage.blob._shared.policies_async.ExponentialRetry.get_backoff_time"
+    monkeypatch.setattr(policy, lambda *_: 0)
+
+
 def let_tables_try_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tries to make a table, and to commit to one, follow each other at once."""
     monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))

@@ -43,6 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 ONLY = " with letters, digits and any of ._=- in its names"
+LAKE = "CONTAINER@ACCOUNT.dfs.core.windows.net"
 
 
 def document(name: str = "orders", **changes: Any) -> dict[str, Any]:
@@ -321,8 +322,23 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
         ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
         (
-            {"sink": {"format": "delta", "path": "abfss://lake/o"}},
-            "sink.path: expected a local or mounted path, found 'abfss://lake/o': Delta tables are written on disks",
+            {"sink": {"format": "delta", "path": "hdfs://lake/o"}},
+            "sink.path: expected a local or mounted path, found 'hdfs://lake/o': Delta tables are written on disks",
+        ),
+        *(
+            (
+                {"sink": {"format": "delta", "path": f"abfss://{path}"}},
+                f"sink.path: expected abfss://{LAKE}/NAME or abfss://CONNECTION@{LAKE}/NAME{ONLY}, found 'abfss://",
+            )
+            for path in (
+                "lake/orders",
+                "azure_lake@lake/orders",
+                "lake@shop.blob.core.windows.net/orders",
+                "lake@shop.dfs.core.chinacloudapi.cn/orders",
+                "lake@shop.dfs.core.windows.net",
+                "lake@shop.dfs.core.windows.net:8080/orders",
+                "key:secret@lake@shop.dfs.core.windows.net/orders",
+            )
         ),
         *(
             (
@@ -460,6 +476,7 @@ def test_a_topic_name_that_kafka_would_not_have_is_refused(folder: Path, name: s
         "spark.hadoop.AUTH_TOKEN",
         "spark.hadoop.fs.s3a.access.key",
         "spark.hadoop.fs.azure.credentials",
+        "spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net",
     ],
 )
 def test_a_secret_among_the_spark_settings_is_refused_and_not_repeated(folder: Path, key: str) -> None:

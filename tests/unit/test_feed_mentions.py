@@ -153,6 +153,22 @@ def test_one_place_in_a_store_is_one_output_whatever_connections_lead_there(thei
     assert may_share(first, environment)(f"name: b\nsink: {{format: delta, path: '{theirs}'}}")
 
 
+@pytest.mark.parametrize("connection", ["", "azure_lake@"])
+@pytest.mark.parametrize("container", ["lake", "pond"])
+def test_azures_container_and_account_are_the_place_whatever_connections_lead_there(
+    connection: str, container: str
+) -> None:
+    mine, theirs = (
+        f"abfss://{before}@shop.dfs.core.windows.net/orders" for before in ("another@lake", f"{connection}{container}")
+    )
+    first, second = (
+        Feed.model_validate(feed(name, path) | {"sink": {"format": "delta", "path": path}})
+        for name, path in (("a", mine), ("b", theirs))
+    )
+    assert share(first, second, {}) is (container == "lake")
+    assert may_share(first, {})(f"name: b\nsink: {{format: delta, path: '{theirs}'}}") is (container == "lake")
+
+
 def test_other_places_in_a_store_are_other_outputs() -> None:
     first, *others = (
         Feed.model_validate(feed(name, path) | {"sink": {"format": "delta", "path": path}})

@@ -68,6 +68,8 @@ def test_a_topic_is_named_by_the_first_bootstrap_server(servers: str, host: str,
         ("s3://lake/bronze/orders", naming.S3("lake", "bronze/orders")),
         ("s3://aws_lake@lake/bronze/orders", naming.S3("lake", "bronze/orders")),
         ("gs://lake/bronze/orders", naming.GCS("lake", "bronze/orders")),
+        ("abfss://lake@shop.dfs.core.windows.net/orders", naming.ABFSS("lake", "shop", "orders")),
+        ("abfss://azure@lake@shop.dfs.core.windows.net/orders", naming.ABFSS("lake", "shop", "orders")),
         ("s3://lake", naming.S3("lake", "/")),
     ],
 )

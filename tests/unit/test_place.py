@@ -53,3 +53,20 @@ def test_where_data_has_to_be_written_goes_through_the_attempts_document_as_its_
     content = AttemptDocument(plan_of((orders(0), 0, 10)), 1, RAW, needs).as_bytes()
     assert f'"place":"{place}"'.encode() in content
     assert AttemptDocument.from_bytes(content, sha256(content)).data == needs
+
+
+@pytest.mark.parametrize(
+    ("authority", "conn_id", "bucket"),
+    [
+        ("s3://lake", None, "lake"),
+        ("s3://aws_lake@lake", "aws_lake", "lake"),
+        ("abfss://lake@shop.dfs.core.windows.net", None, "lake@shop.dfs.core.windows.net"),
+        ("abfss://azure_lake@lake@shop.dfs.core.windows.net", "azure_lake", "lake@shop.dfs.core.windows.net"),
+    ],
+)
+def test_a_connection_may_stand_before_a_bucket_and_before_azures_container_with_its_account(
+    authority: str, conn_id: str | None, bucket: str
+) -> None:
+    place = RemotePlace(f"{authority}/raw/orders")
+    assert (place.conn_id, place.bucket, place.key) == (conn_id, bucket, "raw/orders")
+    assert str(place.without_connection) == f"{authority.partition(':')[0]}://{bucket}/raw/orders"

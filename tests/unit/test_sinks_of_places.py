@@ -12,18 +12,25 @@ from kafka_ingest.sinks.choose import FORMATS, examine, import_for_commit, sink_
 
 @pytest.mark.parametrize(
     ("format_name", "uri"),
-    [("parquet", "s3://lake/orders"), ("delta", "hdfs://lake/orders"), ("iceberg", "abfss://lake/orders")],
+    [("parquet", "s3://lake/orders"), ("delta", "hdfs://lake/orders"), ("iceberg", "wasbs://lake/orders")],
 )
 def test_an_output_where_its_format_cannot_be_is_refused_with_those_that_can(format_name: str, uri: str) -> None:
     for used in (sink_of, examine):
-        with pytest.raises(OutputNotUsableError, match=r"or format delta or iceberg in s3://… and gs://…") as refused:
+        with pytest.raises(
+            OutputNotUsableError, match=r"or format delta or iceberg in s3://…, gs://… and abfss://…"
+        ) as refused:
             used(OutputLocation(format_name, uri))
         assert uri in str(refused.value)
 
 
 @pytest.mark.parametrize("format_name", ["delta", "iceberg"])
 @pytest.mark.parametrize(
-    ("scheme", "what"), [("s3", r"s3fs==\S+ \(requirements-s3"), ("gs", r"gcsfs==\S+ \(requirements-gcs")]
+    ("scheme", "what"),
+    [
+        ("s3", r"s3fs==\S+ \(requirements-s3"),
+        ("gs", r"gcsfs==\S+ \(requirements-gcs"),
+        ("abfss", r"adlfs==\S+ \(requirements-azure"),
+    ],
 )
 def test_without_the_library_for_a_store_an_output_there_is_refused_with_what_to_install(
     format_name: str, scheme: str, what: str, monkeypatch: pytest.MonkeyPatch

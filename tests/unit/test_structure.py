@@ -30,7 +30,8 @@ PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
 OF_LINEAGE = "requirements-openlineage.txt"
 PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
-OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt", "requirements-gcs.txt")
+OF_TABLES = ("requirements-delta.txt", "requirements-iceberg.txt")
+OF_SINKS = (*OF_TABLES, *(kind.requirements for kind in KINDS.values()))
 
 
 def pins(name: str) -> dict[str, str]:
@@ -243,11 +244,13 @@ def test_the_two_requirements_files_pin_nothing_twice() -> None:
 
 
 def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
-    assert [pins(file) for file in OF_SINKS] == [
+    assert [pins(file) for file in OF_TABLES] == [
         {"deltalake": delta_library.VERSION},
         {"pyiceberg": iceberg_library.VERSION},
-        *({kind.library: kind.version} for kind in KINDS.values()),
     ]
+    assert {kind.library: pins(kind.requirements)[kind.library] for kind in KINDS.values()} == {
+        kind.library: kind.version for kind in KINDS.values()
+    }
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
     assert {f"-r {file}" for file in (OF_FORMATS, OF_LINEAGE, *OF_SINKS)} <= set(lines)
     assert set(NEEDED.values()) == pins(OF_FORMATS).keys()

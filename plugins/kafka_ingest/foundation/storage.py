@@ -89,8 +89,7 @@ def read_all(folder: Opened, names: Sequence[str]) -> list[bytes]:
         return [read_whole(folder / name) for name in names]
     paths = [(folder / name).path for name in names]
     with errors_at(folder):
-        found = folder.fs.cat(paths)
-    return [found[path] for path in paths]
+        return store_of(folder).contents(folder, paths)
 
 
 @contextlib.contextmanager
@@ -206,11 +205,10 @@ def move_files(folder: Opened, names: Mapping[str, str]) -> None:
         return
     if not names:
         return
-    old_paths, new_paths = ([f"{folder.path}/{name}" for name in some] for some in (names.keys(), names.values()))
+    store = store_of(folder)
     with errors_at(folder):
-        # Several at a time, inside the store: no byte of them comes here.
-        folder.fs.copy(old_paths, new_paths)
-        store_of(folder).remove_files(folder, old_paths)
+        store.copy_files(folder, names)
+        store.remove_files(folder, [f"{folder.path}/{name}" for name in names])
 
 
 def files_below(path: Opened) -> list[str]:

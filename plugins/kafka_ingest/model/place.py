@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_ingest.foundation.stores.kinds import KINDS
+from kafka_ingest.foundation.stores.kinds import KINDS, bucket_in
 
 PATTERN = re.compile(r"[][{}*?\\]")
 """The characters by which Hadoop knows a pattern; one behind a backslash is itself."""
@@ -46,13 +46,13 @@ class RemotePlace:
     @property
     def conn_id(self) -> str | None:
         """The Airflow connection that stands before the ``@``, as in Airflow's ObjectStoragePath; None without one."""
-        conn_id, at, _ = self._authority.rpartition("@")
-        return conn_id if at else None
+        conn_id = self._authority.removesuffix(self.bucket)
+        return conn_id.removesuffix("@") if conn_id else None
 
     @property
     def bucket(self) -> str:
-        """The bucket's name."""
-        return self._authority.rpartition("@")[2]
+        """The bucket's name; of Azure's stores with the account that it is in."""
+        return bucket_in(self.scheme, self._authority)
 
     @property
     def key(self) -> str:

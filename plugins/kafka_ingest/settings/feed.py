@@ -45,7 +45,7 @@ LONGEST_PATTERN = 10_000
 # Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
 BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")
 
-SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|access.?key", re.IGNORECASE)
+SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|(?:access|account).?key", re.IGNORECASE)
 NOT_A_FEEDS = FIXED_CONF.keys() | {
     "spark.app.name",
     "spark.driver.extraClassPath",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
@@ -115,7 +116,7 @@ def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
     """
     if in_object_store(sink_path):
         scheme, _, rest = sink_path.partition("://")
-        bucket, _, key = rest.partition("/")
-        return Path(f"{scheme}:", bucket.rpartition("@")[2], key)
+        authority, _, key = rest.partition("/")
+        return Path(f"{scheme}:", bucket_in(scheme, authority), key)
     path = os.path.normpath(Path(environment.get(DATA_VARIABLE) or "") / sink_path)
     return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else

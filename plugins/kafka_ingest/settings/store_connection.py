@@ -9,6 +9,8 @@ from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.place import RemotePlace
+from kafka_ingest.settings.azure_connection import azure_access
 from kafka_ingest.settings.connections import ConnectionFields, wrong_type
 
 ENDPOINT = re.compile(r"https?://[^/@\s]+/?")
@@ -23,9 +25,9 @@ S3_EXTRAS = frozenset(
 )
 
 
-def store_access(scheme: str, fields: ConnectionFields) -> StoreAccess:
-    """Return how to reach the store of a scheme."""
-    return ACCESS[scheme](fields)
+def store_access(place: RemotePlace, fields: ConnectionFields) -> StoreAccess:
+    """Return how to reach a place in a store."""
+    return ACCESS[place.scheme](fields, place.bucket)
 
 
 def s3_access(fields: ConnectionFields) -> S3Access:
@@ -127,4 +129,9 @@ def key_of_account(conn_id: str, path: str | None, key: object) -> str | None:
     return json.dumps(fields)
 
 
-ACCESS: Mapping[str, Callable[[ConnectionFields], StoreAccess]] = {"s3": s3_access, "gs": gcs_access}
+ACCESS: Mapping[str, Callable[[ConnectionFields, str], StoreAccess]] = {
+    "s3": lambda fields, _: s3_access(fields),
+    "gs": lambda fields, _: gcs_access(fields),
+    "abfss": azure_access,
+}
+"""By the schemes of URIs; of the place the bucket's name."""

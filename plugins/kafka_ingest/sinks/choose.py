@@ -139,7 +139,7 @@ def format_there(output: OutputLocation) -> Format:
 def access_to(output: OutputLocation, connections: SinkConnections) -> StoreAccess | None:
     """Return how to reach an output's store, None where it is on a disk."""
     place = output.place
-    return None if isinstance(place, Path) else connections.store(place.scheme, conn_id_of(place))
+    return None if isinstance(place, Path) else connections.store(place)
 
 
 def conn_id_of(place: RemotePlace) -> str:
@@ -191,7 +191,7 @@ def dead_letters_in_file(
     # A third of a second for pyarrow, which only a question about records should pay.
     from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
 
-    access = None if isinstance(path, Path) else connections.store(path.scheme, conn_id_of(path))
+    access = None if isinstance(path, Path) else connections.store(path)
     return dead_letters_in(opened(path, access), samples=samples, without=without)
 
 

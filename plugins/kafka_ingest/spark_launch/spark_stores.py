@@ -72,4 +72,21 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         environment={},
         role=("GOOGLE_", "GCE_METADATA_", "CLOUDSDK_CONFIG"),
     ),
+    "abfss": SparkStore(
+        name="Azure Data Lake Storage",
+        jars=("hadoop-azure-", CLOUD),
+        folder="azure",
+        jars_variable="KAFKA_INGEST_AZURE_JARS",
+        target="setup-azure",
+        # As for Google's: files get their names when the job commits. The factory is that of Azure's own, which also
+        # finds out whether a rename whose answer was lost has happened.
+        conf={
+            **COMMITTER,
+            "spark.hadoop.mapreduce.outputcommitter.factory.scheme.abfss": (
+                "org.apache.hadoop.fs.azurebfs.commit.AzureManifestCommitterFactory"
+            ),
+        },
+        environment={},
+        role=("AZURE_", "IDENTITY_", "MSI_"),
+    ),
 }

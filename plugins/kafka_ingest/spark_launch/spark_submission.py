@@ -38,7 +38,7 @@ FIXED_CONF: Mapping[str, str] = {
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     # The connection's settings are options of the read; plans and logs must not show them.
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
+    "spark.redaction.regex": "(?i)secret|password|token|(?:access|account)[.]?key|sasl|keystore|KAFKA_INGEST",
 }
 """Settings that receipts, readers and secrets rely on, and settings without a reason to change them."""
 

@@ -4,5 +4,6 @@
 - :mod:`.any_store`: what reads and writes in any file system that fsspec knows;
 - :mod:`.errors`: failures of a store, with a number;
 - :mod:`.s3`: S3 and stores that speak its protocol; :mod:`.gcs`: Google Cloud Storage;
+- :mod:`.azure`: Azure Data Lake Storage Gen2, and :mod:`.azure_files`, its file system;
 - :mod:`.kinds`: the table of them, by the schemes of URIs.
 """

@@ -77,6 +77,20 @@ class AnyStore:
         """Make a folder and those above it that are missing, where there are any."""
         path.mkdir(parents=True, exist_ok=True)
 
+    def find(self, path: "UPath") -> dict[str, dict[str, Any]]:
+        """Return path → what is known of all files below a folder."""
+        found: dict[str, dict[str, Any]] = path.fs.find(path.path, detail=True)
+        return found
+
+    def paths_in(self, folder: "UPath") -> list[str]:
+        """Return the paths of what is in a folder."""
+        return list(map(str, folder.fs.ls(folder.path, detail=False)))
+
+    def contents(self, folder: "UPath", paths: Sequence[str]) -> list[bytes]:
+        """Return the contents of several files, many at once."""
+        found = folder.fs.cat(list(paths))
+        return [found[path] for path in paths]
+
     def names_from(self, folder: "UPath", first: str) -> list[str]:
         """Return the names of a folder's files from a name on, in any order."""
         return [name for name in names_in(self, folder) if name >= first]
@@ -85,6 +99,11 @@ class AnyStore:
         """Let a file count as written now."""
         with remote_errors(self, path):
             path.fs.cp_file(path.path, path.path)
+
+    def copy_files(self, folder: "UPath", names: Mapping[str, str]) -> None:
+        """Copy files below a folder, old name → new, several at a time; inside a store no byte of them comes here."""
+        old_paths, new_paths = ([f"{folder.path}/{name}" for name in some] for some in (names.keys(), names.values()))
+        folder.fs.copy(old_paths, new_paths)
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove files below a folder, many at once; raises OSError where one stays."""
@@ -122,14 +141,14 @@ def names_in(store: AnyStore, folder: "UPath") -> list[str]:
     """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
     try:
         with remote_errors(store, folder):
-            found = folder.fs.ls(folder.path, detail=False)
+            found = store.paths_in(folder)
     except FileNotFoundError:
         return []
-    return [name for name in (str(each).rstrip("/").rpartition("/")[2] for each in found) if name != folder.name]
+    return [name for name in (each.rstrip("/").rpartition("/")[2] for each in found) if name != folder.name]
 
 
 def found_below(store: AnyStore, path: "UPath") -> dict[str, dict[str, Any]]:
     """Return name → what is known of all files below a folder."""
     with remote_errors(store, path):
-        found = path.fs.find(path.path, detail=True)
+        found = store.find(path)
     return {name.removeprefix(f"{path.path}/"): each for name, each in found.items()}

@@ -18,8 +18,15 @@ LIBRARIES = {
     "gcsfs.retry": ("HttpError", "ChecksumError", "NonRetryableError"),
     "google.auth.exceptions": ("GoogleAuthError",),
     "requests.exceptions": ("RequestException",),
+    "azure.core.exceptions": ("AzureError",),
 }
 """The libraries below those of fsspec whose failures may be passed on as they are: most are no OSError."""
+
+NO_CONTAINER = frozenset({"ContainerNotFound", "FilesystemNotFound"})
+"""Azure's names for a bucket that is missing."""
+
+
+NEW_LINE = "\n"
 
 
 class Reasons(Protocol):
@@ -54,7 +61,10 @@ def remote_errors(store: Reasons, path: "UPath") -> Iterator[None]:
         raise OSError(number, f"{store.reason_of(error)} {error}".strip()) from error
     except library_failures() as error:
         # Before OSError, which some of them are too: without a number they would count as Arrow's.
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
+        # Azure's errors go on with the whole of the answer.
+        name = store.reason_of(error)
+        text = f"{name}: {str(error).partition(NEW_LINE)[0]}" if name else f"{type(error).__name__}: {error}"
+        raise OSError(errno.EIO, text) from error
     except (OSError, ValueError) as error:
         if store.is_taken(error):
             raise FileExistsError(errno.EEXIST, str(error)) from error

@@ -1,13 +1,16 @@
 """The kinds of stores that outputs can be in, by their schemes. Only names: no library is imported."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_ingest.foundation.azure_access import HOST_OF_ACCOUNTS, AzureAccess
 from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.any_store import AnyStore
+from kafka_ingest.foundation.stores.azure import AzureStore
 from kafka_ingest.foundation.stores.gcs import GcsStore
 from kafka_ingest.foundation.stores.s3 import S3Store
 
@@ -17,7 +20,8 @@ class StoreKind:
     """A kind of store. ``conn_id``: the connection where a URI names none, as in Airflow.
 
     ``library`` in its ``version`` reads and writes there, and is in the file ``requirements``. ``in_hadoop``: what
-    Hadoop calls the scheme; ``in_catalogs``: what Iceberg's catalogs may call it.
+    Hadoop calls the scheme; ``in_catalogs``: what Iceberg's catalogs may call it. ``bucket``: what stands for a bucket
+    in URIs, as messages have it, and ``bucket_names``, the pattern of those.
     """
 
     name: str
@@ -30,6 +34,8 @@ class StoreKind:
     create_if_absent: str
     in_hadoop: str
     in_catalogs: frozenset[str]
+    bucket: str = "BUCKET"
+    bucket_names: str = "[a-z0-9][a-z0-9.-]+"
 
 
 KINDS: Mapping[str, StoreKind] = {
@@ -57,8 +63,29 @@ KINDS: Mapping[str, StoreKind] = {
         in_hadoop="gs",
         in_catalogs=frozenset({"gs"}),
     ),
+    "abfss": StoreKind(
+        name="Azure Data Lake Storage",
+        store=AzureStore(),
+        access=AzureAccess,
+        conn_id="wasb_default",
+        library="adlfs",
+        version="2026.8.0",
+        requirements="requirements-azure.txt",
+        create_if_absent="If-None-Match: *",
+        in_hadoop="abfss",
+        in_catalogs=frozenset({"abfss", "abfs"}),
+        bucket=f"CONTAINER@ACCOUNT.{HOST_OF_ACCOUNTS}",
+        bucket_names=rf"[a-z0-9][a-z0-9-]+@[a-z0-9]+\.{re.escape(HOST_OF_ACCOUNTS)}",
+    ),
 }
-SCHEMES_IN_WORDS = " and ".join(f"{scheme}://…" for scheme in KINDS)
+*FIRST, LAST = (f"{scheme}://…" for scheme in KINDS)
+SCHEMES_IN_WORDS = f"{', '.join(FIRST)} and {LAST}"
+
+
+def bucket_in(scheme: str, authority: str) -> str:
+    """Return the part of a URI's authority that stands for a bucket; a connection may stand before it."""
+    names = 1 + (KINDS[scheme].bucket.count("@") if scheme in KINDS else 0)
+    return "@".join(authority.split("@")[-names:])
 
 
 def access_from_json(text: str) -> StoreAccess:

@@ -13,9 +13,8 @@ from kafka_ingest.settings.setting_types import Duration, Settings
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
 STORE = re.compile(rf"({'|'.join(KINDS)})://", re.IGNORECASE)
-OBJECT_STORE = re.compile(
-    rf"(?:{'|'.join(KINDS)})://" r"(?:[\w.-]+@)?[a-z0-9][a-z0-9.-]+(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+", re.ASCII
-)
+BUCKETS = "|".join(rf"{scheme}://(?:[\w.-]+@)?{kind.bucket_names}" for scheme, kind in KINDS.items())
+OBJECT_STORE = re.compile(rf"(?:{BUCKETS})" r"(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+", re.ASCII)
 """Nothing that Hadoop, Python's file-system library or a pattern would read in another way."""
 
 
@@ -64,9 +63,10 @@ class LocalDirectorySink(Settings):
     def _is_a_local_path(cls, path: str) -> str:
         if cls.on_object_stores and (store := STORE.match(path)):
             if OBJECT_STORE.fullmatch(path) is None:
+                bucket = KINDS[scheme := store[1].lower()].bucket
                 raise ValueError(
-                    f"expected {(scheme := store[1].lower())}://BUCKET/NAME or {scheme}://CONNECTION@BUCKET/NAME with "
-                    f"letters, digits and any of ._=- in its names, found {path!r}"
+                    f"expected {scheme}://{bucket}/NAME or {scheme}://CONNECTION@{bucket}/NAME with letters, digits "
+                    f"and any of ._=- in its names, found {path!r}"
                 )
             return path
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):

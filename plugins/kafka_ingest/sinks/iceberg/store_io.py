@@ -26,8 +26,11 @@ class StoreFileIO(FsspecFileIO):
 
     def __init__(self, properties: Properties) -> None:
         super().__init__(properties)
-        scheme = access_from_json(properties[ACCESS]).scheme
-        self._scheme_to_fs |= dict.fromkeys(KINDS[scheme].in_catalogs, file_system)
+        self._own = KINDS[access_from_json(properties[ACCESS]).scheme].in_catalogs
+
+    def _get_fs(self, scheme: str, hostname: str | None = None) -> object:
+        """Return what reads and writes by a scheme; the library would have a client of its own for Azure's."""
+        return file_system(self.properties) if scheme in self._own else super()._get_fs(scheme, hostname)
 
     def new_output(self, location: str) -> FsspecOutputFile:
         """Return a file to be written."""

@@ -1,0 +1,51 @@
+"""A feed whose output is a table in Azure Data Lake Storage: the whole way, with a real Spark and Hadoop's ABFS."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from tests.azure_server import KEY
+from tests.integration.test_store import what_others_see
+from tests.integration.test_whole_way import comparable, rows_expected
+from tests.kafka_faults import topic_id
+from tests.object_store import AzureLake
+from tests.project import KAFKA_INGEST
+from tests.quick_project import QuickProject
+
+from kafka_ingest.foundation import storage
+from kafka_ingest.model.place import RemotePlace
+from order_events import order_events, produce
+
+
+def test_every_record_is_in_the_table_once_and_the_key_is_seen_by_nobody(
+    quick: QuickProject, servers: str, topic: str, azure: AzureLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    azure.make_bucket("lake")
+    place = RemotePlace(f"abfss://azure_lake@{azure.bucket}{tmp_path}/orders")
+    quick.environment["AIRFLOW_CONN_AZURE_LAKE"] = azure.connection()
+    monkeypatch.setenv("AIRFLOW_CONN_AZURE_LAKE", azure.connection())
+    quick.write_feed(topic, sink={"format": "delta", "path": str(place)})
+    events = list(order_events(1_000, seed=11))
+    id_of_topic = topic_id(servers, topic)
+    produce(servers, topic, events)
+    with quick.submitting(spark_is_its_own=True), what_others_see(quick) as seen:
+        [batch] = quick.run()
+    assert batch["rows"] == 1_000
+    table = DeltaTable(str(place.without_connection), storage_options=azure.access().for_delta())
+    rows = pl.DataFrame(table.to_pyarrow_table()).sort("kafka_topic", "kafka_partition", "kafka_offset").to_dicts()
+    assert [comparable(row) for row in rows] == rows_expected(events, topic, id_of_topic)
+
+    folder = storage.opened(place.parent, azure.access())
+    names = storage.files_below(folder)
+    assert [name for name in names if name.endswith("/receipt.json")]
+    assert not [name for name in azure.names_below(place.parent.key) if "_temporary" in name or "_SUCCESS" in name]
+    seen += [file.read_bytes() for file in quick.home.rglob("*") if file.is_file()] + storage.read_all(folder, names)
+    assert not [content for content in seen if KEY.encode() in content]
+
+    assert quick.command(KAFKA_INGEST, "doctor").exit_code == 0
+    quick.answer("clean", "--batch", batch["batch_id"], "--reason", "the store is dear")
+    assert not [name for name in azure.names_below(place.parent.key) if "/staging/" in name]
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    assert f"{place}/batches/" in json.dumps(quick.answer("locate", "orders", topic, "0", "0"))
