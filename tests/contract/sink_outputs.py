@@ -451,9 +451,7 @@ OUTPUTS: list[type[Any]] = [
 IN_STORES: list[type[InStore]] = [DeltaInStore, DeltaInS3Proxy, IcebergInStore, IcebergInS3Proxy]
 """Every kind of output in a store, on each server."""
 
-IN_GCS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs]
-IN_AZURE: list[type[InStore]] = [DeltaInAzure, IcebergInAzure]
-IN_OTHER_CLOUDS = IN_GCS + IN_AZURE
+IN_OTHER_CLOUDS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs, DeltaInAzure, IcebergInAzure]
 """The same in the stores of Google and of Azure, of which only what is their own is tried."""
 
 KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
