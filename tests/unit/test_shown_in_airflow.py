@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from pkgutil import resolve_name
 
 import airflow
 import jsonschema
@@ -79,6 +80,9 @@ def test_types_of_connections_are_what_airflow_takes_and_leave_those_of_installe
 
     jsonschema.validate(found, schema)
     names = [each["connection-type"] for each in found["connection-types"]]
-    assert names == ["kafka", "sqlite", "postgres", "aws", "google_cloud_platform", "http", "iceberg"]
+    assert names == ["kafka", "sqlite", "postgres", "aws", "google_cloud_platform", "wasb", "http", "iceberg"]
+    for each in found["connection-types"]:
+        hook = resolve_name(each["hook-class-name"])
+        assert (hook.conn_type, hook.hook_name) == (each["connection-type"], each["hook-name"])
     monkeypatch.setitem(connection_types.PROVIDERS, "postgres", "airflow.providers.smtp")
     assert "postgres" not in str(connection_types.get_provider_info())

@@ -44,6 +44,18 @@ class AwsHook(ConnectionHook):
     conn_type, hook_name = "aws", "Amazon Web Services"
 
 
+class GoogleCloudPlatformHook(ConnectionHook):
+    """Of type ``google_cloud_platform``."""
+
+    conn_type, hook_name = "google_cloud_platform", "Google Cloud"
+
+
+class WasbHook(ConnectionHook):
+    """Of type ``wasb``."""
+
+    conn_type, hook_name = "wasb", "Azure Blob Storage"
+
+
 class HttpHook(ConnectionHook):
     """Of type ``http``."""
 

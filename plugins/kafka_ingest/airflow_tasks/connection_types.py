@@ -16,6 +16,7 @@ PROVIDERS: Final = {
     "postgres": "airflow.providers.postgres",
     "aws": "airflow.providers.amazon",
     "google_cloud_platform": "airflow.providers.google",
+    "wasb": "airflow.providers.microsoft.azure",
     "http": "airflow.providers.http",
     "iceberg": "airflow.providers.apache.iceberg",
 }
@@ -77,6 +78,24 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
             "keyfile_dict": text("Keyfile JSON", "The key of a service account.", format="password"),
         },
     },
+    "wasb": {
+        "hook-name": "Azure Blob Storage",
+        "hidden-fields": ("port", "schema"),
+        "relabeling": {
+            "host": "Account URL",
+            "login": "Account name, or client ID with a tenant",
+            "password": "Account key, or client secret with a tenant",
+        },
+        "placeholders": {
+            "host": "empty: the account that sink.path names",
+            "password": "empty, and no SAS token: the machine's own identity",
+        },
+        "conn-fields": {
+            "sas_token": text("SAS token", "sv=…&sig=…", format="password"),
+            "tenant_id": text("Tenant ID", "Of an application's client ID and secret."),
+            "managed_identity_client_id": text("Managed identity client ID", "Where the machine has several."),
+        },
+    },
     "http": {
         "hook-name": "HTTP",
         "hidden-fields": (),
@@ -112,7 +131,7 @@ def connection_type(name: str, form: dict[str, Any]) -> dict[str, Any]:
     """Return a type with the form's fields."""
     return {
         "connection-type": name,
-        "hook-class-name": f"{HOOKS}.{name.title()}Hook",
+        "hook-class-name": f"{HOOKS}.{name.title().replace('_', '')}Hook",
         "hook-name": form["hook-name"],
         "conn-fields": form.get("conn-fields", {}),
         "ui-field-behaviour": {
