@@ -57,8 +57,9 @@ def test_the_accounts_key_reaches_every_client(fields: dict[str, Any]) -> None:
     credential = credential_of(access)
     assert isinstance(credential, AzureNamedKeyCredential)
     assert (credential.named_key.name, credential.named_key.key) == ("shop", KEY)
-    assert access.blob_url == "https://shop.blob.core.windows.net"
-    assert access.for_delta()["azure_storage_account_key"] == KEY
+    options = access.for_delta()
+    assert access.blob_url == options["azure_storage_endpoint"] == "https://shop.blob.core.windows.net"
+    assert (options["azure_storage_account_key"], options["allow_http"]) == (KEY, "false")
     assert of_hadoop(access) == {"account.auth.type": "SharedKey", "account.key": KEY}
 
 

@@ -90,14 +90,15 @@ class AzureAccess:
         limit = f"{round(self.read_timeout_s * 1000)}ms"
         options = {
             "azure_storage_account_name": self.account,
+            # Also Azure's own address: variables of the environment could lead elsewhere.
+            "azure_storage_endpoint": self.blob_url,
+            "azure_storage_use_emulator": "false",
+            "allow_http": str(self.blob_url.startswith("http://")).lower(),
             "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
             "timeout": limit,
             "max_retries": str(self.tries - 1),
             "retry_timeout": limit,
         }
-        if self.endpoint_url is not None:
-            options["azure_storage_endpoint"] = self.endpoint_url
-            options["allow_http"] = str(self.endpoint_url.startswith("http://")).lower()
         given = {
             "azure_storage_account_key": self.account_key,
             "azure_storage_sas_key": self.sas_token,

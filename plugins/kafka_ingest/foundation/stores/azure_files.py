@@ -3,6 +3,7 @@
 Importing this imports adlfs.
 """
 
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +26,10 @@ OF_FOLDERS = "hdi_isfolder"
 """The metadata of objects that stand for folders, in small or capital letters."""
 
 Answer = TypeVar("Answer")
+
+for talkative in ("azure.core.pipeline.policies.http_logging_policy", "azure.identity"):
+    # Each request is several lines, which would fill the logs of tasks.
+    logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
