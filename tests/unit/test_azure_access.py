@@ -147,6 +147,7 @@ def test_another_server_is_reached_by_its_address_with_the_accounts_name_as_path
             {"login": "shop", "host": f"https://u:{SECRET}@shop/"},
             "expected as its host https://shop.blob.",
         ),
+        ({"login": "shop", "host": "http://127.0.0.1:10000/shop"}, "for a server without TLS, found neither"),
         ({"login": "shop", "host": "http://127.0.0.1:10000/other"}, "or another server's http://HOST:PORT/shop"),
     ],
 )

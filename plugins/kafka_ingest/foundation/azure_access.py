@@ -28,7 +28,8 @@ class AzureAccess:
     """One connection to an account. ``endpoint_url`` is that of another server, such as ``http://HOST:PORT/ACCOUNT``.
 
     There is ``account_key``, or ``sas_token``, or ``client_secret`` of an application; or ``client_id`` may name one of
-    the identities of the machine. Raises ValueError where there is more than one, or an application is not complete.
+    the identities of the machine. Raises ValueError where there is more than one, an application is not complete, or
+    the token of one would travel without TLS.
     """
 
     scheme: ClassVar[str] = "abfss"
@@ -52,6 +53,8 @@ class AzureAccess:
             raise ValueError("expected a client secret with its tenant_id and client id, found only a part of them")
         if self.tenant_id is not None and self.client_secret is None:
             raise ValueError("expected a client secret with the tenant_id, found none")
+        if not self.blob_url.startswith("https://") and not (self.account_key or self.sas_token):
+            raise ValueError("expected a key of the account or a SAS token for a server without TLS, found neither")
 
     @property
     def has_credentials(self) -> bool:

@@ -28,8 +28,10 @@ class AzureStore(AnyStore):
         return super().open(place, access)
 
     def reason_of(self, error: BaseException) -> str:
-        """Return Azure's own name of a failure; empty where it is none of Azure's."""
-        code = getattr(error, "error_code", None) or getattr(error.__cause__, "error_code", None) or ""
+        """Return Azure's own name of a failure, or that of its client; empty where it is none of theirs."""
+        kind = type(error)
+        name = kind.__name__ if kind.__module__.startswith("azure.") else ""
+        code = getattr(error, "error_code", None) or getattr(error.__cause__, "error_code", None) or name
         return str(getattr(code, "value", code))
 
     def has_no_bucket(self, error: FileNotFoundError, path: "UPath", /) -> bool:

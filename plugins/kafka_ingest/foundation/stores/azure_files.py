@@ -22,14 +22,15 @@ from kafka_ingest.foundation.stores.errors import NO_CONTAINER
 
 PAUSES: Mapping[str, Any] = {"initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
 """Between tries, in seconds; the client's own would take a minute for three of them."""
+OF_PEOPLE = ("shared_token_cache", "visual_studio_code", "cli", "powershell", "developer_cli")
 OF_FOLDERS = "hdi_isfolder"
 """The metadata of objects that stand for folders, in small or capital letters."""
 
 Answer = TypeVar("Answer")
 
 for talkative in ("azure.core.pipeline.policies.http_logging_policy", "azure.identity"):
-    # Each request is several lines, which would fill the logs of tasks.
-    logging.getLogger(talkative).setLevel(logging.WARNING)
+    # They would fill the logs of tasks with each request, and each try to get a token; what fails is raised as well.
+    logging.getLogger(talkative).setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +168,9 @@ def credential_of(access: AzureAccess) -> Any:  # noqa: ANN401 - what is common 
     if access.sas_token is not None:
         return AzureSasCredential(access.sas_token)
     if access.client_secret is not None:
-        return ClientSecretCredential(str(access.tenant_id), str(access.client_id), access.client_secret)
-    return DefaultAzureCredential(managed_identity_client_id=access.client_id)
+        # The client of the store tries all of it again.
+        ids = str(access.tenant_id), str(access.client_id)
+        return ClientSecretCredential(*ids, access.client_secret, retry_total=0)
+    # In the environment and on the machine, where the other two clients look; not among what a person left there.
+    left_out = dict.fromkeys((f"exclude_{each}_credential" for each in OF_PEOPLE), True)
+    return DefaultAzureCredential(managed_identity_client_id=access.client_id, **left_out)
