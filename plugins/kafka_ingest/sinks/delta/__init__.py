@@ -1,4 +1,4 @@
-"""``format: delta``: a Delta table in a directory or in S3, each batch visible by one commit to its log.
+"""``format: delta``: a Delta table in a directory or in a store, each batch visible by one commit to its log.
 
 Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
 

@@ -1,4 +1,4 @@
-"""``format: iceberg``: an Iceberg table in a directory or in S3, each batch visible by one commit.
+"""``format: iceberg``: an Iceberg table in a directory or in a store, each batch visible by one commit.
 
 The table is in a catalog, which is reached through an Airflow connection. Beside a table ``P`` there is
 ``P.kafka-ingest/``, as beside every output::
