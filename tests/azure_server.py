@@ -154,14 +154,16 @@ class Lake:
         yield from self.client.list_blobs(name_starts_with=f"{path}/" if path else None, include=["metadata"])
 
     def listed(self, query: Mapping[str, str]) -> Answer:
-        """List a folder."""
+        """List a folder; a file, as if it were in one alone."""
         folder = query.get("directory", "").strip("/")
-        if folder and self.known(folder) is None:
+        known = self.known(folder) if folder else None
+        if folder and known is None:
             return failure(HTTPStatus.NOT_FOUND, "PathNotFound")
         found: dict[str, dict[str, str]] = {}
-        for each in self.below(folder):
-            inner = each.name.removeprefix(f"{folder}/").partition("/")
-            name = each.name if query["recursive"] == "true" or not inner[1] else f"{folder}/{inner[0]}".strip("/")
+        for each in [known] if known is not None and not is_a_folder(known) else self.below(folder):
+            inner, slash, _ = each.name.removeprefix(f"{folder}/").partition("/")
+            is_here = each is known or query["recursive"] == "true" or not slash
+            name = each.name if is_here else f"{folder}/{inner}".strip("/")
             is_folder = name != each.name or is_a_folder(each)
             said = dict(changed(each)) | {"name": name, "contentLength": str(each.size or 0)}
             said |= {"etag": said["ETag"], "lastModified": said["Last-Modified"]}

@@ -217,6 +217,19 @@ def test_folders_of_azure_are_no_files_and_go_with_their_attempt_once_they_are_e
     assert [name for name in store.names_below(output.place.parent.key) if str(batch_id_of(1)) in name] == []
 
 
+@pytest.mark.parametrize("output", [DeltaInAzure], indirect=True)
+def test_folders_of_azure_that_a_move_empties_are_removed_and_others_stay(output: InStore) -> None:
+    store, place = output.store, output.place / "moved"
+    assert isinstance(store, AzureLake)
+    for folder in ("old", "old/one", "old/two"):
+        store.make_folder(f"{place.key}/{folder}")
+    for name in ("old/one/a", "old/two/b"):
+        storage.write_whole(output.opened(place / name), b"")
+    storage.move_files(output.opened(place), {"old/one/a": "new/a"})
+    left = [name.removeprefix(f"{place.key}/") for name in store.names_below(place.key)]
+    assert left == ["new/a", "old", "old/two", "old/two/b"]
+
+
 @of_any_format
 def test_names_from_one_on_are_those_that_come_after_it(output: InStore) -> None:
     folder = output.opened(output.place / "names")

@@ -26,7 +26,7 @@ def test_every_record_is_in_the_table_once_and_the_key_is_seen_by_nobody(
     place = RemotePlace(f"abfss://azure_lake@{azure.bucket}{tmp_path}/orders")
     quick.environment["AIRFLOW_CONN_AZURE_LAKE"] = azure.connection()
     monkeypatch.setenv("AIRFLOW_CONN_AZURE_LAKE", azure.connection())
-    quick.write_feed(topic, sink={"format": "delta", "path": str(place)})
+    quick.write_feed(topic, sink={"format": "delta", "path": str(place), "partition_by": ["kafka_partition"]})
     events = list(order_events(1_000, seed=11))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, events)
@@ -40,7 +40,9 @@ def test_every_record_is_in_the_table_once_and_the_key_is_seen_by_nobody(
     folder = storage.opened(place.parent, azure.access())
     names = storage.files_below(folder)
     assert [name for name in names if name.endswith("/receipt.json")]
-    assert not [name for name in azure.names_below(place.parent.key) if "_temporary" in name or "_SUCCESS" in name]
+    all_names = azure.names_below(place.parent.key)
+    assert [name for name in all_names if "/kafka_partition=0/part-" in name]
+    assert not [name for name in all_names if any(word in name for word in ("_temporary", "_SUCCESS", "kafka_by_"))]
     seen += [file.read_bytes() for file in quick.home.rglob("*") if file.is_file()] + storage.read_all(folder, names)
     assert not [content for content in seen if KEY.encode() in content]
 

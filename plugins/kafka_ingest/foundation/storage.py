@@ -193,7 +193,7 @@ def copy_file(source: Opened, target: Opened) -> None:
 def move_files(folder: Opened, names: Mapping[str, str]) -> None:
     """Give files below a folder other names in it, old → new; in a store, which cannot rename, they are copied.
 
-    On a disk folders are made, and removed where no file is left.
+    Where there are folders, they are made, and removed where no file is left.
     """
     if isinstance(folder, Path):
         for old, new in names.items():
@@ -205,10 +205,8 @@ def move_files(folder: Opened, names: Mapping[str, str]) -> None:
         return
     if not names:
         return
-    store = store_of(folder)
     with errors_at(folder):
-        store.copy_files(folder, names)
-        store.remove_files(folder, [f"{folder.path}/{name}" for name in names])
+        store_of(folder).move_files(folder, names)
 
 
 def files_below(path: Opened) -> list[str]:

@@ -100,10 +100,12 @@ class AnyStore:
         with remote_errors(self, path):
             path.fs.cp_file(path.path, path.path)
 
-    def copy_files(self, folder: "UPath", names: Mapping[str, str]) -> None:
-        """Copy files below a folder, old name → new, several at a time; inside a store no byte of them comes here."""
+    def move_files(self, folder: "UPath", names: Mapping[str, str]) -> None:
+        """Give files below a folder other names, old → new."""
         old_paths, new_paths = ([f"{folder.path}/{name}" for name in some] for some in (names.keys(), names.values()))
+        # Several at a time, inside the store: no byte of them comes here.
         folder.fs.copy(old_paths, new_paths)
+        self.remove_files(folder, old_paths)
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove files below a folder, many at once; raises OSError where one stays."""

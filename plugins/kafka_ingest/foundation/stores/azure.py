@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.foundation.stores.access import StoreAccess
@@ -75,11 +76,15 @@ class AzureStore(AnyStore):
         with remote_errors(self, path):
             files_of(path).renew(path.path)
 
-    def copy_files(self, folder: "UPath", names: Mapping[str, str]) -> None:
-        """Copy files, through this machine: Azure copies by itself only for those who have a key of the account."""
+    def move_files(self, folder: "UPath", names: Mapping[str, str]) -> None:
+        """Give files other names, through this machine: Azure copies by itself only for who has the account's key."""
         for old, new in names.items():
             with (folder / old).open("rb") as read, (folder / new).open("wb") as written:
                 shutil.copyfileobj(read, written)
+        self.remove_files(folder, [f"{folder.path}/{name}" for name in names])
+        above = {each for name in names for each in PurePosixPath(name).parents} - {PurePosixPath()}
+        for emptied in sorted(above, reverse=True):
+            self.remove_if_empty(folder / str(emptied))
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
         """Remove objects, many at once; raises OSError where one stays."""
