@@ -11,6 +11,7 @@ from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.foundation.azure_access import AzureAccess
 from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import STORE_SETTINGS_VARIABLE
@@ -20,6 +21,7 @@ from kafka_ingest.settings.connections import find_connection_from_shell, spark_
 from kafka_ingest.settings.feed import Spark
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
 from kafka_ingest.spark_launch.installation import Installation
+from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     DEFAULT_CONF,
     FIXED_CONF,
@@ -84,6 +86,7 @@ def submission(
             store_jars={
                 "s3": (Path("/jars/s3/hadoop-aws-3.4.1.jar"),),
                 "gs": (Path("/jars/gcs/gcs-connector.jar"),),
+                "abfss": (Path("/jars/azure/hadoop-azure.jar"),),
             },
             avro_jars=(Path("/jars/avro/spark-avro_2.13-4.0.2.jar"),),
         ),
@@ -342,6 +345,34 @@ def test_a_job_that_writes_to_googles_store_gets_its_jars_and_its_committer_and_
     assert GcsAccess.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == access
     assert "hunter5" not in " ".join(found.command()) + repr(found)
     assert found.secrets == ("hunter5-hunter5-hunter5",)
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        AzureAccess("azure", "shop", account_key="hunter6"),
+        AzureAccess("azure", "shop", sas_token="sv=1&sig=hunter6"),
+        AzureAccess("azure", "shop", tenant_id="t", client_id="c", client_secret="hunter6"),
+    ],
+    ids=["key", "token", "secret"],
+)
+def test_a_job_that_writes_to_azures_store_gets_its_jars_and_its_committer_and_secrets_in_the_environment(
+    access: AzureAccess,
+) -> None:
+    found = submission(STANDALONE, store=StoreOfAttempt(access, PACKAGE))
+    assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar,/jars/azure/hadoop-azure.jar"
+    committer = found.conf["spark.hadoop.mapreduce.outputcommitter.factory.scheme.abfss"]
+    assert committer.endswith(".AzureManifestCommitterFactory")
+    assert AzureAccess.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == access
+    assert "hunter6" not in " ".join(found.command()) + repr(found)
+    assert "hunter6" in found.secrets
+    with pytest.raises(UnsafeSparkMasterError, match="'azure', which leads to the output's store, holds a secret"):
+        submission(YARN, store=StoreOfAttempt(access, PACKAGE))
+
+
+@pytest.mark.parametrize("name", ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_PASSWORD"])
+def test_of_azures_variables_none_is_handed_on_that_is_secret(name: str) -> None:
+    assert not name.startswith(SPARK_STORES["abfss"].role)
 
 
 def test_a_key_that_hadoop_needs_in_a_file_is_refused_where_other_machines_have_no_such_file() -> None:

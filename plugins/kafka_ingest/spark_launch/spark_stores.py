@@ -87,6 +87,7 @@ SPARK_STORES: Mapping[str, SparkStore] = {
             ),
         },
         environment={},
-        role=("AZURE_", "IDENTITY_", "MSI_"),
+        # Not all that begins with AZURE_: some of it is secret.
+        role=("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"),
     ),
 }
