@@ -10,7 +10,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    record_subject_name_strategy,
+    topic_record_subject_name_strategy,
+    topic_subject_name_strategy,
+)
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -197,6 +204,27 @@ def test_avro_of_confluents_serializer_is_read_by_every_schema_that_it_registere
         [(ids[0], None), (ids[1], None), (other, "expected the value as Order, found string")]
     )
     assert part.unknown_ids == (NOBODY_HAS,)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        (topic_subject_name_strategy, None),
+        (record_subject_name_strategy, "{record}"),
+        (topic_record_subject_name_strategy, "{topic}-{record}"),
+    ],
+)
+def test_a_feed_names_the_subject_of_each_of_the_serializers_strategies(
+    client: SchemaRegistryClient, asked: HttpSchemaRegistry, name: str, strategy: object, subject: str | None
+) -> None:
+    schema = FIRST | {"namespace": name.replace("-", "_")}
+    serialize = AvroSerializer(client, json.dumps(schema), conf={"subject.name.strategy": strategy})
+    written = serialize({"id": 1}, SerializationContext(name, MessageField.VALUE))
+
+    named = subject and subject.replace("{record}", f"{schema['namespace']}.Order")
+    part = frozen(asked, FieldDecoding(Format.AVRO, source=RegistrySource("schemas", named)), name)
+
+    assert [(each.schema_id, each.misfit) for each in part.writers or ()] == [(id_of(written), None)]
 
 
 def test_json_of_confluents_serializer_is_read_by_its_json_schema(
