@@ -26,6 +26,8 @@ FAILED = "expected an expression that gives a value for the record, found "
 AN_ERROR = "an error"
 CONDITION = r"^Failure\(org\.apache\.spark\.[A-Za-z.]+: \[([A-Z][A-Z0-9_.]*)\]"
 """Spark's own name of an error, in what Scala's ``Try`` says of it; no value of the record can stand before it."""
+JAVA_CLASS = r"^Failure\((?:\w+\.)*(\w+)"
+"""Of an error to which Spark gives no name."""
 
 
 def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame:
@@ -88,8 +90,9 @@ def why(part: str, what: str, sql: str | None = None, said: str | None = None) -
 
 
 def error_name(said: str) -> str:
-    """Return Spark's own name of an error out of what was said of it, which may hold the record's values."""
-    return f"coalesce(nullif(regexp_extract({said}, {text(CONDITION)}, 1), ''), {text(AN_ERROR)})"
+    """Return Spark's name of an error, or Java's, out of what was said of it, which may hold the record's values."""
+    names = (f"nullif(regexp_extract({said}, {text(pattern)}, 1), '')" for pattern in (CONDITION, JAVA_CLASS))
+    return f"coalesce({', '.join(names)}, {text(AN_ERROR)})"
 
 
 def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
