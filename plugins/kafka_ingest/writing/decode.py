@@ -20,6 +20,9 @@ DEAD = "kafka_dead"
 RAW_KEY = "kafka_raw_key"
 RAW_VALUE = "kafka_raw_value"
 
+NO_REASON = "named_struct('part', '', 'class', '', 'text', '')"
+NO_BYTES = "cast(null as binary)"
+
 FOR_AVRO = "kafka_ingest.writing.decode_avro"
 """Imported for feeds of Avro only: it takes some milliseconds."""
 
@@ -30,7 +33,7 @@ FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
 """Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
 
 
-def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False) -> DataFrame:
+def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, with_reasons: bool = True) -> DataFrame:
     """Return records with keys and values decoded, and at the end what became of them.
 
     ``records`` has the raw format's columns (:mod:`kafka_ingest.writing.read_ranges`). The result has the same columns
@@ -44,6 +47,8 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False) ->
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
 
     ``plainly``: objects that fit are read faster (:mod:`~.plain_objects`), which pays where there are many.
+    Without ``with_reasons`` only which records are dead is known: the fields of :data:`DEAD` are empty, and the bytes
+    are null, which Spark would else keep beside each record until it is written.
     """
     # The driver's environment has Kafka's password; texts of schemas, and a feed's expressions, are parts of the SQL.
     records.sparkSession.conf.set(SUBSTITUTION, "false")
@@ -74,13 +79,18 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False) ->
             columns += [named(f"{part.result}.{quoted(name)}", name) for name in part.fields]
         else:
             columns.append(named(part.result, column))
-    checks = " ".join(f"when {part.is_dead} then {part.reason}" for part in parts.values() if part.is_dead)
+    checks = " ".join(
+        f"when {part.is_dead} then {part.reason if with_reasons else NO_REASON}"
+        for part in parts.values()
+        if part.is_dead
+    )
     nothing = "cast(null as struct<part: string, class: string, text: string>)"
+    raw_key, raw_value = ("`key`", "`value`") if with_reasons else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),
         f.expr(f"case {checks} end" if checks else nothing).alias(DEAD),
-        f.expr("`key`").alias(RAW_KEY),
-        f.expr("`value`").alias(RAW_VALUE),
+        f.expr(raw_key).alias(RAW_KEY),
+        f.expr(raw_value).alias(RAW_VALUE),
     )
 
 

@@ -135,6 +135,11 @@ def json_by_schema(
     )
 
 
+def in_lower_case(name: str) -> str:
+    """Return a name in lower case as Spark has it; to ask Spark brings up its tables of all scripts, half a second."""
+    return text(name.lower()) if name.isascii() else f"lower({text(name)})"
+
+
 @dataclass(frozen=True, slots=True)
 class Checks:
     """What Spark lets pass, of one object."""
@@ -198,7 +203,7 @@ class Checks:
     def names_in_other_case(self) -> str:
         """Return the names that are those of missing fields but for their case."""
         missing = ", ".join(
-            f"if({self.read}.{quoted(name)} is null, lower({text(name)}), null)" for name in self.schema.names
+            f"if({self.read}.{quoted(name)} is null, {in_lower_case(name)}, null)" for name in self.schema.names
         )
         return (
             f"filter({self.found_names}, k -> array_contains(filter(array({missing}), m -> m is not null), lower(k)) "

@@ -137,12 +137,13 @@ def stage_decoded(
     shape, partitions, needs = document.decode.shape, PerPartition(ranges), document.data
 
     def rows_of(raw: DataFrame, of: Sequence[OffsetRange], *, with_reasons: bool = False) -> DataFrame:
-        each = decoded(raw, document.decode, plainly=sum(one.span for one in of) > FEW_OBJECTS)
+        plainly = sum(one.span for one in of) > FEW_OBJECTS
+        each = decoded(raw, document.decode, plainly=plainly, with_reasons=with_reasons)
         return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
 
     raw = read(ranges)
     if shape.has_expressions:
-        check_shape(decoded(raw, document.decode), shape)
+        check_shape(decoded(raw, document.decode, with_reasons=False), shape)
     records = rows_of(raw, ranges)
     counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
     if shape.where is not None:
