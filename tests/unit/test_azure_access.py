@@ -168,6 +168,12 @@ def test_no_secret_is_in_what_is_printed_and_each_is_known_as_one() -> None:
     ]
 
 
+@pytest.mark.parametrize("written", ["a+b/c=", "a%2Bb%2Fc%3D", "a%2bb%2fc%3d"])
+def test_a_signature_is_a_secret_in_each_form_that_a_client_may_write(written: str) -> None:
+    found_secrets = found(extra={"sas_token": f"sv=2024-11-04&sig={written}&ss=b"}).secrets
+    assert {"a+b/c=", "a%2Bb%2Fc%3D", written} <= set(found_secrets)
+
+
 @pytest.mark.parametrize("fields", [{"password": KEY}, APPLICATION])
 def test_it_travels_to_spark_as_it_is(fields: dict[str, Any]) -> None:
     access = found(**fields)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 60.0
@@ -64,10 +64,12 @@ class AzureAccess:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no log may show; of a token also its signature alone, in both forms that URLs have."""
-        token = self.sas_token or ""
-        signatures = [value for name, value in parse_qsl(token) if name == "sig"]
-        written = [part.removeprefix("sig=") for part in token.split("&") if part.startswith("sig=")]
-        found = (self.account_key, self.sas_token, self.client_secret, *signatures, *written)
+        parts = (self.sas_token or "").split("&")
+        written = [part.removeprefix("sig=") for part in parts if part.startswith("sig=")]
+        # Clients write it anew: delta-rs also where it was written without a client's escapes.
+        signatures = [unquote(each) for each in written]
+        escaped = [quote(each, safe="") for each in signatures]
+        found = (self.account_key, self.sas_token, self.client_secret, *signatures, *written, *escaped)
         return tuple(dict.fromkeys(filter(None, found)))
 
     @property
