@@ -75,3 +75,21 @@ def test_a_group_that_may_not_be_read_hides_no_other_and_a_cluster_that_is_down_
     with pytest.raises(KafkaUnavailableError):
         drifts.look(down, feeds, [])
     assert down.questions == ["group_offsets"]
+
+
+def test_a_group_whose_coordinator_is_silent_keeps_no_other_from_being_asked() -> None:
+    kafka, drifts = FakeKafkaCluster(), GroupDrifts()
+    kafka.groups["b"] = {FIRST: 90}
+    answer = kafka.group_offsets
+
+    def is_silent(group: str, partitions: object) -> dict[TopicPartition, int | None]:
+        if group == "a":
+            raise KafkaUnavailableError("no answer")
+        return answer(group, partitions)  # type: ignore[arg-type]
+
+    kafka.group_offsets = is_silent  # type: ignore[method-assign, assignment]
+    feeds = {name: group_of(name) for name in ("a", "b")}
+    with pytest.raises(KafkaUnavailableError):  # the first one's: whether others have an answer is not known yet
+        drifts.look(kafka, feeds, ["a", "b"])
+    drifts.look(kafka, feeds, ["a", "b"])
+    assert (drifts.of("a", feeds["a"]), drifts.of("b", feeds["b"])) == (None, GroupDrift(behind=10))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_ingest.errors import KafkaAccessDeniedError
+from kafka_ingest.errors import KafkaAccessDeniedError, KafkaUnavailableError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.ports.cluster import KafkaCluster
 
@@ -40,11 +40,15 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was found of a feed's group, and for which stored offsets; ``drift`` is None where it has none there."""
+    """What was found of a feed's group, and for which stored offsets; ``drift`` is None where it has none there.
+
+    ``has_failed``: Kafka did not say.
+    """
 
     asked: Mirrored
     drift: GroupDrift | None
     asked_at: float
+    has_failed: bool = False
 
 
 def drift_of(stored: Offsets, found: Mapping[TopicPartition, int | None]) -> GroupDrift | None:
@@ -73,10 +77,14 @@ class GroupDrifts:
     def look(self, kafka: KafkaCluster, feeds: Mapping[str, Mirrored], first: Collection[str]) -> None:
         """Ask about the groups of some feeds; raises where Kafka does not answer at all."""
         ends_at = self._clock() + LOOK_S
+        has_answered = False
 
         def turn(feed: str) -> tuple[bool, float]:
             known = self._known.get(feed)
-            return feed not in first, known.asked_at if known is not None else float("-inf")
+            if known is None:
+                return feed not in first, float("-inf")
+            # One that was silent waits for its turn among all: asked first each time, it would take the others' time.
+            return feed not in first or known.has_failed, known.asked_at
 
         for feed in sorted(feeds, key=turn)[:MOST_ASKED]:
             if self._clock() > ends_at:
@@ -87,4 +95,11 @@ class GroupDrifts:
             except KafkaAccessDeniedError:
                 # Of this one group.
                 drift = None
+            except KafkaUnavailableError:
+                # Of this one group too, such as where its coordinator is down, if another one has an answer.
+                self._known[feed] = Known(asked, None, self._clock(), has_failed=True)
+                if not has_answered:
+                    raise
+                continue
+            has_answered = True
             self._known[feed] = Known(asked, drift, self._clock())
