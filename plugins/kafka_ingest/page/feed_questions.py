@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
-from kafka_ingest.model.offsets import Isolation, StoredOffset
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, known_rows
 from kafka_ingest.observing.group_drift import Mirrored
@@ -62,7 +62,9 @@ def rows_of(shown: Sequence[FeedLine], files: Mapping[str, FeedFile], looks: Map
         look = looks.get(feed.kafka.conn_id) if feed is not None else None
         if feed is None or line.overview is None or line.lag is None or look is None or look.value is None:
             continue
-        rows, _ = known_rows(line.overview, look.value)
+        known, _ = known_rows(line.overview, look.value)
+        # A question about a topic that may not be seen, or about one that is gone, would fail for all of them.
+        rows = [row for row in known if isinstance(look.value.bounds.get(row.topic_partition), LogBounds)]
         found.setdefault(feed.kafka.conn_id, {})[line.name] = (feed.kafka.isolation, rows)
     return found
 
