@@ -91,7 +91,6 @@ def test_an_applications_secret_reaches_every_client() -> None:
     ("environment", "provider"),
     [
         ({}, "MsiTokenProvider"),
-        ({"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": SECRET}, "ClientCredsTokenProvider"),
         (
             {"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t", "AZURE_FEDERATED_TOKEN_FILE": "/var/run/token"},
             "WorkloadIdentityTokenProvider",
@@ -108,6 +107,21 @@ def test_without_credentials_every_client_looks_for_the_machines_identity_and_ha
     assert not any(word in name for name in access.for_delta() for word in ("key", "secret", "client"))
     assert of_hadoop(access)["account.oauth.provider.type"].endswith(f".{provider}")
     assert (access.secrets, access.has_credentials, access.only_on_this_machine) == ((), False, None)
+
+
+def test_an_application_that_the_environment_names_reaches_spark_too_as_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver gets no such variables: without its secret it would look for the machine's identity."""
+    named = {"AZURE_TENANT_ID": "tenant-1", "AZURE_CLIENT_ID": "client-1", "AZURE_CLIENT_SECRET": SECRET}
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    access = found(extra={"managed_identity_client_id": "identity-1"})
+    assert access.secrets == (SECRET,)
+    assert found(password=KEY).secrets == (KEY,)
+    for name in named:
+        monkeypatch.delenv(name)
+    assert of_hadoop(access_from_json(access.as_json())) == of_hadoop(found(**APPLICATION))
 
 
 def test_one_of_several_identities_of_the_machine_may_be_named() -> None:

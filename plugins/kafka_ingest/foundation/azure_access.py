@@ -1,7 +1,7 @@
 """How to reach Azure Data Lake Storage Gen2: one description, and the settings of the three clients.
 
 Python reads and writes documents with adlfs, the commit uses delta-rs, and Spark writes with Hadoop's ABFS. Without a
-key, a token or a secret each of them uses the identity that the environment names (``AZURE_…``), then the machine's.
+key, a token or a secret each of them uses a workload's identity, which the environment names, then the machine's.
 """
 
 import json
@@ -134,11 +134,9 @@ class AzureAccess:
         if self.sas_token is not None:
             return {"account.auth.type": "SAS", "sas.fixed.token": self.sas_token}
         if self.client_secret is not None:
-            return by_secret(AUTHORITY, self.tenant_id, self.client_id, self.client_secret)
+            return by_secret(self.tenant_id, self.client_id, self.client_secret)
         client_id = self.client_id or environment.get("AZURE_CLIENT_ID")
         tenant_id, authority = environment.get("AZURE_TENANT_ID"), environment.get("AZURE_AUTHORITY_HOST", AUTHORITY)
-        if client_id and tenant_id and (secret := environment.get("AZURE_CLIENT_SECRET")):
-            return by_secret(authority, tenant_id, client_id, secret)
         found = {"account.auth.type": "OAuth", "account.oauth2.client.id": client_id or ""}
         if client_id and tenant_id and (file := environment.get("AZURE_FEDERATED_TOKEN_FILE")):
             return found | {
@@ -167,12 +165,12 @@ class AzureAccess:
         return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})
 
 
-def by_secret(authority: str, tenant_id: str | None, client_id: str | None, secret: str) -> dict[str, str]:
+def by_secret(tenant_id: str | None, client_id: str | None, secret: str) -> dict[str, str]:
     """Return how ABFS shows who it is by an application's secret."""
     return {
         "account.auth.type": "OAuth",
         "account.oauth.provider.type": f"{PROVIDERS}.ClientCredsTokenProvider",
-        "account.oauth2.client.endpoint": f"{authority.rstrip('/')}/{tenant_id}/oauth2/token",
+        "account.oauth2.client.endpoint": f"{AUTHORITY}/{tenant_id}/oauth2/token",
         "account.oauth2.client.id": client_id or "",
         "account.oauth2.client.secret": secret,
     }

@@ -2,7 +2,10 @@
 
 import base64
 import binascii
+import os
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.azure_access import BLOBS, HOST_OF_ACCOUNTS, AzureAccess
@@ -17,11 +20,11 @@ OTHER_SERVER = re.compile(r"https?://[^/@\s]+:\d+/([a-z0-9]+)/?")
 NOT_REPEATED = "which is not repeated since it may hold a secret"
 
 
-def azure_access(fields: ConnectionFields, bucket: str) -> AzureAccess:
+def azure_access(fields: ConnectionFields, bucket: str, environment: Mapping[str, str] = os.environ) -> AzureAccess:
     """Return how to reach an account, from a connection as Airflow's Azure provider has it.
 
-    Without a key, a token or a secret each client uses the identity of the machine. What only some of the three clients
-    could do is refused by name.
+    Without a key, a token or a secret there the environment may name an application with its secret; otherwise each
+    client uses the identity of the machine. What only some of the three clients could do is refused by name.
     """
     if fields.conn_type not in TYPES:
         raise wrong_type(fields, " or ".join(TYPES))
@@ -49,7 +52,7 @@ def azure_access(fields: ConnectionFields, bucket: str) -> AzureAccess:
             f"found {found}"
         )
     try:
-        return AzureAccess(
+        found = AzureAccess(
             fields.conn_id,
             account,
             endpoint_url=other_server(fields, account),
@@ -59,8 +62,19 @@ def azure_access(fields: ConnectionFields, bucket: str) -> AzureAccess:
             client_id=fields.login if tenant_id is not None else extra.get("managed_identity_client_id"),
             client_secret=fields.password or None if tenant_id is not None else None,
         )
+        return found if found.has_credentials else replace(found, **application_in(environment))
     except ValueError as error:
         raise InvalidConnectionError(f"connection {fields.conn_id!r}: {error}") from None
+
+
+def application_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the application that the environment names, as Azure's clients look for it first; {} where it does not.
+
+    Here and not in the job: Spark's driver is not given what else is in a task's environment.
+    """
+    names = {"tenant_id": "AZURE_TENANT_ID", "client_id": "AZURE_CLIENT_ID", "client_secret": "AZURE_CLIENT_SECRET"}
+    found = {field: environment.get(name, "") for field, name in names.items()}
+    return found if all(found.values()) else {}
 
 
 def own_extra(fields: ConnectionFields) -> dict[str, str]:
