@@ -109,6 +109,14 @@ def test_without_credentials_every_client_looks_for_the_machines_identity_and_ha
     assert (access.secrets, access.has_credentials, access.only_on_this_machine) == ((), False, None)
 
 
+def test_an_application_asks_azures_authority_also_in_a_driver_whose_environment_was_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", "")
+    credential = credential_of(found(**APPLICATION))
+    assert credential._client._authority == "https://login.microsoftonline.com"
+
+
 def test_an_application_that_the_environment_names_reaches_spark_too_as_a_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,7 @@ from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import BlobServiceClient
 from fsspec.asyn import _run_coros_in_chunks, sync
 
-from kafka_ingest.foundation.azure_access import CONNECT_TIMEOUT_S, AzureAccess
+from kafka_ingest.foundation.azure_access import AUTHORITY, CONNECT_TIMEOUT_S, AzureAccess
 from kafka_ingest.foundation.stores.errors import NO_CONTAINER
 
 PAUSES: Mapping[str, Any] = {"initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
@@ -168,9 +168,10 @@ def credential_of(access: AzureAccess) -> Any:  # noqa: ANN401 - what is common 
     if access.sas_token is not None:
         return AzureSasCredential(access.sas_token)
     if access.client_secret is not None:
-        # The client of the store tries all of it again.
+        # The client of the store tries all of it again. The authority is named, as Hadoop has it: of Spark's driver
+        # Airflow can only empty what it is not given, and an empty AZURE_AUTHORITY_HOST would be the authority.
         ids = str(access.tenant_id), str(access.client_id)
-        return ClientSecretCredential(*ids, access.client_secret, retry_total=0)
+        return ClientSecretCredential(*ids, access.client_secret, authority=AUTHORITY, retry_total=0)
     # In the environment and on the machine, where the other two clients look; not among what a person left there.
     left_out = dict.fromkeys((f"exclude_{each}_credential" for each in OF_PEOPLE), True)
     return DefaultAzureCredential(managed_identity_client_id=access.client_id, **left_out)
