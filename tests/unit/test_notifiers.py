@@ -99,23 +99,29 @@ def test_a_notifier_that_ends_its_process_where_it_is_made_ends_no_check() -> No
         notify_with(Context())(Notice(notifier, Change.BEGUN, AlertKind.LAG, ()))
 
 
-WEBHOOK = "https://chat.example/services/T0001/B0001/abcdefgh"
+WEBHOOK = "https://chat.example/services/T0001/B0001/"
 
 
 class Raises(BaseNotifier):
-    def __init__(self, chat_conn_id: str) -> None:
+    def __init__(self, chat_conn_id: str = "chat") -> None:
         super().__init__()
         self.chat_conn_id = chat_conn_id
 
     def notify(self, context: Any) -> None:  # noqa: ARG002 - Airflow's signature
-        path = WEBHOOK.removeprefix("https://chat.example")
-        raise OSError(f"no answer\x00 at {path} by s3cr3t-of-extra and https://ops:hunter2@proxy:3128 " + "x" * 1_000)
+        path = WEBHOOK.removeprefix("https://chat.example") + self.chat_conn_id
+        secret = f"s3cr3t-of-{self.chat_conn_id}"
+        raise OSError(f"no answer\x00 at {path} by {secret} and https://ops:hunter2@proxy:3128 " + "x" * 1_000)
 
 
-def test_what_a_notifier_raises_is_kept_without_the_secrets_of_its_connection_and_short() -> None:
-    notifier = Notify(notifier="of_this_test.Raises", arguments={"chat_conn_id": "chat"}).as_notifier()
-    chat = ConnectionFields("chat", "http", password=WEBHOOK, extra={"api_token": "s3cr3t-of-extra"})
-    give = notify_with(Context(), find_connection={"chat": chat}.__getitem__)
+@pytest.mark.parametrize("arguments", [{"chat_conn_id": "other_chat"}, {}], ids=["named", "its own default"])
+def test_what_a_notifier_raises_is_kept_without_the_secrets_of_its_connection_and_short(arguments: Any) -> None:
+    notifier = Notify(notifier="of_this_test.Raises", arguments=arguments).as_notifier()
+
+    def chat(conn_id: str) -> ConnectionFields:
+        extra = {"api_token": f"s3cr3t-of-{conn_id}"}
+        return ConnectionFields(conn_id, "http", password=f"{WEBHOOK}{conn_id}", extra=extra)
+
+    give = notify_with(Context(), find_connection=chat)
     with pytest.raises(NotGivenError) as refused:
         give(Notice(notifier, Change.BEGUN, AlertKind.LAG, ()))
     text = str(refused.value)

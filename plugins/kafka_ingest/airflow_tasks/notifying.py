@@ -5,7 +5,7 @@ import html
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -15,7 +15,6 @@ from airflow.sdk.log import mask_secret, redact
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.checks.notifier_check import made
 from kafka_ingest.foundation.storable_text import storable
-from kafka_ingest.model.alert import Notifier
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task
 
 NOTIFY_TIMEOUT_S: Final = 60.0
@@ -38,14 +37,21 @@ def notify_with(
         # Texts may hold anything, and Airflow's templates escape nothing.
         document["html"] = html.escape(notice.text).replace("\n", "<br>")
         log.info("%s: %s", notice.notifier.path, notice.title)
+        fields = dict(notice.notifier.arguments)
+
+        def give() -> None:
+            notifier = made(notice.notifier)
+            fields.update(vars(notifier))
+            # Notifiers put their own fields into what they get.
+            notifier({**context, "alert": document})
+
         try:
-            # Its import and its constructor are anyone's code as well. Notifiers put their own fields into what they
-            # get.
-            within(timeout_s, lambda: made(notice.notifier)({**context, "alert": document}))
+            # Its import and its constructor are anyone's code as well.
+            within(timeout_s, give)
         except StillBeingGivenError:
             raise
         except Exception as error:  # noqa: BLE001 - a notifier is anyone's code; what it raises is reported
-            mask_connections(notice.notifier, find_connection)
+            mask_connections(fields, find_connection)
             raise NotGivenError(shown(error)) from None
 
     return notify
@@ -58,19 +64,19 @@ def shown(error: Exception) -> str:
     return storable(text)[:LONGEST_REASON]
 
 
-def mask_connections(notifier: Notifier, find_connection: FindConnection) -> None:
-    """Let Airflow mask the secrets of the connections that a notifier was given by their ids.
+def mask_connections(fields: Mapping[str, object], find_connection: FindConnection) -> None:
+    """Let Airflow mask the secrets of the connections that a notifier has the ids of, its own defaults included.
 
     Airflow itself masks a connection's password, and its extra only as a whole.
     """
-    for name, conn_id in notifier.arguments.items():
+    for name, conn_id in fields.items():
         # What cannot be looked up has given the notifier no secret.
         with contextlib.suppress(Exception):
             if name.endswith("conn_id") and isinstance(conn_id, str):
-                fields = find_connection(conn_id)
-                mask_secret(dict(fields.extra))
+                found = find_connection(conn_id)
+                mask_secret(dict(found.extra))
                 # Of a webhook's URL, errors name the path alone.
-                mask_secret([fields.password or "", urlsplit(fields.password or "").path])
+                mask_secret([found.password or "", urlsplit(found.password or "").path])
 
 
 def within(timeout_s: float, call: Callable[[], Any]) -> None:
