@@ -9,6 +9,8 @@ from tests.fakes import FeedInMemory, InMemoryControlTables, log, partition, sin
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.commands.expire import time_before
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState
@@ -164,3 +166,10 @@ def test_a_batch_without_files_whose_mark_was_the_last_step_before_a_crash_is_fi
     let_expire(feed)
     assert expired(feed) == [span(0, 0, 100), span(1, 0, 50)]
     assert decided(feed).begun == []
+
+
+def test_a_time_that_is_in_no_year_of_utc_is_refused_as_one_that_cannot_be_read() -> None:
+    assert time_before("2026-01-31T12:00:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    for text in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        with pytest.raises(WrongUseError, match="expected a date, a time with a zone, or a duration"):
+            time_before(text)

@@ -43,16 +43,16 @@ def time_before(text: str) -> datetime:
         if DURATION.fullmatch(text):
             return datetime.now(UTC) - TypeAdapter(Duration).validate_python(text)
         found = datetime.fromisoformat(text)
-    except ValueError as error:
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:  # the year 1 or 9999, which is no year in UTC
         raise WrongUseError(
             "--before: expected a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z "
             f"or 90d; found {text!r}"
         ) from error
-    if found.tzinfo is None:
-        if found != datetime.combine(found.date(), datetime.min.time()) or "T" in text:
-            raise WrongUseError(f"--before: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
-        return found.replace(tzinfo=UTC)
-    return found.astimezone(UTC)
+    if found != datetime.combine(found.date(), datetime.min.time()) or "T" in text:
+        raise WrongUseError(f"--before: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
+    return found.replace(tzinfo=UTC)
 
 
 def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool) -> dict[str, Any]:
