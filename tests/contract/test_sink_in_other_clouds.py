@@ -241,6 +241,16 @@ def test_names_from_one_on_are_those_that_come_after_it(output: InStore) -> None
     assert storage.files_below(folder) == ["b", "c", "d/e", "moved/a"]
 
 
+@of_any_format
+@pytest.mark.parametrize("content", [b"", b"0123456789"])
+def test_the_end_of_a_file_is_read(output: InStore, content: bytes) -> None:
+    file = output.opened(output.place / "said")
+    storage.write_whole(file, content)
+    assert [storage.read_end(file, most) for most in (4, 10, 40)] == [content[-4:], content, content]
+    with pytest.raises(FileNotFoundError):
+        storage.read_end(output.opened(output.place / "not said"), 4)
+
+
 def test_files_that_a_clean_up_could_take_at_this_moment_are_renewed_and_committed_later(
     output: InStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

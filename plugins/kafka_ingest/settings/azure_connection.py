@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.azure_access import BLOBS, HOST_OF_ACCOUNTS, AzureAccess
@@ -67,7 +68,7 @@ def azure_access(fields: ConnectionFields, bucket: str, environment: Mapping[str
         raise InvalidConnectionError(f"connection {fields.conn_id!r}: {error}") from None
 
 
-def application_in(environment: Mapping[str, str]) -> dict[str, str]:
+def application_in(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the application that the environment names, as Azure's clients look for it first; {} where it does not.
 
     Here and not in the job: Spark's driver is not given what else is in a task's environment.

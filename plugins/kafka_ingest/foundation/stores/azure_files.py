@@ -115,6 +115,24 @@ class AzureFiles(AzureBlobFileSystem):
         answer: Answer = sync(self.loop, ask)
         return answer
 
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **asked: Any) -> bytes:  # noqa: ANN401
+        if start is not None and start < 0:
+            # Azure has no ranges that are counted from the end.
+            size = await self._size(path)
+            if not size:
+                return b""
+            start = max(0, size + start)
+        content: bytes = await super()._cat_file(path, start=start, end=end, **asked)
+        return content
+
+    async def _size(self, path: str) -> int:
+        container, key, _ = self.split_path(path)
+        async with self.service_client.get_blob_client(container, key) as client:
+            try:
+                return int((await client.get_blob_properties()).size)
+            except ResourceNotFoundError as error:
+                raise FileNotFoundError(path) from error
+
     async def _below(self, path: str) -> list[Found]:
         return [each async for each in self._listed(path)]
 
