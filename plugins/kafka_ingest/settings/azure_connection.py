@@ -53,7 +53,7 @@ def azure_access(fields: ConnectionFields, bucket: str, environment: Mapping[str
             f"found {found}"
         )
     try:
-        found = AzureAccess(
+        access = AzureAccess(
             fields.conn_id,
             account,
             endpoint_url=other_server(fields, account),
@@ -63,7 +63,7 @@ def azure_access(fields: ConnectionFields, bucket: str, environment: Mapping[str
             client_id=fields.login if tenant_id is not None else extra.get("managed_identity_client_id"),
             client_secret=fields.password or None if tenant_id is not None else None,
         )
-        return found if found.has_credentials else replace(found, **application_in(environment))
+        return access if access.has_credentials else replace(access, **application_in(environment))
     except ValueError as error:
         raise InvalidConnectionError(f"connection {fields.conn_id!r}: {error}") from None
 
