@@ -91,7 +91,10 @@ class AzureServer:
         _, _, container, *names = unquote(urlsplit(request.path).path).split("/")
         url = f"http://{LOOPBACK}:{self.port}/{ACCOUNT}"
         with ContainerClient(url, container, AzureNamedKeyCredential(ACCOUNT, KEY), retry_total=0) as client:
-            return next(Lake(client, {}).below("/".join(names)), None) is not None
+            try:
+                return next(Lake(client, {}).below("/".join(names)), None) is not None
+            except ResourceNotFoundError:  # the container is missing, as Azurite's own answer will say
+                return False
 
 
 class Lake:
