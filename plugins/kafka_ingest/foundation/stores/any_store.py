@@ -5,7 +5,7 @@ Folders are only a part of the files' names in a store, and may be more in anoth
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -137,6 +137,18 @@ def open_uri(uri: str, settings: Mapping[str, Any] = MappingProxyType({})) -> "U
     """Return what reads and writes at a URI."""
     found: UPath = import_module("upath").UPath(uri, **settings)
     return found
+
+
+def finds_none(store: AnyStore, path: "UPath", look: Callable[[], object]) -> bool:
+    """Whether a look at a bucket says that there is none; what a store refuses to say, or fails with, gets a number."""
+    try:
+        look()
+    except FileNotFoundError:
+        return True
+    except Exception:
+        with remote_errors(store, path):
+            raise
+    return False
 
 
 def names_in(store: AnyStore, folder: "UPath") -> list[str]:

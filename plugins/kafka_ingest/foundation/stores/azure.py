@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote
+from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none
 from kafka_ingest.foundation.stores.errors import NO_CONTAINER, remote_errors
 
 if TYPE_CHECKING:
@@ -39,14 +39,7 @@ class AzureStore(AnyStore):
         """Whether it is the container that is missing; asks for it where adlfs has dropped the answer."""
         if reason := self.reason_of(error):
             return reason in NO_CONTAINER
-        try:
-            files_of(path).look_for_container(path.path)
-        except FileNotFoundError:
-            return True
-        except Exception:
-            with remote_errors(self, path):  # it refuses to say, or fails: that needs a number
-                raise
-        return False
+        return finds_none(self, path, lambda: files_of(path).look_for_container(path.path))
 
     def make_folder(self, path: "UPath") -> None:
         """Do nothing: an object's folders are there when it is."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_ingest.foundation.gcs_access import CONNECT_TIMEOUT_S
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, found_below, remove_by_name
+from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none, found_below, remove_by_name
 from kafka_ingest.foundation.stores.errors import remote_errors
 
 if TYPE_CHECKING:
@@ -46,14 +46,8 @@ class GcsStore(AnyStore):
 
     def has_no_bucket(self, _: FileNotFoundError, path: "UPath", /) -> bool:
         """Ask whether it is the bucket that is missing: gcsfs drops the answer that says so."""
-        try:
-            path.fs.call("GET", "b/{}/o", path.path.partition("/")[0], maxResults=1, json_out=True)
-        except FileNotFoundError:
-            return True
-        except Exception:
-            with remote_errors(self, path):  # it refuses to say, or fails: that needs a number too
-                raise
-        return False
+        bucket = path.path.partition("/")[0]
+        return finds_none(self, path, lambda: path.fs.call("GET", "b/{}/o", bucket, maxResults=1, json_out=True))
 
     def make_folder(self, path: "UPath") -> None:
         """Do nothing."""
