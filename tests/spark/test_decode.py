@@ -477,6 +477,18 @@ def test_what_is_read_plainly_is_what_spark_reads_and_all_else_is_left_to_spark(
     assert good * 0.7 < read < good  # that is: most, but not those that are only unusual
 
 
+def test_an_object_that_is_read_plainly_is_dead_where_it_is_to_spark(spark: SparkSession) -> None:
+    deepest = 997
+    deep = {f'{{"id": 1, "x": {"[" * levels}{"]" * levels}}}': levels > deepest for levels in range(995, 1_001)}
+    cases = {'{"id": null, "ID": 5}': True, '{"id": null, "x": 5}': False, '{"id": 1, "ID": 5}': False} | deep
+    decoding = Decoding(FieldDecoding(Format.JSON, "id int"))
+
+    for plainly in (True, False):
+        every = decoded(records(spark, list(cases)), decoding, plainly=plainly).orderBy("kafka_offset")
+        found = [row["is_dead"] for row in every.selectExpr(f"{DEAD} is not null is_dead").collect()]
+        assert dict(zip(cases, found, strict=True)) == cases
+
+
 def test_an_object_with_very_many_fields_or_other_types_is_read_by_spark() -> None:
     assert can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(100))))
     assert not can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(101))))

@@ -37,6 +37,9 @@ REPLACED = "\ufffd"
 HALF_CHARACTERS = ("\\ud", "\\uD")
 """How an escape for half a character begins."""
 
+MOST_LEVELS = 998
+"""Jackson reads 1,000, and for ``from_json`` two of them are around each object (:mod:`.decode_json`)."""
+
 LONGEST_METHOD = "spark.sql.codegen.hugeMethodLimit"
 
 FITS, SURE, VALUE = "fits", "sure", "value"
@@ -111,8 +114,8 @@ class PlainObjects:
     def column(self, plain: PlainSchema) -> Column:
         """Return ``struct<fits, sure, value>``, never null.
 
-        ``fits``: the object is exactly what ``value`` says. ``sure``: no name of it is that of a missing field in
-        another case. Dates and times are texts yet.
+        ``fits``: the object is exactly what ``value`` says. ``sure``: no name of it is that of a missing or
+        null field in another case. Dates and times are texts yet.
 
         Spark computes once what an expression holds many times, the tree above all, and does not look into the
         branches of conditions for that (EquivalentExpressions.childrenToRecurse): so no part stands in one that is
@@ -125,7 +128,8 @@ class PlainObjects:
         there = [every.IsNotNull(self._field(tree, name)) for name in plain.schema.names]
         known = reduce(every.Add, (every.If(each, self._int(1), self._int(0)) for each in there))
         has_only_known = every.EqualTo(known, catalyst.call(tree, "size", INT))
-        has_all = every.EqualTo(known, self._int(len(there)))
+        absent = (self._is_absent(self._field(tree, name)) for name in plain.schema.names)
+        has_all = every.Not(reduce(every.Or, absent))
         conditions = [
             self._parser.parseExpression(ALWAYS),
             every.IsNotNull(tree),
@@ -197,8 +201,10 @@ class PlainObjects:
         return self._expressions.Literal.create(number, self._catalyst.type_of(INT))
 
     def _reader(self) -> Java:
-        features = self._jvm.com.fasterxml.jackson.databind.DeserializationFeature
-        reader = self._jvm.com.fasterxml.jackson.databind.ObjectMapper().reader()
+        jackson = self._jvm.com.fasterxml.jackson
+        limits = jackson.core.StreamReadConstraints.builder().maxNestingDepth(MOST_LEVELS).build()
+        factory = jackson.core.JsonFactory.builder().streamReadConstraints(limits).build()
+        features, reader = jackson.databind.DeserializationFeature, jackson.databind.ObjectMapper(factory).reader()
         for feature in (features.FAIL_ON_TRAILING_TOKENS, features.FAIL_ON_READING_DUP_TREE_KEY):
             reader = getattr(reader, "with")(feature)
         return reader
