@@ -46,15 +46,12 @@ SCHEMA = """
     at timestamp, local timestamp_ntz, days array<date>, sizes array<double>
 """
 PLAIN_SCHEMA = """
-    id bigint, name string, amount double, paid boolean, n int, tags array<string>, days array<date>, day date,
-    address struct<city: string, since: date, at: struct<x: double, t: timestamp>>, at timestamp, local timestamp_ntz,
-    rows array<struct<id: int, at: timestamp>>, grid array<array<int>>
+    id bigint, name string, amount double, paid boolean, n int, day date, at timestamp, local timestamp_ntz,
+    address struct<city: string, since: date, at: struct<x: double, t: timestamp>>
 """
 UNUSUAL = (
     *('{"Name": "x"}', '{"ID": 1, "id": 2}', '{"id": 1, "id": 1}', '{"address": {"CITY": "x"}}', '{"x": 1, "x": 2}'),
-    *('{"id": 1, "unknown": 2}', '{"name": 5}', '{"name": {"a": 1.50}}', '{"tags": ["a", null]}', '{"tags": ["a", 1]}'),
-    *('{"rows": [{"id": 1}, {}]}', '{"rows": [{"id": 1}, null]}', '{"rows": [1]}', '{"grid": [[1], [], [2, 3]]}'),
-    *('{"grid": [[1], null]}', '{"grid": [[1.0]]}', '{"address": {}}', '{"address": []}', '{"tags": {}}'),
+    *('{"id": 1, "unknown": 2}', '{"name": 5}', '{"name": {"a": 1.50}}', '{"address": {}}', '{"address": []}'),
     *('{"name": "\ufffd"}', '{"name": "\\ud83d\\ude00"}', '{"name": "\\ud83d"}', '{"name": "\\\\ud83d"}'),
     *('{"n": 2147483648}', '{"id": 9223372036854775808}', '{"amount": 9223372036854775808}', '{"amount": 1e999}'),
 )
@@ -490,9 +487,9 @@ def test_an_object_that_is_read_plainly_is_dead_where_it_is_to_spark(spark: Spar
 
 
 def test_an_object_with_very_many_fields_or_other_types_is_read_by_spark() -> None:
-    assert can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(100))))
-    assert not can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(101))))
-    for other in ("float", "smallint", "decimal(10,2)", "map<string,int>", "struct<a: array<float>>"):
+    assert can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(20))))
+    assert not can_be_plain(read_schema(", ".join(f"f{number} int" for number in range(21))))
+    for other in ("float", "smallint", "decimal(10,2)", "map<string,int>", "array<int>", "struct<a: float>"):
         assert not can_be_plain(read_schema(f"a int, b {other}"))
 
 

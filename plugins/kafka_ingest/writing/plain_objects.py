@@ -11,12 +11,11 @@ unusual, such as a number where the schema has a text: so there is one place tha
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import count
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct
+from kafka_ingest.model.record_schema import RecordType, Scalar, Struct
 from kafka_ingest.writing.catalyst import BOOLEAN, INT, Catalyst, Java
 from kafka_ingest.writing.decode_dates import is_date
 from kafka_ingest.writing.decoded_part import PlainSchema, text_of
@@ -26,10 +25,10 @@ from kafka_ingest.writing.kafka_records import jvm_of, parser_of
 FEW_OBJECTS = 1_000_000
 """Up to here it does not pay: it takes 2 processor seconds more before the first record, and 2.5 less a million."""
 
-MOST_FIELDS = 100
-"""Each takes some milliseconds to ask Java for; with more of them Spark's own reading is as fast."""
+MOST_FIELDS = 20
+"""With more of them Spark's own reading is as fast (bench/README.md)."""
 
-TEXT, LIST, ITERABLES = "java.lang.String", "java.util.List", "org.apache.commons.collections4.IterableUtils"
+TEXT = "java.lang.String"
 NODE, READER = "com.fasterxml.jackson.databind.JsonNode", "com.fasterxml.jackson.databind.ObjectReader"
 REPLACED = "\ufffd"
 """What Java reads in the place of bytes that are no text."""
@@ -56,27 +55,23 @@ SINGLE = {
 
 
 def is_plain(kind: RecordType) -> bool:
-    """Whether values of a type can be read so: a float is rounded once, not twice, and a decimal has all its digits."""
+    """Whether values of a type are read so.
+
+    A float would be rounded twice, and a decimal has more digits. Of the elements of an array Spark would look up each
+    field several times: that took 23 processor seconds where ``from_json`` took 9.
+    """
     match kind:
         case Struct(fields):
             return all(is_plain(field.type) for field in fields)
-        case ArrayOf(element):
-            return is_plain(element)
-        case MapOf():
-            return False
         case Scalar(name):
             return name in SINGLE or is_date(kind)
+        case _:
+            return False
 
 
 def number_of_fields(kind: RecordType) -> int:
-    """Return how many single values and arrays a type has."""
-    match kind:
-        case Struct(fields):
-            return sum(number_of_fields(field.type) for field in fields)
-        case ArrayOf(element):
-            return 1 + number_of_fields(element)
-        case _:
-            return 1
+    """Return how many single values a type has."""
+    return sum(number_of_fields(field.type) for field in kind.fields) if isinstance(kind, Struct) else 1
 
 
 def can_be_plain(schema: Struct) -> bool:
@@ -109,7 +104,6 @@ class PlainObjects:
         self._catalyst = Catalyst(self._jvm)
         self._parser = parser_of(records.sparkSession)
         self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        self._numbers = count(1)
 
     def column(self, plain: PlainSchema) -> Column:
         """Return ``struct<fits, sure, value>``, never null.
@@ -145,8 +139,6 @@ class PlainObjects:
         match kind:
             case Struct():
                 return self._object(node, kind)
-            case ArrayOf(element):
-                return self._array(node, element)
             case _:
                 return self._single(node, "string" if is_date(kind) else kind.ddl)
 
@@ -163,16 +155,6 @@ class PlainObjects:
         }
         is_object = self._catalyst.call(node, "isObject", BOOLEAN)
         return Read(self._all([is_object, *fits]), self._catalyst.struct(values))
-
-    def _array(self, node: Java, element: RecordType) -> Read:
-        # An element that does not fit, or is null, raises, and the whole array is null.
-        catalyst, every = self._catalyst, self._expressions
-        each = catalyst.element(NODE, next(self._numbers))
-        read = self._read(each, element)
-        value = every.objects.AssertNotNull(catalyst.if_true(read.fits, read.value), catalyst.seq([]))
-        array = catalyst.if_true(catalyst.call(node, "isArray", BOOLEAN), node)
-        found = every.TryEval(catalyst.each(catalyst.call_static(ITERABLES, "toList", LIST, array), each, value))
-        return Read(every.IsNotNull(found), found)
 
     def _single(self, node: Java, name: str) -> Read:
         kinds, value = SINGLE[name]
