@@ -106,7 +106,7 @@ azurite: .azurite/.stamp
 	mkdir .azurite
 	echo 'Installing Azurite $(AZURITE_VERSION), a server for tests, into .azurite'
 	NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" .venv/bin/npm install --prefix .azurite --no-save --no-package-lock \
-		--ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error --before=$(AZURITE_DATE) \
+		--ignore-scripts --omit=optional --no-audit --no-fund --no-update-notifier --loglevel=error --before=$(AZURITE_DATE) \
 		azurite@$(AZURITE_VERSION)
 	touch $@
 
