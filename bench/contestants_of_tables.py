@@ -39,7 +39,14 @@ SINKS: Mapping[str, Mapping[str, str]] = {
     ICEBERG: {"format": ICEBERG, "catalog": "lake", "table": "bench.orders"},
 }
 IN_S3 = " in S3, on a server on this machine"
-ICEBERG_ZSTD_1 = {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "1"}
+CATALOG = "spark.sql.catalog.lake"
+CONF_ZSTD_1: Mapping[str, Mapping[str, str]] = {
+    DELTA: ZSTD_1,
+    ICEBERG: {
+        f"{CATALOG}.table-default.write.parquet.compression-codec": "zstd",
+        f"{CATALOG}.table-default.write.parquet.compression-level": "1",
+    },
+}
 
 
 def ours(writes: str, *, in_store: bool = False) -> Contestant:
@@ -74,10 +81,13 @@ def ours(writes: str, *, in_store: bool = False) -> Contestant:
     )
 
 
-def available_now(writes: str, conf: Callable[[Job], Mapping[str, str]], *, in_store: bool = False) -> Contestant:
-    """Return Spark Structured Streaming with a table, zstd level 1 and the consumer's settings of kafka-ingest.
+def available_now(
+    writes: str, conf: Callable[[Job], Mapping[str, str]], *, in_store: bool = False, defaults: bool = False
+) -> Contestant:
+    """Return Spark Structured Streaming with a table: as users start it, or tuned as available-now-zstd.
 
-    Its checkpoint is on this machine's disk, also where the table is in S3: no request is counted for it.
+    ``conf`` is what Spark needs for the format. The checkpoint is on this machine's disk, also where the table is in
+    S3: no request is counted for it.
     """
     jars = ROOT / ".jvm" / writes
 
@@ -87,14 +97,17 @@ def available_now(writes: str, conf: Callable[[Job], Mapping[str, str]], *, in_s
         return missing_spark() or (missing_s3() if in_store else None)
 
     def whole_conf(job: Job) -> Mapping[str, str]:
-        return {**conf(job), **(conf_of_store(job.store) if job.store is not None else {})}
+        of_store = conf_of_store(job.store) if job.store is not None else {}
+        return {**conf(job), **({} if defaults else CONF_ZSTD_1[writes]), **of_store}
 
     more_jars = [jars, S3_JARS] if in_store else [jars]
-    start = spark_submit("available_now.py", whole_conf, READ_DEFAULTS, more_jars=more_jars, writes=writes)
+    consumer = {} if defaults else READ_DEFAULTS
+    start = spark_submit("available_now.py", whole_conf, consumer, more_jars=more_jars, writes=writes)
     about = f"Spark Structured Streaming, trigger availableNow, into a table of format {writes}"
+    otherwise = "defaults" if defaults else "otherwise as available-now-zstd"
     return Contestant(
-        name_of("available-now", writes, in_store=in_store),
-        f"{about}{IN_S3 if in_store else ''}, otherwise as available-now-zstd",
+        name_of("available-now", writes, in_store=in_store) + ("-defaults" if defaults else ""),
+        f"{about}{IN_S3 if in_store else ''}, {otherwise}",
         start,
         missing=missing,
         writes=writes,
@@ -157,7 +170,6 @@ def conf_of_store(store: S3Access) -> Mapping[str, str]:
 def conf_of_delta(_: Job) -> Mapping[str, str]:
     """Return what Spark needs for Delta, as its documentation says."""
     return {
-        **ZSTD_1,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
@@ -165,18 +177,18 @@ def conf_of_delta(_: Job) -> Mapping[str, str]:
 
 def conf_of_iceberg(job: Job) -> Mapping[str, str]:
     """Return what Spark needs for Iceberg, with the catalog that needs no server: the directory or bucket itself."""
-    catalog = "spark.sql.catalog.lake"
     return {
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "hadoop",
-        f"{catalog}.warehouse": job.place("s3a"),
-        **{f"{catalog}.table-default.{name}": value for name, value in ICEBERG_ZSTD_1.items()},
+        CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{CATALOG}.type": "hadoop",
+        f"{CATALOG}.warehouse": job.place("s3a"),
     }
 
 
 TABLES = (
     ours(DELTA),
     ours(ICEBERG),
+    available_now(DELTA, conf_of_delta, defaults=True),
+    available_now(ICEBERG, conf_of_iceberg, defaults=True),
     available_now(DELTA, conf_of_delta),
     available_now(ICEBERG, conf_of_iceberg),
     FLINK_TO_ICEBERG,
