@@ -15,6 +15,7 @@ from contestant import (
     flink,
     missing_flink,
     missing_spark,
+    no_conf,
     prepare_feed,
     spark_submit,
     start_ours,
@@ -65,16 +66,17 @@ def ours(form: str) -> Contestant:
     )
 
 
-def available_now(form: str, schema: str) -> Contestant:
-    """Return Spark Structured Streaming with `from_json` or `from_avro`, otherwise as available-now-zstd."""
+def available_now(form: str, schema: str, *, defaults: bool = False) -> Contestant:
+    """Return Spark Structured Streaming with `from_json` or `from_avro`: with defaults, or as available-now-zstd."""
     more_jars = [SPARK_AVRO] if form == AVRO else []
+    conf, consumer = (no_conf, {}) if defaults else (zstd_1, READ_DEFAULTS)
     start = spark_submit(
-        "available_now.py", zstd_1, READ_DEFAULTS, more_jars=more_jars, value={"format": form, "schema": schema}
+        "available_now.py", conf, consumer, more_jars=more_jars, value={"format": form, "schema": schema}
     )
     without_id = "; the schema is given and the schema ids are cut off" if form in REGISTERED else ""
     return Contestant(
-        f"available-now-{form}",
-        f"available-now-zstd with `from_{form}`{without_id}",
+        f"available-now{'-defaults' if defaults else ''}-{form}",
+        f"available-now{'' if defaults else '-zstd'} with `from_{form}`{without_id}",
         start,
         missing=missing_spark,
         decodes=form,
@@ -114,6 +116,8 @@ def with_registry(form: str) -> str:
 
 DECODING = (
     *(ours(form) for form in FORMATS),
+    available_now(JSON, SPARK_SCHEMA, defaults=True),
+    available_now(AVRO, AVRO_SCHEMA, defaults=True),
     available_now(JSON, SPARK_SCHEMA),
     available_now(AVRO, AVRO_SCHEMA),
     flink_decoding(JSON),

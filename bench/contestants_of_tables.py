@@ -106,7 +106,7 @@ def available_now(
     about = f"Spark Structured Streaming, trigger availableNow, into a table of format {writes}"
     otherwise = "defaults" if defaults else "otherwise as available-now-zstd"
     return Contestant(
-        name_of("available-now", writes, in_store=in_store) + ("-defaults" if defaults else ""),
+        name_of("available-now-defaults" if defaults else "available-now", writes, in_store=in_store),
         f"{about}{IN_S3 if in_store else ''}, {otherwise}",
         start,
         missing=missing,

@@ -139,7 +139,11 @@ def test_each_format_is_read_from_a_topic_of_its_own() -> None:
         f"{actor}-{form}": form
         for actor, form in [
             *(("kafka-ingest", form) for form in ("json", "avro", "protobuf")),
-            *((peer, form) for peer in ("available-now", "flink") for form in ("json", "avro")),
+            *(
+                (peer, form)
+                for peer in ("available-now-defaults", "available-now", "flink")
+                for form in ("json", "avro")
+            ),
         ]
     }
     assert sorted(data.name for data in case.topics()) == ["bench-avro", "bench-json", "bench-protobuf"]
