@@ -29,8 +29,9 @@ from environment import settings
 from kafka_ingest import assembly
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli import app as command_line
-from kafka_ingest.cli import preview_command, write_and_commit
+from kafka_ingest.cli import write_and_commit
 from kafka_ingest.cluster import kafka_client
+from kafka_ingest.commands import preview
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
@@ -91,7 +92,7 @@ class QuickProject(Project, LikeSpark):
         with (
             closing_clients(),
             patch.object(write_and_commit, "run_spark_submit", self.submit),
-            patch.object(preview_command, "run_spark_submit", partial(self.submit, while_running=int)),
+            patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
             patch.object(assembly, "package_zip", zipped_once),
             patch.object(assembly, "installation", installed_once),

@@ -329,9 +329,9 @@ class FeedParts:
         """Remove the staged output that has expired."""
         return clean_up(self.staged_outputs(), self.control, self.sinks)
 
-    def fold(self, before: datetime | None = None, *, actor: str) -> Iterator[Folded]:
+    def fold(self, before: datetime | None = None, *, actor: str, reason: str | None = None) -> Iterator[Folded]:
         """Fold the rows of batches committed before a time; by default the feed's ``control_retention`` decides."""
-        return fold(self.feed_id, self.fold_cut(before), self.control, actor=actor)
+        return fold(self.feed_id, self.fold_cut(before), self.control, actor=actor, reason=reason)
 
     def foldable(self, before: datetime | None = None) -> Foldable:
         """Return what may be folded, and what stays that is as old."""

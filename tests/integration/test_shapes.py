@@ -11,7 +11,7 @@ from tests.integration.test_dead_letters import rows_of
 from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
 
-from kafka_ingest.cli import preview_command
+from kafka_ingest.commands import preview
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "feed-files.md"
 
@@ -94,7 +94,7 @@ def check_questions(quick: QuickProject, topic: str) -> None:
 
 def check_refused(quick: QuickProject) -> None:
     """What Spark refuses is named by doctor, by preview and by a run, and nothing moves."""
-    of_kept_spark = patch.object(preview_command, "run_spark_submit", partial(quick.submit, while_running=int))
+    of_kept_spark = patch.object(preview, "run_spark_submit", partial(quick.submit, while_running=int))
     with quick.submitting(spark_is_real=True), of_kept_spark:
         answer = quick.kafka_ingest("preview", "orders", "--records", "12", "--json")
         assert (answer.exit_code, answer.document["filtered"]) == (1, 2)

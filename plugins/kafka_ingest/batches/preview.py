@@ -25,6 +25,9 @@ from kafka_ingest.planning.topics import topics_wanted
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.outputs import DeadLetterFiles, RowsOfFile, Sinks
 
+MOST_RECORDS = 1_000
+"""How many records can be asked for."""
+
 NOBODY = UUID(int=0)
 """The feed of a batch that no control table knows."""
 

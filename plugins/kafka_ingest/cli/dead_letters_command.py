@@ -7,14 +7,14 @@ import typer
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor
-from kafka_ingest.cli.output import answers, counting, out, print_json, show
-from kafka_ingest.commands.answer import number
+from kafka_ingest.cli.output import answers, counting, show
+from kafka_ingest.commands.answer import Answer
 from kafka_ingest.commands.dead_letters import SAMPLES
 from kafka_ingest.commands.dead_letters import dead_letters as count_dead_letters
-from kafka_ingest.commands.decided import reason_given
+from kafka_ingest.commands.decided import Decided, reason_given
+from kafka_ingest.commands.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.settings.connections import find_connection_from_shell
 
 
@@ -33,7 +33,8 @@ def dead_letters(
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
         if give_up:
-            given_up(feed_name, control, batch, reason_given(reason), as_json=as_json)
+            decided = Decided(actor(), reason_given(reason))
+            show(given_up(feed_name, control, batch, decided), as_json=as_json)
             return
         with counting("batches read") as advance:
             answer = count_dead_letters(
@@ -48,15 +49,11 @@ def dead_letters(
         show(answer, as_json=as_json)
 
 
-def given_up(feed_name: str, control: SqlControlTables, batch_id: UUID | None, reason: str, *, as_json: bool) -> None:
-    """Give the dead letters of one batch up, and print the result."""
+def given_up(feed_name: str, control: SqlControlTables, batch_id: UUID | None, decided: Decided) -> Answer:
+    """Give the dead letters of one of the feed's batches up."""
     if batch_id is None or control.batch(batch_id).feed_name != feed_name:
         raise WrongUseError(f"expected --batch with a batch of feed {feed_name}, found {batch_id or 'none'}")
-    records = give_up_dead_letters(batch_id, control, SINKS, reason=reason, actor=actor())
-    if as_json:
-        print_json({"feed": feed_name, "batch_id": str(batch_id), "given_up": records})
-    else:
-        out.print(f"gave up {number(records)} dead letters of batch {batch_id}")
+    return give_up_dead_letters(batch_id, control, SINKS, decided)
 
 
 def add_to(app: typer.Typer) -> None:

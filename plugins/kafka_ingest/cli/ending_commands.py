@@ -1,13 +1,11 @@
 """The commands that end a batch, publish an abandoned one's files, or remove expired staged output."""
 
-from typing import Annotated, Any
-from uuid import UUID
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
-from kafka_ingest.backfilling.restore import restore as restore_batch
 from kafka_ingest.cli.arguments import (
     SINKS,
     DryRun,
@@ -19,13 +17,13 @@ from kafka_ingest.cli.arguments import (
     decided_if,
     feed_parts,
 )
-from kafka_ingest.cli.output import answers, out, print_json, show
+from kafka_ingest.cli.output import TO_EXECUTE, answers, show
 from kafka_ingest.cli.write_and_commit import commit_batch
 from kafka_ingest.commands.abandon import abandon as abandon_batch
 from kafka_ingest.commands.clean import clean_all, clean_batch, clean_named
 from kafka_ingest.commands.decided import Decided, reason_given
-from kafka_ingest.commands.documents import range_document
 from kafka_ingest.commands.named_batch import id_of_batch
+from kafka_ingest.commands.restore import restore as restore_batch
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
 
@@ -58,57 +56,10 @@ def restore(
     """Publish the staged files of an abandoned batch: new batches hold those of its offsets that no other batch has."""
     with answers(as_json=as_json):
         batch_id = id_of_batch(batch)
-        control = control_tables(find_connection_from_shell)
-        parts = feed_parts(control.batch(batch_id).feed_name)
-        decision = decide_restore(batch_id, control, parts.sinks)
-        parts.check_output_known()
-        into: list[UUID] = []
-        if execute:
-            why = reason_given(reason)
-            into = restore_batch(decision, control, parts.kafka, parts.sinks, reason=why, actor=actor())
-            for each in into:
-                commit_batch(parts, each)
-        if as_json:
-            print_json(restored_document(decision, into, executed=execute and not decision.is_nothing))
-            return
-        print_restored(decision, into, executed=execute)
-
-
-def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:
-    """Return what is restored as ``--json`` shows it."""
-    return {
-        "feed": decision.rows.feed.name,
-        "batch_id": str(decision.batch.batch_id),
-        "attempt": decision.attempt.attempt,
-        "live": [range_document(each) for each in decision.live],
-        "fill": [range_document(each) for each in decision.fill],
-        "held": [range_document(each) for each in decision.held],
-        "cut_off": [range_document(each) for each in decision.cut_off],
-        "begun": [str(each.batch_id) for each in decision.begun],
-        "into": [str(each) for each in into],
-        "executed": executed,
-    }
-
-
-def print_restored(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> None:
-    """Print what is restored, and what is not."""
-    texts = (
-        (decision.live, "from the stored offset on, which moves"),
-        (decision.fill, "below the stored offset, where it closes the gaps"),
-        (decision.held, "left out: other batches hold it, or are about to"),
-        (decision.cut_off, "left out: the log was truncated since, and other records lie there now"),
-    )
-    for ranges, text in texts:
-        for each in ranges:
-            out.print(f"{each}: {text}", markup=False, soft_wrap=True)
-    for begun in decision.begun:
-        out.print(f"batch {begun.batch_id} was planned by an earlier call and is {begun.state}", soft_wrap=True)
-    if decision.is_nothing:
-        out.print(f"nothing of batch {decision.batch.batch_id} is left to restore", soft_wrap=True)
-    elif executed:
-        out.print(f"committed with {', '.join(map(str, into))}", soft_wrap=True)
-    else:
-        out.print("nothing was changed: --execute --reason … does it")
+        parts = feed_parts(control_tables(find_connection_from_shell).batch(batch_id).feed_name)
+        decided = decided_if(reason, execute=execute)
+        answer = restore_batch(parts, batch_id, decided, partial(commit_batch, parts))
+        show(answer, as_json=as_json, to_do=TO_EXECUTE)
 
 
 def clean(

@@ -1,24 +1,19 @@
 """The commands about the past: who changed what, which batch ingested an offset, which offsets are in a file."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, time_with_zone
-from kafka_ingest.cli.output import answers, out, print_json, progress, show
-from kafka_ingest.commands.history_sentences import describe_file, describe_missing_batch
-from kafka_ingest.commands.history_tables import explained_table, history_table
+from kafka_ingest.cli.output import answers, out, print_json, show
+from kafka_ingest.commands.explain import explain as explain_file
+from kafka_ingest.commands.history_tables import history_table
 from kafka_ingest.commands.locate import locate as locate_offset
-from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.observing.explain_file import explain_file
 from kafka_ingest.observing.history import history as history_of
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
-from kafka_ingest.settings.sink_settings.local_directory import in_object_store
-from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
@@ -70,23 +65,7 @@ def explain(
 ) -> None:
     """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt."""
     with answers(as_json=as_json):
-        if in_object_store(file):
-            raise WrongUseError(
-                f"expected a file on a local or mounted disk, found {file}. Copy it to a disk to see what is in it; "
-                "`kafka-ingest locate FEED TOPIC PARTITION OFFSET` names an offset's file, also in a store."
-            )
-        found = explain_file(
-            Path(file), lambda: control_tables(find_connection_from_shell), SINKS, DataFilesOfAllFormats()
-        )
-        if as_json:
-            print_json(found.as_document())
-        else:
-            out.print(explained_table(found))
-            out.print(describe_file(found), style="red" if found.differences else "", markup=False, soft_wrap=True)
-            if (missing := describe_missing_batch(found)) is not None:
-                progress.print(missing, style="yellow", markup=False, soft_wrap=True)
-        if found.control_error is not None:
-            raise typer.Exit(1)
+        show(explain_file(file, lambda: control_tables(find_connection_from_shell), SINKS), as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:

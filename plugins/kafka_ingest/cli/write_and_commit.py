@@ -7,10 +7,10 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
+from kafka_ingest.commands.committed_lines import committed_lines
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.batch import Attempt
-from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.place import local
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
@@ -45,19 +45,6 @@ def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
     """Commit a batch, and print the result."""
     with step("commit"):
         committed = parts.commit(batch_id, actor=actor())
-    rows = sum(count.rows for count in committed.counts)
-    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    progress.print(f"  {done} {rows:,} rows into {committed.batch.plan.output}", markup=False, soft_wrap=True)
-    if letters := sum(count.dead_letters for count in committed.counts):
-        where = output_of_dead_letters(committed.batch.plan.output)
-        progress.print(f"  {letters:,} records could not be decoded: {where}", markup=False, soft_wrap=True)
-    if filtered := sum(count.filtered for count in committed.counts):
-        progress.print(f"  {filtered:,} records were filtered", markup=False, soft_wrap=True)
-    if committed.mirrored.failure is not None:
-        progress.print(
-            f"  the consumer group was not moved: {committed.mirrored.failure}",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
+    for line in committed_lines(committed):
+        progress.print(f"  {line.text}", style=line.style, markup=False, soft_wrap=True)
     return committed

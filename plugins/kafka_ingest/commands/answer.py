@@ -13,11 +13,15 @@ JSON_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for people, never markup. ``aside``: a warning beside the answer, not part of it."""
+    """A line for people, never markup. ``aside``: a warning beside the answer, not part of it.
+
+    ``quotes``: it quotes records, so no word of it is replaced.
+    """
 
     text: str
     style: str = ""
     aside: bool = False
+    quotes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

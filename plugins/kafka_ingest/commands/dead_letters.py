@@ -28,11 +28,13 @@ def dead_letters(
     *,
     batch_id: UUID | None = None,
     samples: int = SAMPLES,
+    show_values: bool = True,
     on_batch: Callable[[], object] = int,
 ) -> Answer:
     """Count the records of a feed, or of one batch, that could not be decoded, by cause, with samples of the newest.
 
-    ``on_batch`` is called after each batch that was read.
+    Without ``show_values`` the samples show where records are, and nothing of what they hold. ``on_batch`` is called
+    after each batch that was read.
     """
     rows = control.coverage(feed_name)
     if rows is None:
@@ -50,15 +52,15 @@ def dead_letters(
         "feed": feed_name,
         "batches": len(batches),
         "dead_letters": counted,
-        "causes": [cause.as_document() for cause in causes],
+        "causes": [cause.as_document(show_values=show_values) for cause in causes],
         "problems": problems,
     }
-    lines = shown(feed_name, causes, len(batches), counted, problems)
+    lines = shown(feed_name, causes, len(batches), counted, problems, show_values=show_values)
     return Answer(document, lines, exit_code=1 if problems else 0)
 
 
 def shown(
-    feed_name: str, causes: list[Cause], batches: int, counted: int, problems: Sequence[str]
+    feed_name: str, causes: list[Cause], batches: int, counted: int, problems: Sequence[str], *, show_values: bool
 ) -> Iterator[Line | FittingTable]:
     """Yield how many there are of each cause, and some of them."""
     if not batches:
@@ -66,7 +68,7 @@ def shown(
     else:
         yield causes_table(feed_name, causes)
         for cause in causes:
-            yield from samples_of(cause)
+            yield from samples_of(cause, show_values=show_values)
         yield Line(f"{number(counted)} dead letters in {number(batches)} batches")
     for problem in problems:
         yield Line(problem, "red", aside=True)
@@ -80,8 +82,10 @@ def causes_table(feed_name: str, causes: list[Cause]) -> FittingTable:
     return made
 
 
-def samples_of(cause: Cause) -> Iterator[Line]:
-    """Yield some of the records of a cause."""
+def samples_of(cause: Cause, *, show_values: bool) -> Iterator[Line]:
+    """Yield some of the records of a cause; an error's text may quote them."""
     for letter in cause.samples:
+        where = f"{letter.topic_partition} offset {letter.offset:,}"
         found = preview(letter.key if cause.error.part == "key" else letter.value)
-        yield Line(f"{letter.topic_partition} offset {letter.offset:,}: {letter.error}: {found}")
+        text = f"{letter.error}: {found}" if show_values else cause.error.error_class
+        yield Line(f"{where}: {text}", quotes=True)

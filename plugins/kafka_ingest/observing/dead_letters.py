@@ -30,13 +30,13 @@ class Cause:
     records: int
     samples: tuple[DeadLetter, ...]
 
-    def as_document(self) -> dict[str, Any]:
+    def as_document(self, *, show_values: bool = True) -> dict[str, Any]:
         """Return the cause as ``--json`` shows it."""
         return {
             "part": self.error.part,
             "error_class": self.error.error_class,
             "records": self.records,
-            "samples": [sample_document(each) for each in self.samples],
+            "samples": [sample_document(each, show_values=show_values) for each in self.samples],
         }
 
 
@@ -53,17 +53,20 @@ class DeadLettersOfBatch:
     problem: str | None = None
 
 
-def sample_document(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as ``--json`` shows it, with the beginnings of key and value as text."""
-    return {
+def sample_document(letter: DeadLetter, *, show_values: bool = True) -> dict[str, Any]:
+    """Return a dead letter as ``--json`` shows it, with the beginnings of key and value as text.
+
+    Without ``show_values`` it is where and of when the record is: its error may quote it.
+    """
+    where = {
         "topic": letter.topic_partition.topic,
         "partition": letter.topic_partition.partition,
         "offset": letter.offset,
         "timestamp": letter.timestamp.isoformat() if letter.timestamp is not None else None,
-        "error": letter.error,
-        "key": preview(letter.key),
-        "value": preview(letter.value),
     }
+    if not show_values:
+        return where
+    return where | {"error": letter.error, "key": preview(letter.key), "value": preview(letter.value)}
 
 
 def preview(content: bytes | None) -> str | None:

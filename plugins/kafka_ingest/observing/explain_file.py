@@ -159,18 +159,28 @@ def explain_file(
 
 def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
     """Return a file's absolute path, symlinks followed, and the batch that its place belongs to."""
-    # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
-    tried = [Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))]
+    tried = names_of(named)
     if not tried[0].exists():
         raise NotADataFileError(f"expected a data file, found nothing at {tried[1]}")
     if not tried[0].is_file():
         raise NotADataFileError(f"expected a data file, found {tried[1]}, which is not a file; name one of those in it")
-    for path in tried:
-        if (place := data_files.place_of(path)) is not None:
-            return path, place
+    if (found := place_named(named, data_files)) is not None:
+        return found
     raise NotADataFileError(
         f"expected a data file in its place, {data_files.where_they_lie()}; found {tried[0]}, which belongs to no batch"
     )
+
+
+def names_of(named: Path) -> tuple[Path, Path]:
+    """Return a file's absolute path, symlinks followed, and not followed."""
+    # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
+    return Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))
+
+
+def place_named(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace] | None:
+    """Return a path, and the batch that its place belongs to, None where it is none; the file need not exist."""
+    found = ((path, data_files.place_of(path)) for path in names_of(named))
+    return next(((path, place) for path, place in found if place is not None), None)
 
 
 def batch_of_file(

@@ -26,7 +26,9 @@ def cut_before(before: datetime, now: datetime) -> FoldCut:
     return FoldCut(before)
 
 
-def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str) -> Iterator[Folded]:
+def fold(
+    feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str, reason: str | None = None
+) -> Iterator[Folded]:
     """Fold everything old enough, and yield what each transaction has folded; finally add a line to the journal."""
     total = Folded()
     while not (folded := control.fold(feed_id, cut)).is_nothing:
@@ -40,4 +42,5 @@ def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str) -> 
     if not total.is_nothing:
         detail = {"before": cut.before.astimezone(UTC).isoformat(), "batches": total.batches, "ranges": total.ranges}
         detail |= {"attempts": total.attempts, "events": total.events}
+        detail |= {"reason": reason} if reason is not None else {}
         control.record_event(feed_id, "folded", actor=actor, batch_id=None, detail=detail)
