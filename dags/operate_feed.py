@@ -14,12 +14,13 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from kafka_ingest.airflow_tasks.form_params import NONE, choice, lines, number, text, tick
 from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator
+from kafka_ingest.batches.preview import MOST_RECORDS
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.form_fields import OFFSET_RANGE, RECORD
-from kafka_ingest.settings.operate_form import Action
+from kafka_ingest.settings.operate_form import LONGEST_PATH, Action
 
 DAG_ID = "operate_feed"
 
@@ -53,7 +54,10 @@ def feed_param(names: list[str]) -> Param:
     # Without any feed the form still opens, and the task says what is missing.
     known: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if names else {}
     return text(
-        "Feed", "Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, and where a batch is named.", **known
+        "Feed",
+        "Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, `explain`, and where `abandon`, `restore`, "
+        "`clean` or `give-up-dead-letters` name a batch.",
+        **known,
     )
 
 
@@ -64,22 +68,29 @@ ACTIONS = """
 | `doctor` | only checks that all parts are installed, reachable and of matching versions |
 | `verify-coverage` | only checks that every offset is accounted for, and counts the output |
 | `locate` | only shows what happened to one offset: its batch, its file, or why there is none |
+| `explain` | only shows which offsets are in a data file, and whether it is what its batch's receipt says |
+| `preview` | only shows what becomes of the newest records; starts Spark on the worker, and keeps nothing of it |
 | `dead-letters` | only shows which records could not be decoded, by cause |
 | `skip` | jumps over offsets, and files them as a gap |
 | `reset` | moves stored offsets |
 | `topic-changed` | shows which topics changed under the stored offsets, and applies a choice |
 | `abandon` | gives an open batch up |
+| `restore` | publishes the staged files of an abandoned batch, as far as no other batch has their offsets |
 | `mirror` | sets the consumer group to the stored offsets |
 | `clean` | removes staged output that has expired, or a batch's |
 | `lost` | files gaps for the records of a batch's lost or damaged files |
+| `give-up-dead-letters` | removes a batch's dead letters for good, or records that they are lost |
 | `expire` | removes old batches from the output; their receipts stay |
+| `fold` | replaces what the control tables hold of old batches by sums; coverage stays provable |
 | `adopt` | rebuilds control rows from the output's receipts |
 | `rename` | gives a feed another name, and keeps its offsets |
 | `db-upgrade` | brings the control tables to this version's schema |
 """
 
-SKIP, RESET, TOPICS, BATCH = "skip", "reset, topic-changed", "topic-changed", "abandon, clean, lost, dead-letters"
-LOCATE, EXPIRE, RENAME, TABLES = "locate", "expire", "rename", "db-upgrade"
+SKIP, RESET, TOPICS = "skip", "reset, topic-changed", "topic-changed"
+BATCH = "abandon, restore, clean, lost, dead-letters, give-up-dead-letters"
+LOCATE, EXPLAIN, PREVIEW, RECORDS = "locate", "explain", "preview", "preview, dead-letters"
+EXPIRE, RENAME, TABLES = "expire, fold", "rename", "db-upgrade"
 
 PARAMS = {
     "feed": feed_param(feed_names()),
@@ -101,6 +112,21 @@ PARAMS = {
         "`TOPIC:PARTITION=OFFSET`, such as `orders:0=1200`.",
         LOCATE,
         pattern=RECORD,
+    ),
+    "file": text(
+        "File",
+        "The absolute path of a data file on a disk, in the output of a batch that the control tables know.",
+        EXPLAIN,
+        maxLength=LONGEST_PATH,
+    ),
+    "records": number(
+        "Records", "How many of the newest ones, about; empty: 20.", PREVIEW, minimum=1, maximum=MOST_RECORDS
+    ),
+    "show_values": tick(
+        "Show what records hold",
+        "Rows, or the beginnings of keys and values, and errors that may quote them: in the log and in the XCom, for "
+        "all who may read those of this DAG. Without it: where the records are, their columns and causes.",
+        RECORDS,
     ),
     "offset_range": text(
         "Offsets to skip",
@@ -136,15 +162,17 @@ PARAMS = {
     "batch_id": text(
         "Batch",
         "Its id. `abandon` without one says which batches are open. `clean` with one: that batch alone, at once, last "
-        "copies included. `dead-letters` without one: of all batches.",
+        "copies included. `dead-letters` without one: of all batches. `restore` and `give-up-dead-letters` without one "
+        "say which there are, where a feed is chosen.",
         BATCH,
     ),
     "lost_output": tick(
         "Its output is gone", "For `abandon`: gone for good, and need not be asked whether it was published.", BATCH
     ),
     "before": text(
-        "Written before",
-        "A date, a time with a zone, or how long ago: `2026-01-31`, `2026-01-31T12:00:00Z`, `90d`.",
+        "Written before, or committed before",
+        "A date, a time with a zone, or how long ago: `2026-01-31`, `2026-01-31T12:00:00Z`, `90d`. `fold` without one: "
+        "the feed's `control_retention` decides.",
         EXPIRE,
     ),
     "new_name": text("New name", "The name that the feed's file is to have from now on.", RENAME),

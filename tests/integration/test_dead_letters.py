@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
+from tests.by_form import ALICE, DO, asking_by_form
+from tests.integration.test_operator_commands import journal
 from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
+
+from kafka_ingest.errors import InvalidOperationError
 
 ORDER = {"format": "json", "schema": "id bigint, city string"}
 AS_BEFORE = [
@@ -177,8 +182,21 @@ def check_replay(quick: QuickProject, topic: str, batch_id: str) -> None:
 
 def check_given_up(quick: QuickProject, batch_id: str) -> None:
     """Dead letters that nobody needs are removed for good, and stay counted."""
+    giving_up = {"action": "give-up-dead-letters", "batch_id": batch_id}
+    with asking_by_form(quick) as ask:
+        with pytest.raises(InvalidOperationError, match=rf"batches with dead letters: .*{batch_id} \(16\)"):
+            ask(action="give-up-dead-letters")
+        shown = ask(**giving_up)
+        assert (shown.document["dead_letters"], shown.document["replayed"], shown.only_shown) == (18, 2, True)
+        assert quick.answer("dead-letters", "orders", "--batch", batch_id)["dead_letters"] == 16
+        assert ask(**giving_up, **DO).document["given_up"] == 18
+        again = ask(**giving_up)
+        assert (again.document["removed_before"], again.only_shown) == (True, False)
     arguments = ("dead-letters", "orders", "--batch", batch_id, "--give-up", "--reason", "test data")
     assert quick.answer(*arguments)["given_up"] == 18
+    assert [(actor, detail["reason"]) for actor, detail in journal(quick, "dead_letters_given_up")] == [
+        (ALICE, DO["reason"])
+    ]
     found = quick.answer("dead-letters", "orders")
     assert (found["dead_letters"], [each["error_class"] for each in found["causes"]]) == (17, ["INVALID_UTF8"])
     assert found["problems"] == []

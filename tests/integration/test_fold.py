@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.by_form import ALICE, DO, asking_by_form
 from tests.integration.test_adopt import DO_IT, lose_control_tables, receipts, what_is_known
 from tests.integration.test_lost_files import path_of
 from tests.kafka_faults import plain_records, produce
@@ -115,10 +116,12 @@ def differences(project: QuickProject) -> list[tuple[str, str, str]]:
 
 def test_what_is_asked_of_a_feed_has_the_same_answer_when_its_old_batches_are_folded(feed: QuickProject) -> None:
     before = answers(feed)
-    shown = feed.answer("fold", "orders", "--dry-run")
+    with asking_by_form(feed) as ask:
+        shown = ask(action="fold").document
     assert (shown["batches"], shown["executed"], rows_of(feed, "batch_range") > 1) == (3, False, True)
 
-    done = feed.answer("fold", "orders")
+    with asking_by_form(feed) as ask:
+        done = ask(action="fold", **DO).document
 
     assert (done["batches"], done["attempts"], done["executed"], done["kept"]) == (3, 3, True, [])
     assert answers(feed) == before
@@ -131,6 +134,7 @@ def test_what_is_asked_of_a_feed_has_the_same_answer_when_its_old_batches_are_fo
     assert [sum(each["rows"] for each in partition["folded"]) for partition in verified["partitions"]] == [10, 5, 0]
     assert feed.answer("fold", "orders")["batches"] == 0
     [event] = feed.answer("history", "orders", "--kind", "folded")["events"]
+    assert (event["who"], DO["reason"] in json.dumps(event)) == (ALICE, True)
     assert "3 batches" in json.dumps(event)
 
 

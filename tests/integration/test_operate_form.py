@@ -1,48 +1,36 @@
 """What an operator decides by the form of ``operate_feed``: the command line's own answers, in a user's name."""
 
-import os
+import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import UUID
 
 import pytest
+from tests.by_form import ALICE, DO, Ask, asking_by_form
 from tests.integration.conftest import MoveGroup
 from tests.integration.test_operator_commands import journal
 from tests.kafka_faults import recreate_topic
-from tests.quick_project import QuickProject, closing_clients
+from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.checks.doctor import Check
 from kafka_ingest.commands import skip
-from kafka_ingest.commands.answer import Answer, Line
-from kafka_ingest.commands.by_form import Operation
+from kafka_ingest.commands.answer import Line
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError, FeedChangedError, KafkaIngestError
-from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.settings.operate_form import OperateForm
 
-ALICE = "airflow:alice@operate_feed/manual__1"
-DO = {"dry_run": False, "reason": "poisoned by a broken producer"}
-
-Ask = Callable[..., Answer]
+if TYPE_CHECKING:
+    from kafka_ingest.checks.doctor import Check
 
 
 @pytest.fixture
 def ask(quick: QuickProject) -> Iterator[Ask]:
     """Give a form, as the task does."""
-
-    def asking(
-        feed: str | None = "orders", *, actor: str = ALICE, checks: list[Check] | None = None, **form: Any
-    ) -> Answer:
-        said = checks if checks is not None else []
-        form_read = OperateForm.of({"feed": feed, **form})
-        return Operation(form_read, actor, find_connection_from_shell, said.append).answer()
-
-    with patch.dict(os.environ, quick.environment), closing_clients():
+    with asking_by_form(quick) as asking:
         yield asking
 
 
@@ -69,12 +57,22 @@ def test_a_dry_run_says_what_the_command_line_says_and_changes_nothing(
     quick.write_feed(orders)
     [batch] = quick.run("orders", "--end-offset", f"{orders}:0=4")
     move_group("orders-ingest", orders, {0: 1})
+    file = str(file_of(quick, batch))
     # Numbers, and where they lie: doctor's are of the machine.
     said: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"action": "plan"}, ("plan", "orders", "--dry-run")),
         ({"action": "verify-coverage"}, ("coverage", "orders", "--verify")),
         ({"action": "locate", "record": f"{orders}:0=2"}, ("locate", "orders", orders, "0", "2")),
         ({"action": "dead-letters"}, ("dead-letters", "orders")),
+        ({"action": "explain", "file": file}, ("explain", file)),
+        (
+            {"action": "preview", "records": 3, "show_values": True},
+            ("preview", "orders", "--records", "3"),
+        ),
+        (
+            {"action": "fold", "before": "2020-01-31"},
+            ("fold", "orders", "--before", "2020-01-31", "--dry-run"),
+        ),
         ({"action": "lost", "batch_id": batch["batch_id"]}, ("lost", "orders", "--batch", batch["batch_id"])),
         ({"action": "expire", "before": "2099-01-31"}, ("expire", "orders", "--before", "2099-01-31")),
         (
@@ -101,6 +99,12 @@ def test_a_dry_run_says_what_the_command_line_says_and_changes_nothing(
             assert ask(**form).whole_document() == quick.kafka_ingest(*command, "--json").document, form
         assert list(connection.iterdump()) == before
     assert quick.group_offsets()[0] == 1
+
+
+def file_of(quick: QuickProject, batch: dict[str, Any]) -> Path:
+    """Return a data file of a batch."""
+    [file, *_] = (quick.output / "orders" / f"kafka_batch={batch['batch_id']}").glob("*.parquet")
+    return file
 
 
 def test_doctor_says_what_is_wrong_with_a_feeds_file_that_cannot_be_used(quick: QuickProject, ask: Ask) -> None:
@@ -157,6 +161,32 @@ def test_files_that_are_gone_are_filed_as_a_gap_and_old_batches_leave_the_output
 
     assert (expired["executed"], first["batch_id"] in str(expired["batches"])) == (True, True)
     assert [[actor for actor, _ in journal(quick, kind)] for kind in ("gap", "expired")] == [[ALICE], [ALICE]]
+
+
+def test_an_abandoned_batch_is_restored_once_in_the_users_name(quick: QuickProject, ask: Ask, orders: str) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_commit(), pytest.raises(Killed):
+        quick.kafka_ingest("run", "orders")
+    [batch] = quick.batches()
+    restoring = {"action": "restore", "batch_id": batch["batch_id"]}
+
+    assert refusal(ask, **restoring)[0] == "BATCH_STATE"
+    ask(action="abandon", batch_id=batch["batch_id"], **DO)
+    assert f"has abandoned batches: {batch['batch_id']} ({DO['reason']})" in refusal(ask, action="restore")[1]
+    shown = ask(**restoring)
+    assert shown.whole_document() == quick.kafka_ingest("restore", batch["batch_id"], "--json").document
+    assert (shown.only_shown, quick.stored_offsets()) == (True, {0: 0, 1: 0, 2: 0})
+
+    done = ask(None, **restoring, **DO)
+
+    lines = [each.text for each in done.shown if isinstance(each, Line)]
+    assert lines[0] == f"committed 15 rows into {quick.output / 'orders'}"
+    assert (done.document["executed"], lines[-1]) == (True, f"committed with {done.document['into'][0]}")
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+    assert [(actor, detail["reason"]) for actor, detail in journal(quick, "restored")] == [(ALICE, DO["reason"])]
+    again = ask(**restoring, **DO)
+    assert (again.document["into"], again.only_shown) == ([], False)
+    assert len(journal(quick, "restored")) == 1
 
 
 def test_a_feed_whose_file_has_its_new_name_already_is_renamed_to_it(
@@ -262,6 +292,40 @@ def test_a_batch_of_another_feed_is_not_taken_for_the_chosen_ones(
     assert ask(None, action="abandon", batch_id=open_batch, **DO).document["state"] == "ABANDONED"
     code, text = refusal(ask, action="abandon", batch_id=open_batch)
     assert (code, "there is nothing to abandon" in text) == ("BATCH_STATE", True)
+
+
+def test_of_files_that_are_no_known_batchs_it_is_not_even_said_whether_they_exist(
+    quick: QuickProject, ask: Ask, orders: str, tmp_path: Path
+) -> None:
+    quick.write_feed(orders)
+    [batch] = quick.run()
+    file = file_of(quick, batch)
+    copied, unknown = tmp_path / "copy" / file.parent.name, quick.output / "orders" / f"kafka_batch={UUID(int=1)}"
+    for folder in (copied, unknown):
+        folder.mkdir(parents=True)
+        shutil.copy(file, folder)
+    quick.write_feed(orders, name="sales", sink={"format": "parquet", "path": "sales"})
+
+    hostile = ["/etc/passwd", "/etc/absent", "/", "~", file.name, "../x", f"{file}\0", "/\ud800", "/" + "x/" * 2_000]
+    for named in (*hostile, str(copied / file.name), str(unknown / file.name)):
+        code, text = refusal(ask, None, action="explain", file=named)
+        assert (code, f"found {named!r}. `locate` names" in text) == ("NOT_A_DATA_FILE", True), named
+    assert "in the output of feed sales" in refusal(ask, "sales", action="explain", file=str(file))[1]
+    assert "expected file, the absolute path" in refusal(ask, None, action="explain")[1]
+    assert refusal(ask, None, action="explain", file="s3://lake/x.parquet")[0] == "WRONG_USE"
+    explained = ask(None, action="explain", file=f"{file.parent}/../{file.parent.name}/{file.name}").document
+    assert (explained["batch_id"], explained["receipt"]) == (batch["batch_id"], {"differences": []})
+
+
+def test_what_records_hold_is_shown_to_who_asks_for_it_only(quick: QuickProject, ask: Ask, orders: str) -> None:
+    quick.write_feed(orders)
+    hidden = ask(action="preview", records=2)
+    assert [sorted(row) for row in hidden.document["rows"]] == [["kafka_offset", "kafka_partition", "kafka_topic"]] * 2
+    assert [each.text for each in hidden.shown if isinstance(each, Line)] == [
+        "2 of 2 records can be decoded; nothing was committed",
+        "what the records hold is not shown: show_values shows it, in this log and in the XCom",
+    ]
+    assert quick.batches() == []
 
 
 def test_a_feed_that_cannot_be_used_is_refused_by_its_own_error(quick: QuickProject, ask: Ask, orders: str) -> None:

@@ -56,6 +56,10 @@ def test_what_an_action_does_not_take_is_refused_by_name() -> None:
         ({"action": "reset", "shift_by": "-1"}, "shift_by: expected a whole number"),
         ({"action": "abandon", "batch_id": "latest"}, "batch_id: "),
         ({"action": "topic-changed", "choice": "guess"}, "choice: expected 'start-over'"),
+        ({"action": "preview", "records": 0}, "records: "),
+        ({"action": "preview", "records": 1_001}, "records: "),
+        ({"action": "preview", "show_values": "yes"}, "show_values: expected true or false"),
+        ({"action": "explain", "file": "/" * 4_097}, "file: "),
         ({"action": "plan", "secret": "x"}, "secret: unknown key"),
     ],
 )

@@ -5,8 +5,8 @@ from uuid import UUID
 from kafka_ingest.commands.answer import Answer, Line, number
 from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.tables import moment
+from kafka_ingest.operating.give_up_dead_letters import LettersOfBatch, letters_to_give_up
 from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters as give_up
-from kafka_ingest.operating.give_up_dead_letters import letters_to_give_up
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
 
@@ -23,20 +23,38 @@ def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, 
 def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answer:
     """Show how many dead letters would be given up."""
     found = letters_to_give_up(batch_id, control, sinks)
-    feed, records, removal = found.batch.feed_name, number(found.records), found.removal
-    if removal is not None:
-        by = f"{removal.actor} on {moment(removal.at)} UTC: {removal.reason}"
-        line = Line(f"the {records} dead letters of batch {batch_id} of feed {feed} were removed before, by {by}")
-    else:
-        line = Line(f"would give up the {records} dead letters of batch {batch_id} of feed {feed}, and remove them")
+    feed, removal = found.batch.feed_name, found.removal
+    rows = control.coverage(feed)
+    replays = [each for each in (rows.replays if rows is not None else ()) if each.letters.batch_id == batch_id]
+    replayed = sum(each.letters.number for each in replays if not each.is_open)
+    still_open = sorted({str(each.by) for each in replays if each.is_open})
     return Answer(
         {
             "feed": feed,
             "batch_id": str(batch_id),
             "dead_letters": found.records,
+            "replayed": replayed,
+            "open_replays": still_open,
             "removed_before": removal is not None,
             "executed": False,
         },
-        [line],
+        [
+            Line(would_be_given_up(found, replayed)),
+            *(
+                Line(f"batch {each} is about to replay some of them: finish it first, or abandon it", aside=True)
+                for each in still_open
+            ),
+        ],
         only_shown=removal is None,
     )
+
+
+def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
+    """Return how many dead letters there are, and what became of them before."""
+    letters = f"{number(found.records)} dead letters of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
+    if found.removal is not None:
+        removal = found.removal
+        by = f"{removal.actor} on {moment(removal.at)} UTC: {removal.reason}"
+        return f"the {letters} were removed before, by {by}"
+    but = f"; {number(replayed)} of them were replayed, and their rows stay" if replayed else ""
+    return f"would give up the {letters}, and remove them{but}"

@@ -16,7 +16,8 @@ from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
 from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.coverage_view import coverage_view
-from kafka_ingest.page.offers import BACKFILL_DAG, OPERATE_DAG, abandon, offers_of, read_again
+from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
+from kafka_ingest.page.offers import offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
@@ -97,8 +98,8 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     ) -> Response:
         """Show one batch of a feed."""
         view = one_batch(sources, dag_id, batch_id, page=p)
-        may_abandon = view.batch.state.is_open and may("POST", OPERATE_DAG, user)
-        return page(request, "batch.html", view=view, offers=[abandon(dag_id, batch_id)] if may_abandon else [])
+        offers = list(offers_of_batch(view)) if may("POST", OPERATE_DAG, user) else []
+        return page(request, "batch.html", view=view, offers=offers)
 
 
 def add_errors(app: FastAPI) -> None:

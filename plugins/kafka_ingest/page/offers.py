@@ -8,18 +8,23 @@ triggers nothing.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.observing.feed_status import FeedStatus
+from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
+from kafka_ingest.page.one_batch import OneBatch
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.operate_form import FIELDS, OF_ALL, Action, OperateForm
 
-BACKFILL_DAG: Final = "backfill_offsets"
-OPERATE_DAG: Final = "operate_feed"
 MOST_HOLDS: Final = 20
+COMES_BACK: Final = frozenset({BatchKind.LIVE, BatchKind.BACKFILL})
+"""Kinds of batches that are restored; copies, replays and replacements are made again instead."""
+
 OF_A_GAP: Final = {"feed", "offset_ranges", "mode", "missing", "max_records", "reason"}
 
 
@@ -50,6 +55,24 @@ def abandon(feed_name: str, batch_id: UUID | str) -> Offer:
     return operate("give the open batch up", feed_name, Action.ABANDON, batch_id=batch_id)
 
 
+def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
+    """Yield the decisions that a batch's state may ask for; each is a dry run first."""
+    batch = view.batch
+    of_batch = partial(operate, feed_name=view.feed, batch_id=batch.batch_id)
+    if batch.state.is_open:
+        yield abandon(view.feed, batch.batch_id)
+    if batch.state is BatchState.ABANDONED and batch.plan.kind in COMES_BACK and any(map(may_be_there, view.attempts)):
+        yield of_batch("publish its staged files after all", action=Action.RESTORE)
+    if view.has_dead_letters and batch.state is BatchState.COMMITTED:
+        yield of_batch("see which records could not be decoded, and why", action=Action.DEAD_LETTERS)
+        yield of_batch("give its dead letters up for good", action=Action.GIVE_UP_DEAD_LETTERS)
+
+
+def may_be_there(attempt: Attempt) -> bool:
+    """Whether an attempt's staged files may still be where they were."""
+    return attempt.state is not AttemptState.DISCARDED and attempt.cleaned_at is None
+
+
 def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     """Return the decisions that the feed's state may ask for; each is a dry run first."""
     found: list[Offer] = []
@@ -62,6 +85,7 @@ def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     found += [decide_topic(status.feed, problem.topic) for problem in status.topic_problems[:MOST_HOLDS]]
     if any(partition.drift for partition in status.partitions):
         found.append(operate("set the consumer group to the stored offsets", status.feed, Action.MIRROR))
+    found.append(operate("see what becomes of the newest records", status.feed, Action.PREVIEW))
     found.append(operate("count the output and account for every offset", status.feed, Action.VERIFY_COVERAGE))
     return [each for number, each in enumerate(found) if each not in found[:number]]
 

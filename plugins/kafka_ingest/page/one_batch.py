@@ -1,5 +1,6 @@
 """The view of one batch."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,10 +13,13 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.page.batch_files import BatchFiles
+from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.kept_answers import Answer
-from kafka_ingest.page.offers import BACKFILL_DAG
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources
+
+RUN: Final = re.compile(rf"airflow:(?:.*@(?={OPERATE_DAG}/))?(?P<dag_id>[^/]+)/(?P<run_id>.+)", re.DOTALL)
+"""A user's name may hold an @ or a / as well."""
 
 RANGES_A_PAGE: Final = 100
 REFRESH_S: Final = 30
@@ -44,7 +48,14 @@ class Run:
         """The names of its tasks, and their paths in Airflow; a backfill's chunks are mapped tasks."""
         if self.dag_id == BACKFILL_DAG:
             return (("plan", "plan"), ("write", "chunk.write/mapped"), ("commit", "chunk.commit/mapped"))
+        if self.dag_id == OPERATE_DAG:
+            return (("operate", "operate"),)
         return tuple((task, task) for task in ("plan", "write", "commit"))
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether one of its tasks has started Spark."""
+        return self.dag_id != OPERATE_DAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,7 @@ class OneBatch:
     topics: Sequence[TopicSum]
     ranges: PageOf[tuple[OffsetRange, RangeCount | None]]
     found: Answer[BatchFiles]
+    has_dead_letters: bool
 
     @property
     def refresh_s(self) -> int | None:
@@ -108,6 +120,7 @@ def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) ->
         topics=topic_sums(batch.ranges_read, counts),
         ranges=PageOf.of(ranges, page, RANGES_A_PAGE),
         found=sources.batch_files(batch, attempts),
+        has_dead_letters=any(count.dead_letters for count in counts.values()),
     )
 
 
@@ -161,10 +174,9 @@ def topic_sums(ranges: Sequence[OffsetRange], counts: Mapping[TopicPartition, Ra
 
 
 def runs_of(actors: Iterable[str]) -> list[Run]:
-    """Return the DAG runs among those that acted, which the journal has as ``airflow:DAG/RUN``, each once."""
-    found: dict[Run, None] = {}
-    for actor in actors:
-        dag_id, separator, run_id = actor.removeprefix("airflow:").partition("/")
-        if actor.startswith("airflow:") and separator:
-            found[Run(dag_id, run_id)] = None
-    return list(found)
+    """Return the DAG runs among those that acted, each once.
+
+    The journal has them as ``airflow:DAG/RUN``, a decision's as ``airflow:USER@DAG/RUN``.
+    """
+    found = (RUN.fullmatch(actor) for actor in actors)
+    return list(dict.fromkeys(Run(each["dag_id"], each["run_id"]) for each in found if each is not None))

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from kafka_ingest.batches.preview import MOST_RECORDS
 from kafka_ingest.errors import InvalidOperationError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
@@ -23,40 +24,63 @@ class Action(StrEnum):
     DOCTOR = "doctor"
     VERIFY_COVERAGE = "verify-coverage"
     LOCATE = "locate"
+    EXPLAIN = "explain"
+    PREVIEW = "preview"
     DEAD_LETTERS = "dead-letters"
     SKIP = "skip"
     RESET = "reset"
     TOPIC_CHANGED = "topic-changed"
     ABANDON = "abandon"
+    RESTORE = "restore"
     MIRROR = "mirror"
     CLEAN = "clean"
     LOST = "lost"
+    GIVE_UP_DEAD_LETTERS = "give-up-dead-letters"
     EXPIRE = "expire"
+    FOLD = "fold"
     ADOPT = "adopt"
     RENAME = "rename"
     DB_UPGRADE = "db-upgrade"
 
 
-ONLY_SHOW: Final = frozenset({Action.PLAN, Action.DOCTOR, Action.VERIFY_COVERAGE, Action.LOCATE, Action.DEAD_LETTERS})
+ONLY_SHOW: Final = frozenset(
+    {
+        Action.PLAN,
+        Action.DOCTOR,
+        Action.VERIFY_COVERAGE,
+        Action.LOCATE,
+        Action.EXPLAIN,
+        Action.PREVIEW,
+        Action.DEAD_LETTERS,
+    }
+)
 """They change nothing, dry run or not."""
 
-WITHOUT_FEED: Final = frozenset({Action.DOCTOR, Action.ABANDON, Action.CLEAN, Action.DB_UPGRADE})
-"""They can do without a feed: they mean all of them, a batch, or the control tables."""
+OF_A_BATCH: Final = frozenset({Action.ABANDON, Action.RESTORE, Action.GIVE_UP_DEAD_LETTERS})
+"""They are about the batch whose id is given."""
+
+WITHOUT_FEED: Final = OF_A_BATCH | {Action.DOCTOR, Action.EXPLAIN, Action.CLEAN, Action.DB_UPGRADE}
+"""They can do without a feed: they mean all of them, a batch, a file, or the control tables."""
 
 FIELDS: Final[Mapping[Action, frozenset[str]]] = {
     Action.PLAN: frozenset(),
     Action.DOCTOR: frozenset(),
     Action.VERIFY_COVERAGE: frozenset(),
     Action.LOCATE: frozenset({"record"}),
-    Action.DEAD_LETTERS: frozenset({"batch_id"}),
+    Action.EXPLAIN: frozenset({"file"}),
+    Action.PREVIEW: frozenset({"records", "show_values"}),
+    Action.DEAD_LETTERS: frozenset({"batch_id", "show_values"}),
     Action.SKIP: frozenset({"offset_range"}),
     Action.RESET: frozenset({"to", "shift_by", "topics", "keep_group"}),
     Action.TOPIC_CHANGED: frozenset({"topics", "choice", "open_batch"}),
     Action.ABANDON: frozenset({"batch_id", "lost_output"}),
+    Action.RESTORE: frozenset({"batch_id"}),
     Action.MIRROR: frozenset(),
     Action.CLEAN: frozenset({"batch_id"}),
     Action.LOST: frozenset({"batch_id"}),
+    Action.GIVE_UP_DEAD_LETTERS: frozenset({"batch_id"}),
     Action.EXPIRE: frozenset({"before"}),
+    Action.FOLD: frozenset({"before"}),
     Action.ADOPT: frozenset(),
     Action.RENAME: frozenset({"new_name", "old_name"}),
     Action.DB_UPGRADE: frozenset({"create"}),
@@ -64,6 +88,8 @@ FIELDS: Final[Mapping[Action, frozenset[str]]] = {
 """Which of the form's fields an action takes; feed, dry run and reason are every action's."""
 
 OF_ALL: Final = frozenset({"feed", "action", "dry_run", "reason"})
+
+LONGEST_PATH: Final = 4_096
 
 
 class OperateForm(Settings):
@@ -74,6 +100,9 @@ class OperateForm(Settings):
     dry_run: Annotated[bool, Field(strict=True)] = True
     reason: Text = None
     record: Text = None
+    file: Annotated[Text, Field(max_length=LONGEST_PATH)] = None
+    records: Annotated[int | None, Field(strict=True, ge=1, le=MOST_RECORDS)] = None
+    show_values: Annotated[bool, Field(strict=True)] = False
     offset_range: Text = None
     to: Text = None
     shift_by: Annotated[int | None, Field(strict=True)] = None
