@@ -14,9 +14,10 @@ from tests.project import Project
 from embedded_broker import EmbeddedBroker
 from environment import airflow_home
 from kafka_ingest.airflow_tasks import operating_tasks
-from kafka_ingest.airflow_tasks.operating_tasks import LARGEST_DOCUMENT, OperateOperator, small
+from kafka_ingest.airflow_tasks.operating_tasks import LARGEST_DOCUMENT, OperateOperator, said, small
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.by_form import Operation
+from kafka_ingest.settings.operate_form import OperateForm
 from order_events import order_events, produce
 
 
@@ -100,6 +101,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
 def test_the_actor_is_the_user_who_triggered_the_run(asked: list[Operation], user: str | None, actor: str) -> None:
     operate(Pushed(), user, action="mirror", feed="orders")
     assert [each.actor for each in asked] == [actor]
+
+
+def test_the_log_says_who_asked_for_what_records_hold() -> None:
+    form = OperateForm.of({"action": "preview", "feed": "orders", "show_values": True})
+    text = "airflow:alice@d/1 shows preview of feed orders, and what records hold"
+    assert said(form, "airflow:alice@d/1") == text
 
 
 def test_what_a_dry_run_finds_is_no_failure_and_what_a_decision_leaves_is(asked: list[Operation]) -> None:

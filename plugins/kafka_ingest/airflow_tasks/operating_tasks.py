@@ -101,8 +101,9 @@ def said(form: OperateForm, actor: str) -> str:
     """Return the first line of the log: what is asked for, and by whom."""
     what = "does" if form.decides else "shows"
     of_feed = f" of feed {form.feed}" if form.feed is not None else ""
+    values = ", and what records hold" if form.show_values else ""
     reason = f"; reason: {form.reason}" if form.reason is not None else ""
-    return f"{actor} {what} {form.action}{of_feed}{reason}"
+    return f"{actor} {what} {form.action}{of_feed}{values}{reason}"
 
 
 def lines_of_table(table: FittingTable) -> Iterator[str]:

@@ -100,7 +100,7 @@ class OperateForm(Settings):
     dry_run: Annotated[bool, Field(strict=True)] = True
     reason: Text = None
     record: Text = None
-    file: Annotated[Text, Field(max_length=LONGEST_PATH)] = None
+    file: Annotated[Annotated[str, Field(max_length=LONGEST_PATH)] | None, BeforeValidator(blank_is_none)] = None
     records: Annotated[int | None, Field(strict=True, ge=1, le=MOST_RECORDS)] = None
     show_values: Annotated[bool, Field(strict=True)] = False
     offset_range: Text = None
