@@ -63,6 +63,7 @@ def test_what_an_action_does_not_take_is_refused_by_name() -> None:
         ({"action": "preview", "records": 1_001}, "records: "),
         ({"action": "preview", "show_values": "yes"}, "show_values: expected true or false"),
         ({"action": "explain", "file": "/" * 4_097}, "file: "),
+        ({"action": "explain", "file": "/half a character \ud800"}, "file: "),
         ({"action": "plan", "secret": "x"}, "secret: unknown key"),
     ],
 )

@@ -56,7 +56,7 @@ def batch_of_place(file: str, control: ControlObserver) -> Batch | None:
         path = Path(file)
         named = place_named(path, DATA_FILES) if path.is_absolute() else None
         batch = control.batch(named[1].batch_id) if named is not None else None
-    except (UnknownBatchError, OSError, ValueError):  # no path may hold a NUL, or half a character
+    except (UnknownBatchError, OSError, ValueError):  # no path may hold a NUL
         return None
     if named is None or batch is None or not is_same_place(output_of_batch(batch, named[1]), named[1].output):
         return None

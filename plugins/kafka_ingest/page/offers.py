@@ -85,7 +85,8 @@ def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     found += [decide_topic(status.feed, problem.topic) for problem in status.topic_problems[:MOST_HOLDS]]
     if any(partition.drift for partition in status.partitions):
         found.append(operate("set the consumer group to the stored offsets", status.feed, Action.MIRROR))
-    found.append(operate("see what becomes of the newest records", status.feed, Action.PREVIEW))
+    if file_error is None:
+        found.append(operate("see what becomes of the newest records", status.feed, Action.PREVIEW))
     found.append(operate("count the output and account for every offset", status.feed, Action.VERIFY_COVERAGE))
     return [each for number, each in enumerate(found) if each not in found[:number]]
 

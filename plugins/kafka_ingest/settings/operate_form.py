@@ -56,10 +56,17 @@ ONLY_SHOW: Final = frozenset(
 )
 """They change nothing, dry run or not."""
 
-OF_A_BATCH: Final = frozenset({Action.ABANDON, Action.RESTORE, Action.GIVE_UP_DEAD_LETTERS})
-"""They are about the batch whose id is given."""
-
-WITHOUT_FEED: Final = OF_A_BATCH | {Action.DOCTOR, Action.EXPLAIN, Action.CLEAN, Action.DB_UPGRADE}
+WITHOUT_FEED: Final = frozenset(
+    {
+        Action.DOCTOR,
+        Action.EXPLAIN,
+        Action.ABANDON,
+        Action.RESTORE,
+        Action.CLEAN,
+        Action.GIVE_UP_DEAD_LETTERS,
+        Action.DB_UPGRADE,
+    }
+)
 """They can do without a feed: they mean all of them, a batch, a file, or the control tables."""
 
 FIELDS: Final[Mapping[Action, frozenset[str]]] = {
