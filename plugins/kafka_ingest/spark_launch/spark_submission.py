@@ -45,10 +45,11 @@ FIXED_CONF: Mapping[str, str] = {
 DEFAULT_CONF: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
-    # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as
-    # little of it.
+    # One topic and one batch a file: looking up the only value for each record was an eighth of the writing, and zstd
+    # leaves as little of it.
     "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_topic_id": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_batch": "false",
     # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as
     # little of it.
     "spark.hadoop.parquet.enable.dictionary#key": "false",
