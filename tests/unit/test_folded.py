@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
+from kafka_ingest.commands.fold import fold
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, FoldedFeed
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, Foldable, FoldCut, FoldedFeed
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
@@ -173,3 +175,10 @@ def test_what_was_filtered_is_in_the_sums_that_receipts_prove():
     assert differences(*counts) == []
     [difference] = differences(counts[0], RangeCount(span(0, 10, 15), 1, 12, 12))
     assert "7 rows, 3 other records, found 15 offsets of 2 batches, 7 rows, 7 other records" in difference
+
+
+@pytest.mark.parametrize(("there", "is_something"), [((0, 5), True), ((2, 0), True), ((0, 0), False)])
+def test_lines_of_the_journal_alone_are_something_to_fold(there: tuple[int, int], *, is_something: bool) -> None:
+    parts = Mock(**{"fold_cut.return_value": FoldCut(NOON), "foldable.return_value": Foldable(*there)})
+    parts.feed.name = "orders"
+    assert fold(parts, None, actor=None).only_shown is is_something

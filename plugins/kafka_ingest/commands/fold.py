@@ -35,7 +35,7 @@ def fold(
     return Answer(
         fold_document(parts.feed.name, cut.before, there, done, executed=executed),
         shown_folded(cut.before, there, done, executed=executed),
-        only_shown=not executed and there.batches > 0,
+        only_shown=not executed and (there.batches > 0 or there.events > 0),
     )
 
 
