@@ -147,3 +147,9 @@ def test_a_document_that_an_xcom_cannot_hold_is_shortened_and_says_so() -> None:
     assert found["partitions"][0]["topic"] == "orders"
     assert small({"version": 1}) == {"version": 1}
     assert operating_tasks.cut([1, 2, 3], 2) == [1, 2]
+    wide = {f"column_{number}": "bigint" for number in range(3_000)}
+    for columns in (wide, {"body": f"struct<{', '.join(wide)}>" * 2}):
+        found = small({"version": 1, "columns": {"written": columns, "new": []}})
+        assert (len(json.dumps(found)) <= LARGEST_DOCUMENT, found["shortened"]) == (True, True)
+        assert found["columns"]["written"].keys() <= columns.keys()
+        assert found["columns"]["written"]

@@ -27,7 +27,13 @@ LARGEST_DOCUMENT: Final = 48_000
 """Characters of an XCom: Airflow keeps it in its own database, where MySQL takes 65,535 bytes."""
 
 FEWER: Final = (100, 20, 5, 0)
-"""How many entries stay in a document's lists, from which the first is taken that makes it small enough."""
+"""How many entries stay in a document's lists, and in objects with more than the first: columns may be thousands.
+
+The first number is taken that makes the document small enough.
+"""
+
+LONGEST_TEXT: Final = 1_000
+"""Characters of a text in a document that is shortened, such as the type of a column."""
 
 TO_EXECUTE: Final = "Nothing was changed: trigger again with this config, without dry run and with a reason, to do it."
 
@@ -117,7 +123,7 @@ def lines_of_table(table: FittingTable) -> Iterator[str]:
 
 
 def small(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document that fits into an XCom: where lists are cut, ``shortened`` says so; the log has all of it."""
+    """Return a document that fits into an XCom: where it is cut, ``shortened`` says so; the log has all of it."""
     if len(json.dumps(document)) <= LARGEST_DOCUMENT:
         return document
     made: dict[str, Any] = {}
@@ -129,7 +135,10 @@ def small(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut(value: Any, most: int) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return JSON whose lists have so many entries at most."""
+    """Return JSON whose lists have so many entries at most, and so have objects that are wide; texts are short."""
     if isinstance(value, list):
         return [cut(each, most) for each in value[:most]]
-    return {key: cut(each, most) for key, each in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        kept = list(value.items())[: most if len(value) > FEWER[0] else None]
+        return {key: cut(each, most) for key, each in kept}
+    return f"{value[:LONGEST_TEXT]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
