@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from kafka_ingest.batches.preview import Preview
+from kafka_ingest.commands.by_form import in_words_of_form
 from kafka_ingest.commands.dead_letters import samples_of
+from kafka_ingest.commands.preview import spark_says
 from kafka_ingest.commands.shown_preview import preview_document, shown_preview
+from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.dead_letters import Cause
@@ -39,3 +42,28 @@ def test_neither_values_nor_errors_that_quote_them_are_shown_without_being_asked
     assert "orders-0 offset 7" in without
     assert "NOT_JSON" in without
     assert shown(show_values=True).count(CARD) >= 3
+
+
+@pytest.mark.parametrize("show_values", [True, False])
+def test_where_spark_fails_its_log_may_quote_records_and_is_named_only(*, show_values: bool) -> None:
+    said = f"Spark ended with exit code 1; nothing it wrote is visible. The end of /tmp/x.log:\nbad {CARD}"
+    named = pytest.raises(SparkFailedError, match=r"ended with exit code 1; .* The end of /tmp/x\.log:")
+    with named as found, spark_says(show_values=show_values):
+        raise SparkFailedError(said)
+    assert (CARD in str(found.value)) is show_values
+    assert ("ask with show_values" in str(found.value)) is not show_values
+
+
+@pytest.mark.parametrize(
+    ("text", "in_words"),
+    [
+        ("expected --to or --shift-by, found --topic", "expected to or shift_by, found topics"),
+        ("Ask for more: --records", "Ask for more: records"),
+        ("run `kafka-ingest reset --to latest`", "run `kafka-ingest reset --to latest`"),
+        ("orders--to-0 [0, 4): from the stored offset on", "orders--to-0 [0, 4): from the stored offset on"),
+        ("committed 4 rows into /lake/from.--before.x", "committed 4 rows into /lake/from.--before.x"),
+        ("found --topic-pattern", "found --topic-pattern"),
+    ],
+)
+def test_options_are_fields_and_what_looks_like_them_in_names_stays(text: str, in_words: str) -> None:
+    assert in_words_of_form(text) == in_words

@@ -46,7 +46,8 @@ FIELD_OF: Final = {
     "before": "before",
     "records": "records",
 }
-OPTION: Final = re.compile(rf"`[^`]*`|--({'|'.join(FIELD_OF)})\b")
+OPTION: Final = re.compile(rf"`[^`]*`|(?<![\w.-])--({'|'.join(FIELD_OF)})(?![\w-])")
+"""Commands, or options that are no part of a longer name: topics and paths may hold ``--to``."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answ
             "executed": False,
         },
         [
-            Line(would_be_given_up(found, replayed)),
+            Line(would_be_given_up(found, replayed), quotes=True),
             *(
                 Line(f"batch {each} is about to replay some of them: finish it first, or abandon it", aside=True)
                 for each in still_open

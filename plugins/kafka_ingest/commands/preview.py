@@ -1,8 +1,8 @@
 """``preview``: what a feed makes of real records, before it ingests any."""
 
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from kafka_ingest.assembly import FeedParts
@@ -29,13 +29,13 @@ def preview(
     """Decode about so many of the newest records with Spark on this machine; commits nothing.
 
     Without ``show_values`` nothing is shown of what the records hold: where they are, what became of them and their
-    columns. ``decoding`` is entered while Spark runs.
+    columns. Nor is what Spark says where it fails. ``decoding`` is entered while Spark runs.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
         found, compared = Preview([], []), None
         plan = parts.preview_plan(Path(directory), records)
         if plan is not None:
-            with decoding():
+            with decoding(), spark_says(show_values=show_values):
                 attempt, compared = run_preview(parts, plan)
             found = preview_of(attempt, parts.sinks, plan, rows_of_file, dead_letters_in_file)
     name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
@@ -45,6 +45,22 @@ def preview(
         [*shown_preview(name, found, offsets=offsets, show_values=show_values), *shown_columns(compared)],
         exit_code=ColumnsChangedError.exit_code if is_refused else 1 if found.dead_letters else 0,
     )
+
+
+@contextmanager
+def spark_says(*, show_values: bool) -> Iterator[None]:
+    """Leave the end of Spark's log out of its error, unless values are shown: it may quote records."""
+    try:
+        yield
+    except SparkFailedError as error:
+        if show_values:
+            raise
+        # Its first line says how Spark ended, and names the log.
+        first, *_ = str(error).splitlines()
+        raise SparkFailedError(
+            f"{first} not shown, since it may quote records. Read it on this machine, or ask with show_values, which "
+            "shows it."
+        ) from None
 
 
 def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedColumns]:
