@@ -27,11 +27,6 @@ SENT_BY_VALUE = ("kafka_ingest.message_types.message_columns", "kafka_ingest.wri
 BATCH_BYTES = 32 * 1024 * 1024
 """About how large a batch may be: without a limit, Spark makes it of records of whatever size."""
 
-BATCH_RECORDS = 1_000
-"""Spark's own number is 10,000. With a limit of bytes, Spark measures the batch at each record, which takes longer the
-more are in it (StructVector.setValueCount): of a million records' 18 processor seconds, 12 were for that.
-"""
-
 OTHER = "expected a message of the type that is read, found the indexes of another before it"
 
 
@@ -80,7 +75,6 @@ def behind_indexes(column: str, writer: WriterSchema) -> str:
 def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFrame:
     """Return records with what their bodies hold: a struct of the message, and of the reason where there is none."""
     records.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
-    records.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_RECORDS))
     send_by_value()
     types: list[tuple[str, str, SentType]] = []
     schema = StructType(list(records.schema.fields))
