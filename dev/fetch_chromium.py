@@ -17,6 +17,8 @@ from pathlib import Path
 
 import brotli
 
+from unpack import unpack
+
 PACKAGE = "@sparticuz/chromium"
 VERSION = "153.0.0"
 SHA512 = (
@@ -52,7 +54,7 @@ def main() -> None:
         print(f"{PACKAGE} has no Chromium for {' '.join(found)}: the tests of the page take one on the PATH.")
         return
     with tempfile.TemporaryDirectory() as directory:
-        unpack(packed(Path(directory)), target)
+        unpack_all(packed(Path(directory)), target)
 
 
 def packed(directory: Path) -> bytes:
@@ -77,7 +79,7 @@ def packed(directory: Path) -> bytes:
     return content
 
 
-def unpack(package: bytes, target: Path) -> None:
+def unpack_all(package: bytes, target: Path) -> None:
     """Unpack Chromium and what lies beside it."""
     with tarfile.open(fileobj=io.BytesIO(package)) as archive:
         chromium = target / "chromium"
@@ -85,7 +87,7 @@ def unpack(package: bytes, target: Path) -> None:
         chromium.chmod(0o755)
         for name, folder in PARTS.items():
             with tarfile.open(fileobj=io.BytesIO(member(archive, name))) as part:
-                part.extractall(target / folder, filter="data")
+                unpack(part, target / folder)
     fonts = target / "fonts"
     (fonts / "fonts.conf").write_text(FONTS_CONF.format(fonts=fonts.resolve()))
 

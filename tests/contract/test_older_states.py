@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.contract.older_states.stored_project import HERE, Position, StoredProject
 
+from unpack import unpack
+
 TOPIC = "orders"
 MANY = "many"
 """A topic of more partitions than are a file each."""
@@ -56,7 +58,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("older-states")
     for version in VERSIONS:
         with tarfile.open(STORED / f"{version}.tar.xz") as packed:
-            packed.extractall(directory / version, filter="data")
+            unpack(packed, directory / version)
     return directory
 
 
