@@ -1,11 +1,14 @@
 """The beginnings of lives of a batch, and what makes many feeds that begin so, in the same control tables."""
 
+import copy
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.interference import Died, dying_before, watched
@@ -15,6 +18,7 @@ from tests.iceberg_lake import connections_beside
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.sinks.choose import sink_of
@@ -110,6 +114,66 @@ class Feeds:
         feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake, self._format, self._access)
         life(feed)
         return feed
+
+    def beginning(self, life: Life) -> "Beginning":
+        """Return the beginning of a life from which many continue."""
+        return Beginning(lambda: (self.new(life), Scheduler()))
+
+
+Begun = tuple[WholeFeed, Any]
+"""A feed, and what is needed to continue: who starts its next run, or its batch."""
+
+
+class Beginning:
+    """A beginning from which a feed goes on in many ways, one after the other.
+
+    A feed with control tables in memory and an output on a disk begins once: what it did then is undone. In others
+    another feed begins each time.
+    """
+
+    def __init__(self, begin: Callable[[], Begun]) -> None:
+        self._begin = begin
+        self._kept: tuple[Begun, Path] | None = None
+
+    def again(self) -> Begun:
+        """Return the feed at its beginning; the one that was returned before is of no use any more."""
+        if self._kept is None:
+            feed, other = self._begin()
+            if isinstance(feed.control, InMemoryControlTables) and feed.access is None:
+                folder = feed.output.parent
+                files = shutil.copytree(folder, Path(tempfile.mkdtemp(dir=folder.parent)) / "files")
+                self._kept = (as_it_is(feed), copy.deepcopy(other)), files
+            return feed, other
+        (feed, other), files = self._kept
+        put_back(files, feed.output.parent)
+        return as_it_is(feed), copy.deepcopy(other)
+
+
+def put_back(files: Path, folder: Path) -> None:
+    """Let a folder hold what it held when these files were copied from it; a folder that stays is the same inode."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if not path.is_dir():
+            path.unlink()
+        elif not (files / path.relative_to(folder)).is_dir():
+            path.rmdir()
+    shutil.copytree(files, folder, dirs_exist_ok=True)
+
+
+def as_it_is(feed: WholeFeed) -> WholeFeed:
+    """Return a feed in memory with parts of its own, which know what those of this one know now."""
+    control = InMemoryControlTables()
+    control.state = feed.control.state  # each step replaces it
+    log = copy.deepcopy(feed.log)
+    output, connections = feed.settings.output, connections_beside(feed.output)
+    return replace(
+        feed,
+        control=control,
+        sink=sink_of(output, connections),
+        letters=sink_of(output_of_dead_letters(output), connections),
+        log=log,
+        kafka=log.kafka,
+        airflow=copy.deepcopy(feed.airflow),
+    )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ runs again as Airflow would run it, and the output is compared record by record 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.contract.every_record_once import assert_every_record_is_there_once, 
 from tests.contract.interference import QUESTIONS, Died, Instants, changes_the_world, dying_at, is_of_a_part, watched
 from tests.contract.lives import (
     LIVES,
+    Beginning,
+    Begun,
     Feeds,
     Life,
     damaged_files,
@@ -165,8 +168,9 @@ def test_a_crash_at_any_instant_loses_nothing_and_duplicates_nothing(
     feeds: Feeds, kind: str, life: Life, recovery: Recovery
 ) -> None:
     names = instants_of_one_batch(feeds.new(life))
+    beginning = feeds.beginning(life)
     for instant in chosen(names, CHOICES[kind]):
-        feed, scheduler = feeds.new(life), Scheduler()
+        feed, scheduler = beginning.again()
         assert die(feed, scheduler, instant) == names[: instant + 1]
         recovery(feed, scheduler)
         assert_recovers(feed, scheduler, after=names[instant], may_fail=life is damaged_files)
@@ -189,19 +193,25 @@ PAIRS = [
 def test_a_second_crash_while_the_first_is_repaired_is_repaired_like_it(
     feeds: Feeds, life: Life, choice: Choice, recovery: Recovery
 ) -> None:
-    for first in chosen(instants_of_one_batch(feeds.new(life)), choice):
-        feed, scheduler = feeds.new(life), Scheduler()
-        name = die(feed, scheduler, first)[-1]
+    beginning = feeds.beginning(life)
+
+    def crashed(first: int) -> Begun:
+        feed, scheduler = beginning.again()
+        die(feed, scheduler, first)
         recovery(feed, scheduler)
+        return feed, scheduler
+
+    names = instants_of_one_batch(feeds.new(life))
+    for first in chosen(names, choice):
+        crash = Beginning(partial(crashed, first))
+        feed, scheduler = crash.again()
         with watched(feed) as (seen, instants):
             scheduler.run_one_batch(seen)
         for second in chosen(instants.names, choice):
-            feed, scheduler = feeds.new(life), Scheduler()
-            die(feed, scheduler, first)
-            recovery(feed, scheduler)
+            feed, scheduler = crash.again()
             assert die(feed, scheduler, second) == instants.names[: second + 1]
             recovery(feed, scheduler)
-            assert_recovers(feed, scheduler, after=f"{name}, and {instants.names[second]}")
+            assert_recovers(feed, scheduler, after=f"{names[first]}, and {instants.names[second]}")
 
 
 # ── A crash inside a step of the control tables ───────────────────────────────────────────────────────────────────────

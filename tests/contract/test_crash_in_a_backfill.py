@@ -105,8 +105,9 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
 ) -> None:
     names = instants_of_a_backfill(feeds.new(with_a_hole))
     assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
+    beginning = feeds.beginning(with_a_hole)
     for instant in chosen(names, CHOICES[kind]):
-        feed = feeds.new(with_a_hole)
+        feed, _ = beginning.again()
         die(feed, instant)
         try:
             recovery(feed)
@@ -118,8 +119,9 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
 
 def test_live_runs_continue_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
     names = instants_of_a_backfill(feeds.new(with_a_hole))
+    beginning = feeds.beginning(with_a_hole)
     for instant in chosen(names, every_world if kind == "in_memory" else CHOICES[kind]):
-        feed = feeds.new(with_a_hole)
+        feed, _ = beginning.again()
         die(feed, instant)
         try:
             feed.log.produce(0, 2)

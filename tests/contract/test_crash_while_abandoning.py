@@ -5,12 +5,14 @@ Never both published and abandoned, always a way out.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
 from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
 from tests.contract.lives import (
+    Beginning,
     Feeds,
     Life,
     empty_batch,
@@ -120,8 +122,9 @@ def test_a_batch_whose_abandoning_died_anywhere_is_abandoned_or_published_and_ne
 ) -> None:
     feed, batch_id = stopped(feeds, life, before)
     names = instants_of(feed, lambda seen, batch_id=batch_id: abandon_batch(seen, batch_id))
+    beginning = Beginning(partial(stopped, feeds, life, before))
     for instant, name in chosen(kind, names):
-        feed, batch_id = stopped(feeds, life, before)
+        feed, batch_id = beginning.again()
         try:
             die_in(feed, lambda doomed, batch_id=batch_id: abandon_batch(doomed, batch_id), instant)
             afterwards(feed, batch_id)
@@ -182,8 +185,9 @@ def test_a_clean_up_that_died_anywhere_takes_nothing_that_is_needed_and_is_finis
 ) -> None:
     feed, batch_id = over(feeds)
     names = instants_of(feed, lambda seen, batch_id=batch_id: clean_up_batch(seen, batch_id))
+    beginning = Beginning(partial(over, feeds))
     for instant, name in chosen(kind, names):
-        feed, batch_id = over(feeds)
+        feed, batch_id = beginning.again()
         try:
             die_in(feed, lambda doomed, batch_id=batch_id: clean_up_batch(doomed, batch_id), instant)
             feed.log.produce(1, 1)

@@ -97,8 +97,9 @@ def test_the_same_run_continues_after_the_reply_to_any_call_was_lost(feeds: Feed
     at_rest(clean)
     batches = len(clean.states())
 
+    beginning = feeds.beginning(life)
     for instant in replies(kind, instants.names):
-        feed, scheduler = feeds.new(life), Scheduler()
+        feed, scheduler = beginning.again()
         try:
             with watched(feed, losing(instant)) as (unlucky, _):
                 if may_fail:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -200,7 +201,12 @@ def is_decodable(record: Record, decoding: Decoding = JSON) -> bool:
 
 def dead_letters_of(records: list[Record]) -> bytes:
     """Return records that cannot be decoded as the bytes of a Parquet file."""
-    table = pyarrow.parquet.read_table(pa.BufferReader(parquet_of(records)))
+    return _dead_letters_of(tuple(records))
+
+
+@lru_cache(maxsize=1_000)
+def _dead_letters_of(records: tuple[Record, ...]) -> bytes:
+    table = pyarrow.parquet.read_table(pa.BufferReader(_parquet_of(records, None)))
     causes = ["NOT_JSON" if offset % 3 else "DOES_NOT_FIT" for *_, offset, _ in records]
     columns = {"error_part": ["value"] * len(records), "error_class": causes, "error": ["found: text"] * len(records)}
     for name, values in columns.items():
@@ -241,6 +247,12 @@ def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
 
     With a batch's id in all columns of the format.
     """
+    return _parquet_of(tuple(records), batch_id)
+
+
+@lru_cache(maxsize=1_000)
+def _parquet_of(records: tuple[Record, ...], batch_id: UUID | None) -> bytes:
+    """Write a file once: hundreds of lives of a feed stage the same records."""
     topics, partitions, offsets, values = zip(*records, strict=True) if records else ((), (), (), ())
     table = pa.table(
         {
