@@ -1920,6 +1920,14 @@ class FeedInMemory:
     sink: Any = field(default_factory=InMemorySink)
     settings: FeedPlanSettings = field(default_factory=feed_settings)
 
+    def copied(self) -> "FeedInMemory":
+        """Return the same feed with parts of its own, which hold what these hold now."""
+        control = InMemoryControlTables()
+        control.state = self.control.state  # each step replaces it
+        return replace(
+            self, kafka=with_own_collections(self.kafka), control=control, sink=with_own_collections(self.sink)
+        )
+
     def plan(self, actor: str = "run 1", end: EndPositions = None) -> PlanOutcome:
         """Run the plan task."""
         return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), actor=actor, end=end)
@@ -1999,6 +2007,20 @@ class FeedInMemory:
 
 ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage", "replacer", "dead_letters"})
 """The roles of a sink, each with calls of its own."""
+
+
+def with_own_collections(part: Any) -> Any:
+    """Return a copy of a part with collections of its own, and theirs; what those hold is not changed, but replaced."""
+    made = copy.copy(part)
+    vars(made).update({name: own_collection(value) for name, value in vars(part).items()})
+    return made
+
+
+def own_collection(value: Any) -> Any:
+    """Return a copy of a collection, and anything else itself."""
+    if isinstance(value, dict):
+        return {key: own_collection(each) for key, each in value.items()}
+    return copy.copy(value) if isinstance(value, list | set) else value
 
 
 class Watched:

@@ -190,9 +190,9 @@ class Scenario:
     expected: tuple[type[KafkaIngestError], ...] = ()
     bounds: Bounds = NOBODY_DIES
 
-    def new_world(self) -> World:
+    def new_world(self, start: Start) -> World:
         """Return the scenario's world at its beginning."""
-        start = self.start()
+        start = replace(start, feed=start.feed.copied())
         world = World(start.feed, Recovers(*self.expected), bounds=self.bounds)
         for attempt in start.zombies:
             world.add(spark_name(attempt), spark_job(attempt), can_crash=self.bounds.spark_may_die)
@@ -203,7 +203,8 @@ class Scenario:
     def explored(self) -> Explored:
         """Explore all its schedules."""
         with deterministic():
-            return explore(self.new_world)
+            start = self.start()
+            return explore(lambda: self.new_world(start))
 
 
 # ── All of them ───────────────────────────────────────────────────────────────────────────────────────────────────────
