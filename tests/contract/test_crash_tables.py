@@ -37,8 +37,9 @@ def test_a_crash_between_any_two_steps_leaves_every_record_in_the_table_once(
 ) -> None:
     feeds = Feeds(lake, InMemoryControlTables, table)
     names = instants_of_one_batch(feeds.new(life))
+    beginning = feeds.beginning(life)
     for instant in chosen(names, every_world_of_a_table):
-        feed, scheduler = feeds.new(life), Scheduler()
+        feed, scheduler = beginning.again()
         die(feed, scheduler, instant)
         recovery(feed, scheduler)
         assert_recovers(feed, scheduler, after=names[instant], may_fail=life is damaged_files)

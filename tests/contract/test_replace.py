@@ -278,8 +278,9 @@ def test_a_crash_at_any_instant_ends_with_every_record_once_as_kafka_has_it(
     assert_replaced(calm)
     names = instants.names
     assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
+    beginning = feeds.beginning(changed_by_hand)
     for instant in [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]:
-        feed = feeds.new(changed_by_hand)
+        feed, _ = beginning.again()
         with watched(feed, dying_at(instant)) as (doomed, _), pytest.raises(Died):
             replace_both(doomed)
         try:
