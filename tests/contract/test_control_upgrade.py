@@ -503,14 +503,19 @@ REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("refused", REFUSED_HOLDS)
-def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(held: SqlStore, refused: str) -> None:
+def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(held: SqlStore) -> None:
     upgrade(held.open(), create=False)
     before = held.dump()
+    taken = []
 
-    with pytest.raises(IntegrityError):
-        held.insert("hold", **REFUSED_HOLDS[refused])
+    for refused, row in REFUSED_HOLDS.items():
+        try:
+            held.insert("hold", **row)
+            taken.append(refused)
+        except IntegrityError:
+            pass
 
+    assert taken == []
     assert held.dump() == before
 
 
