@@ -5,18 +5,20 @@ import itertools
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
+import pyiceberg.catalog.sql
 import pytest
 from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 from tests.contract.lives import Feeds, feeds_in, lake_folder
-from tests.kept_engines import open_kept
+from tests.kept_engines import open_kept, sharing_statements
 from tests.object_store import ObjectStore
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
@@ -316,6 +318,19 @@ def control(store: Store) -> OperatorTables:
 def sql_control(database: SqlStore) -> SqlControlTables:
     """A client of control tables in a database, with the questions only the command line asks."""
     return database.connect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _catalogs_share_statements() -> Iterator[None]:
+    """Of Iceberg's catalogs in SQLite a test opens many, and each would compile the same statements."""
+    create: Callable[..., Engine] = pyiceberg.catalog.sql.create_engine
+
+    def create_sharing(url: str, **options: Any) -> Engine:
+        engine = create(url, **options)
+        return sharing_statements(engine) if engine.dialect.name == "sqlite" else engine
+
+    with patch.object(pyiceberg.catalog.sql, "create_engine", create_sharing):
+        yield
 
 
 # ── Whole feeds ───────────────────────────────────────────────────────────────────────────────────────────────────────
