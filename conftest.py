@@ -22,4 +22,5 @@ def pytest_collection() -> Iterator[object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000)  # most of what tests make is gone by itself
         gc.enable()
