@@ -21,11 +21,9 @@ def libraries(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_stays_frozen() -> Iterator[None]:
     """Give back to the collector what a test took from it; what these tests' process imported stays taken."""
-    was_taken = gc.get_freeze_count() > 0
     yield
     gc.unfreeze()
-    if was_taken:
-        gc.freeze()
+    gc.freeze()
 
 
 def search_path(libraries: Path) -> list[str]:
