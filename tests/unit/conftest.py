@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("unit", deadline=None, database=None, max_examples=100)
-settings.register_profile("quick", settings.get_profile("unit"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("unit"), max_examples=15)
 
 
 def pytest_configure(config: pytest.Config) -> None:
