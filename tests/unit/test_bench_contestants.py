@@ -236,7 +236,7 @@ class TestAFailure:
 def test_what_hangs_is_killed_and_fails_like_that(
     name: str, error: type[Exception], track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measurement, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(measurement, "TIMEOUT_S", 0.6)
 
     with pytest.raises(error, match=f"{name}: expected an end within 1 s, found none: it was killed"):
         run(track, name, LINGERS, monkeypatch)
