@@ -24,6 +24,7 @@ from order_values import REGISTERED
 from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
+from result_files import write_results
 from s3_server import S3Server
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
 from topic_data import make_topic, topic_id
@@ -103,11 +104,11 @@ class Benchmark:
                 for case in self._cases:
                     self._fill(case, track)
                     self._measure(case, track)
-                    self.results(complete=False).write(self._directory)
+                    write_results(self.results(complete=False), self._directory)
             except BaseException:
-                self.results(complete=False).write(self._directory)
+                write_results(self.results(complete=False), self._directory)
                 raise
-        self.results(complete=True).write(self._directory)
+        write_results(self.results(complete=True), self._directory)
         say(f"measured in {(time.monotonic() - self._started) / 60:.1f} minutes")
 
     def _need_store(self) -> bool:

@@ -1,16 +1,13 @@
-"""What was measured, for people: tables in Markdown and a plot. The single measurements are in results.json."""
+"""What was measured, for people: tables in Markdown, and every single measurement in JSON."""
 
 import json
 import statistics
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 
 from cases import Case
 from contestants_of_tables import CONTESTANTS
-from matplotlib.figure import Figure
 from measurement import Measurement, in_short
 
 VERSION = 1
@@ -25,8 +22,6 @@ FIGURES: Mapping[str, tuple[Callable[[Measurement], float | None], str]] = {
 }
 """By their columns; a run may lack one, and a table has no column that all its runs lack."""
 TEXT = ("contestant", "checksum")
-PLOT_CHARACTERS = 150
-OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,44 +83,6 @@ class Results:
         ]
         lines += ["## Measured on", "", *(f"- {name}: {value}" for name, value in self.machine.items()), ""]
         return "\n".join(lines)
-
-    def write(self, directory: Path) -> None:
-        """Write all three files."""
-        (directory / "results.json").write_text(self.as_json() + "\n")
-        (directory / "results.md").write_text(self.as_markdown())
-        if any(self.of(case) for case in self.cases):
-            self._draw(directory / "results.png")
-
-    def _draw(self, path: Path) -> None:
-        shown = [(case, found) for case in self.cases if (found := self.of(case))]
-        heights = [len(found) + 1.4 for _, found in shown]
-        # Without pyplot, which would look for a screen.
-        figure = Figure(figsize=(9, 0.55 * sum(heights) + 2), layout="constrained")
-        panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)
-        for (case, found), panel in zip(shown, panels[:, 0], strict=True):
-            is_memory = case.name == "memory"
-            values = [[each.peak_mb if is_memory else each.seconds for each in rows] for rows in found.values()]
-            medians = [statistics.median(each) for each in values]
-            form = ",.0f" if is_memory else ".2f"
-            whiskers = [
-                [median - min(each) for median, each in zip(medians, values, strict=True)],
-                [max(each) - median for median, each in zip(medians, values, strict=True)],
-            ]
-            is_ours = [CONTESTANTS[rows[0].contestant].is_ours for rows in found.values()]
-            colours = [OUR_COLOUR if ours else PEER_COLOUR for ours in is_ours]
-            panel.barh(list(found), medians, xerr=whiskers, color=colours, height=0.65, capsize=3, ecolor="#444444")
-            panel.invert_yaxis()
-            panel.set_title(case.title, loc="left", fontsize=11)
-            panel.set_xlabel(
-                "peak memory of all processes, MB" if is_memory else "wall seconds: median, smallest and largest"
-            )
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.set_xlim(0, max(map(max, values)) * 1.3)
-            for number, each in enumerate(values):
-                panel.text(max(each), number, f"  {spread(each, form)}", va="center", fontsize=9)
-        about = [textwrap.fill(f"{name}: {value}", PLOT_CHARACTERS) for name, value in self.machine.items()]
-        figure.supxlabel("\n".join(about), fontsize=7, x=0.01, ha="left")
-        figure.savefig(path, dpi=150)
 
 
 def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
