@@ -14,10 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from azure.core.credentials import AzureNamedKeyCredential
-from azure.storage.blob import AccountSasPermissions, ContainerClient, ResourceTypes, generate_account_sas
 from tests.azure_server import ACCOUNT, IS_FOLDER
 from tests.azure_server import KEY as ACCOUNT_KEY
 from tests.gcs_server import PROJECT, key_of_account, private_key
@@ -31,6 +29,10 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import RemotePlace
+
+# Each process imports this, and few start Azure's server.
+if TYPE_CHECKING:
+    from azure.storage.blob import ContainerClient
 
 PROGRAM = Path(__file__).with_name("store_proxy.py").resolve()
 ENDPOINT_VARIABLES: Mapping[Server, str] = {
@@ -230,13 +232,18 @@ class AzureLake(ObjectStore):
 
     def sas_token(self) -> str:
         """Return a shared access signature for all of the account."""
+        from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
+
         until = datetime.now(UTC) + timedelta(hours=1)
         kinds = ResourceTypes(service=True, container=True, object=True)
         rights = AccountSasPermissions(read=True, write=True, delete=True, list=True, add=True, create=True)
         return generate_account_sas(ACCOUNT, ACCOUNT_KEY, kinds, rights, until)
 
-    def container(self) -> ContainerClient:
+    def container(self) -> "ContainerClient":
         """Return Azure's own client of the container of these tests."""
+        from azure.core.credentials import AzureNamedKeyCredential
+        from azure.storage.blob import ContainerClient
+
         return ContainerClient(f"{self.endpoint}/{ACCOUNT}", "lake", AzureNamedKeyCredential(ACCOUNT, ACCOUNT_KEY))
 
     def make_folder(self, name: str) -> None:
