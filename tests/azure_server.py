@@ -23,12 +23,11 @@ from azure.core import MatchConditions
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import BlobProperties, ContainerClient
+from tests.azure_account import ACCOUNT, IS_FOLDER, KEY
 from tests.store_proxy import Answer, Request
 
 from free_ports import LOOPBACK
 
-ACCOUNT = "lakehouse"
-KEY = base64.b64encode(b"key of the account that these tests have").decode()
 AZURITE = Path(__file__).resolve().parent.parent / ".azurite" / "node_modules" / "azurite"
 OF_HADOOP = "Azure Blob FS"
 """What Hadoop calls itself in each request."""
@@ -36,7 +35,6 @@ SIGNED = (
     *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
     *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
 )
-IS_FOLDER = {"hdi_isfolder": "true"}
 OF_SAS = frozenset({"sv", "ss", "srt", "sp", "se", "st", "spr", "sig"})
 CODES = {"BlobNotFound": "PathNotFound", "BlobAlreadyExists": "PathAlreadyExists"}
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tests.azure_server import ACCOUNT, IS_FOLDER
-from tests.azure_server import KEY as ACCOUNT_KEY
+from tests.azure_account import ACCOUNT, IS_FOLDER
+from tests.azure_account import KEY as ACCOUNT_KEY
 from tests.gcs_server import PROJECT, key_of_account, private_key
 from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable
-from tests.azure_server import KEY
+from tests.azure_account import KEY
 from tests.integration.test_store import what_others_see
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
