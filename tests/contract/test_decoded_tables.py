@@ -496,6 +496,7 @@ def hard(lake: Any, tmp_path: Path) -> Any:
     return output
 
 
+@pytest.mark.long
 def test_a_query_finds_every_row_whatever_files_it_skips(lake: Any, hard: Any) -> None:
     for condition, expected in CONDITIONS.items():
         for found in lake.offsets_where(hard.path, condition):

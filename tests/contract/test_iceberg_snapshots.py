@@ -86,6 +86,7 @@ def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files
     assert table(output).scan().to_arrow().num_rows == 120
 
 
+@pytest.mark.long
 def test_a_long_history_leaves_a_piece_at_a_time(output: IcebergOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(old_snapshots, "AT_ONCE", 2)
     publish_many(output, 1, 5)
@@ -109,6 +110,7 @@ def test_a_table_keeps_as_many_snapshots_as_it_is_asked_to(
         assert snapshots(output) == 3
 
 
+@pytest.mark.long
 def test_snapshots_leave_many_together_since_each_time_is_a_commit(output: IcebergOutput) -> None:
     publish_many(output, 1, old_snapshots.AT_ONCE)
     keep_for(output, timedelta(0))

@@ -254,6 +254,7 @@ def test_rows_of_the_newest_batch_which_stays_expire_with_the_one_that_replaced_
     assert span_of(each for partition in coverage.values() for each in partition.expired) == 14
 
 
+@pytest.mark.long
 def test_an_iceberg_table_says_the_same_after_its_control_tables_were_lost(lake: Path) -> None:
     feed = Feeds(lake, InMemoryControlTables, "iceberg").new(of_three_batches)
     replace_both(feed)

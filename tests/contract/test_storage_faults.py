@@ -87,7 +87,10 @@ def failing_from(instant: int, number_of_error: int) -> Callable[[int, str], Non
     return fail
 
 
-@pytest.mark.parametrize("number_of_error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize(
+    "number_of_error",
+    [errno.ENOSPC, *(pytest.param(each, marks=pytest.mark.long) for each in (errno.EROFS, errno.EIO))],
+)
 def test_an_output_that_fails_from_any_file_call_on_stops_the_task_by_name_and_the_run_continues_later(
     lake: Path, number_of_error: int
 ) -> None:
