@@ -878,6 +878,7 @@ def test_an_unreachable_server_is_unavailable_and_its_password_is_not_shown(clos
     assert not secrets_in(failure.value)
 
 
+@pytest.mark.long
 def test_a_server_that_never_answers_is_unavailable_after_the_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 1)
     with socket.socket() as silent:

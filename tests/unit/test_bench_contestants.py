@@ -198,6 +198,7 @@ def test_the_tuned_flink_gets_this_projects_flags_for_java_and_no_dictionaries(j
     assert '"parquet": {"parquet.enable.dictionary": "false"}' in tuned.command[-1]
 
 
+@pytest.mark.long
 def test_a_run_that_starts_spark_where_nothing_is_new_ends_the_benchmark(
     track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ class TestAFailure:
             run(track, OURS, program, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "error"), [(PEER, CouldNotRunError), (OURS, BenchmarkError), ("kafka-ingest-delta", BenchmarkError)]
 )
