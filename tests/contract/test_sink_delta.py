@@ -464,6 +464,7 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
             refuse()
 
 
+@pytest.mark.long
 def test_a_forked_task_can_publish_since_nothing_is_imported_before_it(tmp_path: Path) -> None:
     code = (
         "import os, sys, kafka_ingest.assembly\n"

@@ -708,6 +708,7 @@ def test_a_catalog_in_postgresql_without_its_tables_is_left_to_the_library_which
     postgresql_server.drop_database(database)
 
 
+@pytest.mark.long
 def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_a_first_plan_does_without_the_library(
     output: IcebergOutput,
 ) -> None:

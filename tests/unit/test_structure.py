@@ -112,6 +112,7 @@ def test_the_page_comes_from_the_plugins_folder_only_where_the_package_does_not_
 
 
 @pytest.mark.usefixtures("airflow_home")
+@pytest.mark.long
 def test_the_pages_plugin_imports_nothing_that_only_the_page_needs() -> None:
     # Every component of Airflow imports it, and each task's process.
     code = """
