@@ -448,6 +448,12 @@ class InMemoryControlTables:
         self.state = ControlState()
         self._lock = threading.RLock()
 
+    def copied(self) -> "InMemoryControlTables":
+        """Return control tables of their own that hold what these hold now: each step replaces the state."""
+        made = InMemoryControlTables()
+        made.state = self.state
+        return made
+
     @contextmanager
     def transaction(self) -> Iterator[ControlState]:
         with self._lock:
@@ -1922,10 +1928,11 @@ class FeedInMemory:
 
     def copied(self) -> "FeedInMemory":
         """Return the same feed with parts of its own, which hold what these hold now."""
-        control = InMemoryControlTables()
-        control.state = self.control.state  # each step replaces it
         return replace(
-            self, kafka=with_own_collections(self.kafka), control=control, sink=with_own_collections(self.sink)
+            self,
+            kafka=with_own_collections(self.kafka),
+            control=self.control.copied(),
+            sink=with_own_collections(self.sink),
         )
 
     def plan(self, actor: str = "run 1", end: EndPositions = None) -> PlanOutcome:

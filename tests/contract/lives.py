@@ -161,13 +161,11 @@ def put_back(files: Path, folder: Path) -> None:
 
 def as_it_is(feed: WholeFeed) -> WholeFeed:
     """Return a feed in memory with parts of its own, which know what those of this one know now."""
-    control = InMemoryControlTables()
-    control.state = feed.control.state  # each step replaces it
     log = copy.deepcopy(feed.log)
     output, connections = feed.settings.output, connections_beside(feed.output)
     return replace(
         feed,
-        control=control,
+        control=feed.control.copied(),
         sink=sink_of(output, connections),
         letters=sink_of(output_of_dead_letters(output), connections),
         log=log,

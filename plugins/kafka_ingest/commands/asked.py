@@ -22,7 +22,6 @@ from kafka_ingest.settings.operate_form import Action, OperateForm
 MOST_LISTED: Final = 20
 """How many batches an error lists."""
 
-
 WITHOUT_VALUES: Final = "what the records hold is not shown: show_values shows it, in this log and in the XCom"
 
 
@@ -71,13 +70,19 @@ class Asked:
             return answer
         return replace(answer, shown=[*answer.shown, Line(WITHOUT_VALUES)])
 
+    @property
+    def named_batch_id(self) -> UUID:
+        """The batch that was named, whichever feed's it is; raises InvalidOperationError where there is none."""
+        if self.form.batch_id is None:
+            raise self.missing("a batch's id")
+        return self.form.batch_id
+
     @cached_property
     def batch_id(self) -> UUID:
         """The batch that was named; raises InvalidOperationError where there is none, or where it is another feed's."""
-        if self.form.batch_id is None:
-            raise self.missing("a batch's id")
+        batch_id = self.named_batch_id
         self.check_batch_of_feed()
-        return self.form.batch_id
+        return batch_id
 
     def check_batch_of_feed(self) -> None:
         """Raise InvalidOperationError where a feed was chosen and the batch is another's."""

@@ -72,6 +72,5 @@ def explain_asked(asked: Asked) -> Answer:
 
 def lost_asked(asked: Asked) -> Answer:
     """File gaps for what is lost of a batch's files."""
-    if asked.form.batch_id is None:
-        raise asked.missing("a batch's id")
-    return lost(asked.parts, asked.form.batch_id, asked.decided)
+    batch_id = asked.named_batch_id
+    return lost(asked.parts, batch_id, asked.decided)
