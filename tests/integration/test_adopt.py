@@ -24,10 +24,10 @@ DO_IT = ("--execute", "--reason", "the disk died")
 
 
 def lose_control_tables(quick: QuickProject) -> None:
-    """Delete the control database and make an empty one, as a new installation does."""
+    """Delete the control database and leave an empty one, as a new installation makes it."""
     for file in control_files(quick):
         file.unlink()
-    quick.upgrade()
+    quick.make_control_tables()
 
 
 def control_files(quick: QuickProject) -> Iterator[Path]:

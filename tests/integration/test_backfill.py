@@ -328,7 +328,7 @@ def test_tables_that_are_lost_know_again_what_was_skipped_and_filled_since_the_n
     quick.answer("backfill", "orders", "gaps")
     gaps, stored = quick.gaps(), quick.stored_offsets()
     quick.control_file.unlink()
-    quick.upgrade()
+    quick.make_control_tables()
 
     quick.answer("adopt", "orders", "--execute", "--reason", "lost")
     quick.run()

@@ -489,7 +489,7 @@ def test_a_batch_that_the_control_tables_do_not_know_is_said_and_is_no_failure(f
     [file] = files(feed)
     for name in feed.control_file.parent.glob(f"{feed.control_file.name}*"):
         name.unlink()
-    feed.upgrade()
+    feed.make_control_tables()
     found = explained(feed, file)
     assert (found["batch"], found["control_tables"], found["rows"]) == (None, None, 4)
     assert "the control tables know no batch" in feed.kafka_ingest("explain", str(file)).stderr

@@ -111,7 +111,7 @@ def test_what_the_output_alone_records_is_the_same(quick: QuickProject, servers:
 
     for file in quick.control_file.parent.glob(f"{quick.control_file.name}*"):
         file.unlink()
-    quick.upgrade()
+    quick.make_control_tables()
     quick.answer("adopt", "orders", "--execute", "--reason", "tables lost")
 
     assert quick.stored_offsets() == {0: 0, 1: 5, 2: 0}
