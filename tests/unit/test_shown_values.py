@@ -1,6 +1,7 @@
 """What is shown of records whose contents nobody asked to see: where they are, and nothing of what they hold."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.by_form import in_words_of_form
 from kafka_ingest.commands.dead_letters import samples_of
-from kafka_ingest.commands.preview import spark_says
+from kafka_ingest.commands.preview import log_for_errors, spark_says
 from kafka_ingest.commands.shown_preview import preview_document, shown_preview
-from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.dead_letters import Cause
@@ -52,6 +53,20 @@ def test_where_spark_fails_its_log_may_quote_records_and_is_named_only(*, show_v
         raise SparkFailedError(said)
     assert (CARD in str(found.value)) is show_values
     assert ("ask with show_values" in str(found.value)) is not show_values
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [(None, False), (InvalidExpressionError, False), (KeyboardInterrupt, False), (SparkFailedError, True)],
+)
+def test_the_log_of_a_preview_stays_only_where_an_error_names_it(
+    error: type[BaseException] | None, *, stays: bool
+) -> None:
+    with suppress(KeyboardInterrupt, InvalidExpressionError, SparkFailedError), log_for_errors() as log:
+        if error is not None:
+            raise error("no")
+    assert log.exists() is stays
+    log.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

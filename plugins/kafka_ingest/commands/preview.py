@@ -1,5 +1,6 @@
 """``preview``: what a feed makes of real records, before it ingests any."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -71,16 +72,30 @@ def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedCol
     failed: list[Attempt] = []
     while True:
         attempt, submission, compared = parts.preview(plan, failed)
-        # Outside of the directory, since the error of a job that fails names it.
-        log_file = Path(tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")[1])
-        try:
-            run_spark_submit(submission, log_file)
-        except SparkFailedError:
-            failed.append(attempt)
-            parts.check_expressions(attempt, plan)
-            if len(failed) == ROUNDS or not parts.needs_schemas(attempt, plan):
-                raise
-        else:
-            log_file.unlink()
-            return attempt, compared
-        log_file.unlink()
+        with log_for_errors() as log_file:
+            try:
+                run_spark_submit(submission, log_file)
+            except SparkFailedError:
+                failed.append(attempt)
+                parts.check_expressions(attempt, plan)
+                if len(failed) == ROUNDS or not parts.needs_schemas(attempt, plan):
+                    raise
+            else:
+                return attempt, compared
+
+
+@contextmanager
+def log_for_errors() -> Iterator[Path]:
+    """Yield where Spark's log goes, of which records may be quoted; it stays only where an error names it."""
+    # Outside of the directory of the preview, which is removed in any case.
+    handle, name = tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")
+    os.close(handle)
+    is_named = False
+    try:
+        yield Path(name)
+    except SparkFailedError:
+        is_named = True
+        raise
+    finally:
+        if not is_named:
+            Path(name).unlink()
