@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,13 @@ from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed import Feed
+from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
+from kafka_ingest.spark_launch.java_options import launcher_options
 from kafka_ingest.spark_launch.package_zip import PACKAGE_ROOT
 from kafka_ingest.spark_launch.spark_output import informative_lines
+from kafka_ingest.spark_launch.spark_submission import driver_java_options
 
 PROGRAM = "kafka_ingest.writing.check_feed"
 
@@ -53,18 +57,26 @@ def expressions(feed: Feed, find_connection: FindConnection, environment: Mappin
 
 
 def environment_of(installed: Installation, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the program is started with: a Spark on this machine, and this package."""
+    """Return what the program is started with: a Spark on this machine, with a Java as of a small batch's, and us."""
     search_path = [str(Path(PACKAGE_ROOT).parent), environment.get("PYTHONPATH", "")]
+    home = installed.spark_home
+    java = driver_java_options(0, installed, {}) if home is not None else ""
     arguments = [
         *("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC"),
         *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
+        *(("--conf", f"{DRIVER_JAVA_OPTIONS}={java}") if java else ()),
+        # Java takes an archive of classes for the same class path only.
+        *("--driver-class-path", os.pathsep.join(map(str, installed.jars))),
         *(("--jars", ",".join(map(str, installed.avro_jars))) if installed.avro_jars else ()),
         "pyspark-shell",
     ]
+    spark = (
+        {"SPARK_HOME": str(home), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, home)} if home else {}
+    )
     return {
         **driver_environment(environment),
         "PATH": installed.search_path,
         "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
-        "PYSPARK_SUBMIT_ARGS": " ".join(arguments),
-        **({"SPARK_HOME": str(installed.spark_home)} if installed.spark_home is not None else {}),
+        "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
+        **spark,
     }

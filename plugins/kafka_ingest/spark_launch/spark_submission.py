@@ -215,7 +215,7 @@ def spark_submission(
     ]
     # Another name may be of another Spark, whose settings for Java were not read.
     spark_home = installed.spark_home if master.spark_binary == "spark-submit" else None
-    java = driver_java_options(plan, spark, installed) if spark_home else ""
+    java = driver_java_options(spark.work_of(plan), installed, spark.conf) if spark_home else ""
     return SparkSubmission(
         master=master.master,
         deploy_mode=master.deploy_mode,
@@ -270,12 +270,12 @@ def executors_conf(spark: SparkRun, installed: Installation) -> dict[str, str]:
     return {EXECUTOR_JAVA_OPTIONS: joined([chosen, *limits])}
 
 
-def driver_java_options(plan: BatchPlan, spark: SparkRun, installed: Installation) -> str:
-    """Return the options for the driver's Java: the site's own, and those that make this batch faster."""
+def driver_java_options(work: int, installed: Installation, conf: Mapping[str, str]) -> str:
+    """Return the options for the driver's Java: the site's own, and those that make so much work faster."""
     elsewhere = installed.java_options
-    feeds_own = (spark.conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
-    chosen = joined([elsewhere.every, elsewhere.driver, elsewhere.driver_defaults, *feeds_own])
-    ours = java_options(spark.work_of(plan), installed.class_archive, chosen)
+    own = (conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
+    chosen = joined([elsewhere.every, elsewhere.driver, elsewhere.driver_defaults, *own])
+    ours = java_options(work, installed.class_archive, chosen)
     # The site may use the same name: what spark-submit gets here replaces the value in spark-defaults.conf.
     return joined([elsewhere.driver_defaults, ours])
 

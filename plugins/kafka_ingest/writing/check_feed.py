@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.writing.decode import decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError
+from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.shape import check_shape
 
 RAW = {
@@ -32,7 +33,7 @@ RAW = {
 def main() -> None:
     """Check what standard input describes."""
     decoding = Decoding.from_document(json.load(sys.stdin))
-    with SparkSession.builder.getOrCreate() as spark:
+    with spark_session() as spark:
         problem = problem_of(no_records(spark), decoding)
     sys.stdout.write(f"\n{json.dumps(problem)}\n")
 
