@@ -1,7 +1,8 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start.
+# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start. Files that
+# share a Spark go to one of them (tests/conftest.py).
 # tests/conftest.py puts the files that take longest first, so that neither process ends long before the other.
 WORKERS ?= 2
 # Where a process crashes, xdist 3.8 may wait for ever for what it was to do: the run ends there.

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from tests.temporary_files import write_to_memory
-from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers
+from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, uses_kept_spark
 
 # What the fixtures need is imported in them: the process that hands the tests out to others uses none of it.
 if TYPE_CHECKING:
@@ -155,6 +155,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         kept.end_kept_spark()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out one file at a time, but those whose tests share a Spark together: one process starts it."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "in a kept Spark" if uses_kept_spark(config.rootpath / file) else file
+
+    return FilesTogether(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

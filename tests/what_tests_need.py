@@ -6,12 +6,13 @@ Read from its folder and its fixtures, so no test has to say it and none can for
 fails.
 """
 
+import re
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -46,6 +47,9 @@ NEEDS_OF_MARKERS = {"long": LONG}
 ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, SCHEMA_REGISTRY, DATABASE, None)
 """What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
 
+IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=True|kept_spark\(\)\.|spark: SparkSession")
+"""What a test says that asks for the Spark that a process keeps: for jobs, or as a session."""
+
 SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})
 """The programs that are a JVM or a server, or start one."""
 
@@ -62,6 +66,14 @@ def need(
     found = {NEEDS_OF_FOLDERS.get(folder)}
     found |= {NEEDS_OF_FIXTURES.get(name) for name in names} | {NEEDS_OF_MARKERS.get(name) for name in markers}
     return next((each for each in ORDER if each in found - {None}), None)
+
+
+@cache
+def uses_kept_spark(file: Path) -> bool:
+    """Return whether tests of a file share a Spark with others; each process would start and warm up one of its own."""
+    return file.parent.name in {"integration", "spark"} and bool(
+        IN_A_KEPT_SPARK.search(file.read_text(encoding="utf-8"))
+    )
 
 
 def left_out(needs: Counter[str]) -> list[str]:

@@ -15,6 +15,7 @@ from tests.what_tests_need import (
     NotQuickError,
     left_out,
     need,
+    uses_kept_spark,
 )
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -59,3 +60,11 @@ def test_what_is_left_out_is_counted_by_what_it_needs() -> None:
         "left out: 802 tests that need a while, to try very many cases or to wait",
         "left out: 1,084 tests that need control tables in SQLite or PostgreSQL",
     ]
+
+
+def test_files_whose_tests_share_a_spark_are_known_by_what_they_say() -> None:
+    share = ("spark/test_decode.py", "spark/test_shape.py", "spark/test_write_batch.py", "integration/test_tables.py")
+    others = ("integration/test_adopt.py", "orchestration/test_feed_dag_runs.py", "unit/test_what_tests_need.py")
+
+    assert all(uses_kept_spark(TESTS / name) for name in share)
+    assert not any(uses_kept_spark(TESTS / name) for name in others)
