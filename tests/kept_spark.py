@@ -22,6 +22,7 @@ from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF, SparkSubmission
 
 ON_DISK = "spark.hadoop.fs.file.impl"
@@ -75,10 +76,11 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     """Return what the server is started with: a Java that starts as those of small batches do."""
     home = installed.spark_home
     assert home is not None
-    jars, avro_jars = os.pathsep.join(map(str, installed.jars)), ",".join(map(str, installed.avro_jars))
+    jars = os.pathsep.join(map(str, installed.jars))
+    of_some_jobs = ",".join(map(str, (*installed.avro_jars, *installed.store_jars["s3"])))
     arguments = [
         *("--driver-java-options", java_options(1, installed.class_archive, ""), "--driver-class-path", jars),
-        *("--jars", avro_jars),
+        *("--jars", of_some_jobs),  # no jar can be added later; to its context each job adds its own
         *("--conf", f"spark.local.dir={folder}", "--conf", "spark.ui.enabled=false"),
         # Jars are looked at when Java starts, and Hadoop keeps the file system that it looked with.
         *("--conf", f"{ON_DISK}={FIXED_CONF[ON_DISK]}"),
@@ -87,6 +89,7 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     search_path = [root, root / "plugins", root / "dev"]
     return {
         **{name: value for name, value in driver_environment(os.environ).items() if name != KAFKA_SETTINGS_VARIABLE},
+        **SPARK_STORES["s3"].environment,
         "PATH": installed.search_path,
         "PYTHONPATH": os.pathsep.join(map(str, search_path)),
         "SPARK_HOME": str(home),

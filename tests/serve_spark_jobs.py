@@ -23,13 +23,14 @@ from tests.hold_and_run import holding_at
 
 from kafka_ingest.writing import session, write_batch
 
+ON_DISK = "spark.hadoop.fs.file.impl"
 OF_JAVA = ("spark.driver.", "spark.jars")
 """What is decided when Java starts."""
 HAS_VALUES = ("--driver-class-path", "--jars", "--queue", "--deploy-mode")
 
 
-def submitted(arguments: list[str]) -> tuple[dict[str, str], str, list[str]]:
-    """Return Spark's settings, the application, and its arguments."""
+def submitted(arguments: list[str]) -> tuple[dict[str, str | None], str, list[str]]:
+    """Return Spark's settings, None for one that it has not; the application; and its arguments."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--conf", action="append", default=[])
     parser.add_argument("--master")
@@ -45,29 +46,41 @@ def submitted(arguments: list[str]) -> tuple[dict[str, str], str, list[str]]:
         name: value for name, value in settings.items() if name.startswith(("spark.driver.host", "spark.driver.bind"))
     }
     return (
-        {**kept, **hosts, "spark.master": found.master, "spark.app.name": found.name},
+        {
+            ON_DISK: None,  # a job that writes to a store has none
+            **kept,
+            **hosts,
+            "spark.jars": found.jars,
+            "spark.master": found.master,
+            "spark.app.name": found.name,
+        },
         found.application,
         found.arguments,
     )
 
 
 @contextmanager
-def spark_settings(gateway: JavaGateway, settings: Mapping[str, str]) -> Iterator[None]:
+def spark_settings(gateway: JavaGateway, settings: Mapping[str, str | None]) -> Iterator[None]:
     """Let the next context have these settings, as from spark-submit."""
     system = gateway.jvm.java.lang.System
+
+    def set_all(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                system.clearProperty(name)
+            else:
+                system.setProperty(name, value)
+        if settings[ON_DISK] is None:  # Hadoop keeps the file systems that were made with other settings
+            gateway.jvm.org.apache.hadoop.fs.FileSystem.closeAll()
+
     before = {name: system.getProperty(name) for name in settings}
-    for name, value in settings.items():
-        system.setProperty(name, value)
+    set_all(settings)
     try:
         yield
     finally:
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
-        for name, value in before.items():
-            if value is None:
-                system.clearProperty(name)
-            else:
-                system.setProperty(name, value)
+        set_all(before)
 
 
 @contextmanager

@@ -349,7 +349,7 @@ def test_records_that_cannot_be_decoded_are_beside_a_table_in_a_store_and_spark_
     produce_plain(
         servers, topic, 0, [Record(b'{"id": 1}'), Record(b"no"), Record(b'{"id": 0}'), Record(b'{"id": "2"}')]
     )
-    with of_lake.submitting(spark_is_its_own=True):
+    with of_lake.submitting(spark_is_real=True):
         [batch] = of_lake.run()
         assert [row["value"] for row in lake.rows()] == [{"id": 1}]
         found = of_lake.answer("dead-letters", "orders")
