@@ -173,7 +173,7 @@ def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession)
         (Shape((column("to_json(struct(*))", "string"),)), r"select.x: expected columns by their names, found \*"),
         (Shape(where="to_timestamp(value) > ' Now UTC'"), "where: .*found a time like 'now', whose value is another"),
         (Shape((column("cast('today' as date)", "date"),)), "found a time like 'now', whose value is another one"),
-        (Shape(where=f"{'(' * 4_000}true{')' * 4_000}"), "expected an expression that Spark can parse, found one with"),
+        (Shape(where=f"{'(' * 1_500}true{')' * 1_500}"), "expected an expression that Spark can parse, found one with"),
         (Shape((column("nope(1)"),)), r"\[UNRESOLVED_ROUTINE\]"),
         (
             Shape((column("struct(1 as a)", "struct<A: int>"),)),
