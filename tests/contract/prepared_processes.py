@@ -12,7 +12,15 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from unittest.mock import patch
 
-LIBRARIES = ["tests.contract.rest_output", "tests.contract.rival_programs", "tests.contract.racing_publishers"]
+LIBRARIES = [
+    "tests.contract.rest_output",
+    "tests.contract.rival_programs",
+    "tests.contract.racing_publishers",
+    # What leads to a store is imported where one is opened.
+    "s3fs",
+    "gcsfs",
+    "adlfs",
+]
 
 
 @cache
