@@ -59,6 +59,9 @@ _SETTINGS: Mapping[str, str] = {
     "log.retention.ms": "-1",
 }
 
+_FEATURES: dict[Path, bytes] = {}
+"""What Kafka wrote of a new cluster's feature levels, by the folder of its jars."""
+
 # What differs where a node joins the cluster of another one.
 _JOINING: Mapping[str, str] = {"process.roles": "broker", "node.id": "2"}
 
@@ -283,12 +286,26 @@ class EmbeddedBroker:
     def _format(self, settings: Path) -> None:
         """Give the directory its cluster id.
 
-        Another JVM, for 0.7 s. Writing `meta.properties` from here would save them, but the feature levels of a new
-        cluster are in a binary file next to it, and without that the broker runs with the oldest transaction protocol.
+        The feature levels of a new cluster are in a binary file; without it the broker runs with the oldest transaction
+        protocol. Only Kafka writes it, in another JVM, for 0.7 s. It is the same for each cluster of these jars, so a
+        process asks Kafka for it once.
         """
         # A random id that starts with '-' would be read as an option.
         new_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
         cluster_id = new_id if self._joins is None else self._joins.cluster_id
+        features = self._meta_properties.with_name("bootstrap.checkpoint")
+        if (known := _FEATURES.get(self._jars)) is None:
+            self._let_kafka_format(settings, cluster_id)
+            if self._joins is None:
+                _FEATURES[self._jars] = features.read_bytes()
+            return
+        features.parent.mkdir(exist_ok=True)
+        features.write_bytes(known)
+        named = {"version": "1", "cluster.id": cluster_id, "node.id": str(self.node_id)}
+        # The directory's own id is made by the first start where there is none.
+        self._meta_properties.write_text("".join(f"{name}={value}\n" for name, value in named.items()))
+
+    def _let_kafka_format(self, settings: Path, cluster_id: str) -> None:
         command = [*java_of_kafka(self._jars), "kafka.tools.StorageTool"]
         with self.log.open("ab") as log:
             answer = subprocess.run(

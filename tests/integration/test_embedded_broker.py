@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import select
 import shutil
 import signal
@@ -39,6 +40,12 @@ sys.stdin.read()
 def answering_cluster(broker: EmbeddedBroker) -> str:
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         return admin.describe_cluster(request_timeout=PATIENCE_S).result().cluster_id
+
+
+def features(broker: EmbeddedBroker) -> set[bytes]:
+    """The features of a new cluster with their levels, as the records of its metadata have them."""
+    log = broker.directory / "data" / "__cluster_metadata-0" / f"{0:020}.log"
+    return set(re.findall(rb"[a-z.]+\.version\x00.", log.read_bytes()))
 
 
 def records(broker: EmbeddedBroker, topic: str, partition: int, count: int) -> list[OrderEvent]:
@@ -89,6 +96,8 @@ def test_a_broker_outlives_the_thread_that_started_it_and_has_its_data_after_a_k
     before = (own.bootstrap_servers, own.cluster_id)
     assert (own.bootstrap_servers, answering_cluster(own)) == before
     assert own.pid != broker.pid
+    assert features(own) == features(broker), "expected a cluster like the one for which Kafka was asked"
+    assert b"transaction.version\0\2" in features(own)
     create_topic(own.bootstrap_servers, "orders", PARTITIONS)
     events = [event for event in order_events(200, seed=1) if event.partition == 0]
     produce(own.bootstrap_servers, "orders", events)
