@@ -4,6 +4,7 @@ An instant lies before and after each call to the control tables, Kafka, the out
 that changes the file system. They have names, and they come in the same order each time.
 """
 
+import copy
 import os
 import pathlib
 import re
@@ -15,7 +16,9 @@ from typing import Any
 
 import pytest
 from tests.contract.whole_feed import WholeFeed
-from tests.fakes import Watched
+from tests.fakes import InMemoryControlTables, Watched
+
+from kafka_ingest.foundation.storage import opened
 
 FILE_CALLS = ("fsync", "mkdir", "rename", "rmdir", "unlink")
 PARTS = ("control", "kafka", "sink", "letters", "spark", "airflow")
@@ -98,6 +101,52 @@ def dying_before(call: str) -> Callable[[int, str], None]:
             raise Died
 
     return die
+
+
+class OtherWorlds:
+    """Finds the instants, among the chosen ones, at which the world is another than at the one before.
+
+    A process that dies in the same world twice leaves the same twice. ``run`` is what Airflow remembers of a run.
+    """
+
+    def __init__(
+        self, feed: WholeFeed, choice: Callable[[str], bool], run: Callable[[], object] = lambda: None
+    ) -> None:
+        self.found: list[int] = []
+        self._feed = feed
+        self._choice = choice
+        self._run = run
+        self._last: object = None
+
+    def look(self, number: int, name: str) -> None:
+        if not self._choice(name):
+            return
+        world = world_of(self._feed), self._run()
+        if world != self._last:
+            self.found.append(number)
+        self._last = world
+
+
+def world_of(feed: WholeFeed) -> object:
+    """Return all that outlives a feed's process; where a database may have changed, something that has no equal."""
+    if not isinstance(feed.control, InMemoryControlTables):
+        return object()
+    folder = feed.output.parent
+    files = {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    announced = list(feed.airflow.announced), set(feed.airflow.triggered)
+    return feed.control.state, files, objects_of(feed), copy.deepcopy(feed.kafka.groups), announced
+
+
+def objects_of(feed: WholeFeed) -> object:
+    """Return what is in the feed's part of a store, and the uploads that have begun there; None without a store."""
+    place = feed.settings.output.place.parent
+    if isinstance(place, Path):
+        return None
+    files = opened(place, feed.access).fs
+    below = {"Bucket": "lake", "Prefix": f"{place.key}/"}
+    objects = files.call_s3("list_objects_v2", **below).get("Contents", [])
+    uploads = files.call_s3("list_multipart_uploads", **below).get("Uploads", [])
+    return [(each["Key"], each["ETag"]) for each in objects], [each["Key"] for each in uploads]
 
 
 @contextmanager

@@ -14,7 +14,16 @@ import pytest
 from sqlalchemy import Engine, event
 from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
-from tests.contract.interference import QUESTIONS, Died, Instants, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.interference import (
+    QUESTIONS,
+    Died,
+    Instants,
+    OtherWorlds,
+    changes_the_world,
+    dying_at,
+    is_of_a_part,
+    watched,
+)
 from tests.contract.lives import (
     LIVES,
     Beginning,
@@ -89,11 +98,6 @@ CHOICES = {"in_memory": every_file_too, "sqlite": every_world_of_a_database}
 memory; what PostgreSQL keeps of a step, test_lost_replies tries."""
 
 
-def chosen(names: list[str], choice: Choice) -> list[int]:
-    """Return the numbers of the instants that are to be tried."""
-    return [number for number, name in enumerate(names) if choice(name)]
-
-
 @pytest.fixture(params=sorted(CHOICES))
 def kind(request: pytest.FixtureRequest) -> str:
     """Which control tables."""
@@ -115,11 +119,15 @@ def another_run(feed: WholeFeed, scheduler: Scheduler) -> None:
     feed.log.produce(1, 2)
 
 
-def instants_of_one_batch(feed: WholeFeed) -> list[str]:
-    """Return the instants that one batch passes where nothing happens."""
-    with watched(feed) as (seen, instants):
-        Scheduler().run_one_batch(seen)
-    return instants.names
+def instants_of_one_batch(feed: WholeFeed, scheduler: Scheduler, choice: Choice) -> tuple[list[str], list[int]]:
+    """Return the instants that one batch passes where nothing happens, and the numbers of those to be tried.
+
+    Those are the chosen ones at which there is another world than at the chosen one before.
+    """
+    others = OtherWorlds(feed, choice, scheduler.remembered)
+    with watched(feed, others.look) as (seen, instants):
+        scheduler.run_one_batch(seen)
+    return instants.names, others.found
 
 
 def die(feed: WholeFeed, scheduler: Scheduler, instant: int) -> list[str]:
@@ -167,9 +175,9 @@ def test_the_list_names_every_step_of_the_life_of_a_batch_in_order(lake: Path) -
 def test_a_crash_at_any_instant_loses_nothing_and_duplicates_nothing(
     feeds: Feeds, kind: str, life: Life, recovery: Recovery
 ) -> None:
-    names = instants_of_one_batch(feeds.new(life))
+    names, to_try = instants_of_one_batch(feeds.new(life), Scheduler(), CHOICES[kind])
     beginning = feeds.beginning(life)
-    for instant in chosen(names, CHOICES[kind]):
+    for instant in to_try:
         feed, scheduler = beginning.again()
         assert die(feed, scheduler, instant) == names[: instant + 1]
         recovery(feed, scheduler)
@@ -201,17 +209,15 @@ def test_a_second_crash_while_the_first_is_repaired_is_repaired_like_it(
         recovery(feed, scheduler)
         return feed, scheduler
 
-    names = instants_of_one_batch(feeds.new(life))
-    for first in chosen(names, choice):
+    names, to_try = instants_of_one_batch(feeds.new(life), Scheduler(), choice)
+    for first in to_try:
         crash = Beginning(partial(crashed, first))
-        feed, scheduler = crash.again()
-        with watched(feed) as (seen, instants):
-            scheduler.run_one_batch(seen)
-        for second in chosen(instants.names, choice):
+        then, to_try_then = instants_of_one_batch(*crash.again(), choice)
+        for second in to_try_then:
             feed, scheduler = crash.again()
-            assert die(feed, scheduler, second) == instants.names[: second + 1]
+            assert die(feed, scheduler, second) == then[: second + 1]
             recovery(feed, scheduler)
-            assert_recovers(feed, scheduler, after=f"{names[first]}, and {instants.names[second]}")
+            assert_recovers(feed, scheduler, after=f"{names[first]}, and {then[second]}")
 
 
 # ── A crash inside a step of the control tables ───────────────────────────────────────────────────────────────────────

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.contract.every_record_once import directories_in, records_in_output
-from tests.contract.interference import Died, dying_at, watched
+from tests.contract.interference import Died, OtherWorlds, dying_at, watched
 from tests.contract.lives import Feeds
-from tests.contract.test_crash_at_every_boundary import CHOICES, chosen, every_world
+from tests.contract.test_crash_at_every_boundary import CHOICES, Choice, every_world
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP
 
@@ -62,12 +62,13 @@ def resume_what_is_open(feed: WholeFeed) -> None:
     backfill(feed)
 
 
-def instants_of_a_backfill(feed: WholeFeed) -> list[str]:
-    """Return the instants that a backfill passes where nothing happens."""
-    with watched(feed) as (seen, instants):
+def instants_of_a_backfill(feed: WholeFeed, choice: Choice) -> tuple[list[str], list[int]]:
+    """Return the instants that a backfill passes where nothing happens, and the numbers of those to be tried."""
+    others = OtherWorlds(feed, choice)
+    with watched(feed, others.look) as (seen, instants):
         backfill(seen)
     assert_filled_once(feed)
-    return instants.names
+    return instants.names, others.found
 
 
 def assert_filled_once(feed: WholeFeed) -> None:
@@ -103,10 +104,10 @@ def die(feed: WholeFeed, instant: int) -> None:
 def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_gap_once(
     feeds: Feeds, kind: str, recovery: Callable[[WholeFeed], None]
 ) -> None:
-    names = instants_of_a_backfill(feeds.new(with_a_hole))
-    assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
+    names, to_try = instants_of_a_backfill(feeds.new(with_a_hole), CHOICES[kind])
+    assert {"after control.record_backfill", "after control.complete_commit"} <= {names[each] for each in to_try}
     beginning = feeds.beginning(with_a_hole)
-    for instant in chosen(names, CHOICES[kind]):
+    for instant in to_try:
         feed, _ = beginning.again()
         die(feed, instant)
         try:
@@ -118,9 +119,10 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
 
 
 def test_live_runs_continue_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
-    names = instants_of_a_backfill(feeds.new(with_a_hole))
+    choice = every_world if kind == "in_memory" else CHOICES[kind]
+    names, to_try = instants_of_a_backfill(feeds.new(with_a_hole), choice)
     beginning = feeds.beginning(with_a_hole)
-    for instant in chosen(names, every_world if kind == "in_memory" else CHOICES[kind]):
+    for instant in to_try:
         feed, _ = beginning.again()
         die(feed, instant)
         try:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
-from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.interference import Died, OtherWorlds, changes_the_world, dying_at, is_of_a_part, watched
 from tests.contract.lives import (
     Beginning,
     Feeds,
@@ -30,11 +30,6 @@ from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs,
 pytestmark = pytest.mark.long
 
 
-def chosen(kind: str, names: list[str]) -> list[tuple[int, str]]:
-    """Return the instants to crash at: all; over a database those after steps, since the files are the same."""
-    return [(number, name) for number, name in enumerate(names) if kind == "in_memory" or is_step(name)]
-
-
 def is_step(name: str) -> bool:
     """Whether an instant is the first, or lies after a call to a part that changed something."""
     return name == "before control.batch" or (is_of_a_part(name) and changes_the_world(name))
@@ -49,11 +44,15 @@ def stopped(feeds: Feeds, life: Life, before: str) -> tuple[WholeFeed, UUID]:
     return feed, batch.batch_id
 
 
-def instants_of(feed: WholeFeed, action: Callable[[WholeFeed], object]) -> list[str]:
-    """Return the instants that an action passes where nothing happens."""
-    with watched(feed) as (seen, instants):
+def instants_of(kind: str, feed: WholeFeed, action: Callable[[WholeFeed], object]) -> list[tuple[int, str]]:
+    """Return the instants to crash at, of those that an action passes where nothing happens.
+
+    All with another world than the one before; over a database those after steps, since the files are the same.
+    """
+    others = OtherWorlds(feed, lambda name: kind == "in_memory" or is_step(name))
+    with watched(feed, others.look) as (seen, instants):
         action(seen)
-    return instants.names
+    return [(number, instants.names[number]) for number in others.found]
 
 
 def die_in(feed: WholeFeed, action: Callable[[WholeFeed], object], instant: int) -> None:
@@ -121,9 +120,9 @@ def test_a_batch_whose_abandoning_died_anywhere_is_abandoned_or_published_and_ne
     feeds: Feeds, kind: str, life: Life, before: str, afterwards: Callable[[WholeFeed, UUID], None]
 ) -> None:
     feed, batch_id = stopped(feeds, life, before)
-    names = instants_of(feed, lambda seen, batch_id=batch_id: abandon_batch(seen, batch_id))
+    to_try = instants_of(kind, feed, lambda seen, batch_id=batch_id: abandon_batch(seen, batch_id))
     beginning = Beginning(partial(stopped, feeds, life, before))
-    for instant, name in chosen(kind, names):
+    for instant, name in to_try:
         feed, batch_id = beginning.again()
         try:
             die_in(feed, lambda doomed, batch_id=batch_id: abandon_batch(doomed, batch_id), instant)
@@ -184,9 +183,9 @@ def test_a_clean_up_that_died_anywhere_takes_nothing_that_is_needed_and_is_finis
     feeds: Feeds, kind: str, over: Callable[[Feeds], tuple[WholeFeed, UUID]]
 ) -> None:
     feed, batch_id = over(feeds)
-    names = instants_of(feed, lambda seen, batch_id=batch_id: clean_up_batch(seen, batch_id))
+    to_try = instants_of(kind, feed, lambda seen, batch_id=batch_id: clean_up_batch(seen, batch_id))
     beginning = Beginning(partial(over, feeds))
-    for instant, name in chosen(kind, names):
+    for instant, name in to_try:
         feed, batch_id = beginning.again()
         try:
             die_in(feed, lambda doomed, batch_id=batch_id: clean_up_batch(doomed, batch_id), instant)

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from deltalake import DeltaTable
 from tests.contract.every_record_once import records_in_iceberg, records_in_table
-from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.interference import Died, OtherWorlds, changes_the_world, dying_at, is_of_a_part, watched
 from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
@@ -274,13 +274,14 @@ def test_a_crash_at_any_instant_ends_with_every_record_once_as_kafka_has_it(
 ) -> None:
     feeds = Feeds(lake, InMemoryControlTables, "delta")
     calm = feeds.new(changed_by_hand)
-    with watched(calm) as (seen, instants):
+    others = OtherWorlds(calm, lambda name: is_of_a_part(name) and changes_the_world(name))
+    with watched(calm, others.look) as (seen, instants):
         replace_both(seen)
     assert_replaced(calm)
     names = instants.names
-    assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
+    assert {"after control.record_backfill", "after control.complete_commit"} <= {names[each] for each in others.found}
     beginning = feeds.beginning(changed_by_hand)
-    for instant in [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]:
+    for instant in others.found:
         feed, _ = beginning.again()
         with watched(feed, dying_at(instant)) as (doomed, _), pytest.raises(Died):
             replace_both(doomed)

@@ -440,6 +440,10 @@ class Scheduler:
         """The batch of the present run."""
         return self._run.batch_id
 
+    def remembered(self) -> object:
+        """Return what is known of the present run."""
+        return self._run.actor, self._run.batch_id, list(self._run.left)
+
     def resume(self, feed: WholeFeed) -> None:
         """Run what is left of the present run."""
         self._run.resume(feed)
