@@ -1,7 +1,7 @@
 """What holds after every step of a history, and at its end, whatever happened in it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
-from kafka_ingest.model.control_rows import DeadLetters, FeedSnapshot
+from kafka_ingest.model.control_rows import CoverageRows, DeadLetters, FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
@@ -94,12 +94,15 @@ class Checks:
     def check(self) -> None:
         """Hold the world against all invariants."""
         feed = self.feed = self.world.feed()
-        self.check_output(feed)
+        states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
+        self.check_output(states)
         self.check_copies()
         if feed is not None:
-            self.check_batches(feed)
-            check_accounted(self.world.tables)
-            self.check_letters(feed)
+            self.check_batches(states)
+            rows = self.world.tables.coverage(FEED)
+            assert rows is not None
+            check_accounted_in(rows)
+            self.check_letters(rows, states)
             self.check_new_gaps(feed)
             covered = self.covered(feed)
             for topic_partition, row in feed.stored.items():
@@ -107,7 +110,7 @@ class Checks:
                 self.check_records(topic_partition, row, covered)
             self.check_group(feed)
 
-    def check_output(self, feed: FeedSnapshot | None) -> None:
+    def check_output(self, states: Mapping[UUID, BatchState]) -> None:
         """Readers see whole batches, committing or committed, forever, and each record once, as it was produced."""
         for batch_id in self.read(self.world.settings.output.path, self.rows):
             assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
@@ -115,7 +118,6 @@ class Checks:
         for batch_id in self.read(output_of_dead_letters(self.world.settings.output).path, self.letters):
             self.see(batch_id, self.letters[batch_id])
             assert not set(self.letters[batch_id]).intersection(self.rows.get(batch_id, ()))
-        states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
         for batch_id in self.rows:
             assert states[batch_id] in {BatchState.COMMITTING, BatchState.COMMITTED}, "only what is committed is seen"
 
@@ -142,10 +144,8 @@ class Checks:
             and letters.offset_range.start_offset <= offset < letters.offset_range.end_offset
         ]
 
-    def check_letters(self, feed: FeedSnapshot) -> None:
+    def check_letters(self, rows: CoverageRows, states: Mapping[UUID, BatchState]) -> None:
         """Coverage counts the dead letters of each range that are there, and those that committed replays took up."""
-        rows, states = self.world.tables.coverage(FEED), self.world.tables.batch_states(feed.feed_id)
-        assert rows is not None
         for each in rows.dead_letters:
             values = self.values_in(each)
             taken_by = [self.taken_up[key] for value in values if (key := (each.batch_id, value)) in self.taken_up]
@@ -185,12 +185,11 @@ class Checks:
             assert self.world.topics.produced[value] == Record(topic, generation, partition, offset)
         assert len({value for *_, value in rows}) == len(rows), "a batch holds a record twice"
 
-    def check_batches(self, feed: FeedSnapshot) -> None:
+    def check_batches(self, states: Mapping[UUID, BatchState]) -> None:
         """One live batch is open at most.
 
         The counts of those that are committed are those of the rows that readers see.
         """
-        states = self.world.tables.batch_states(feed.feed_id)
         open_now = [self.world.tables.batch(batch_id) for batch_id, state in states.items() if state.is_open]
         assert sum(batch.plan.kind is BatchKind.LIVE for batch in open_now) <= 1
         now_committed = {batch_id for batch_id, state in states.items() if state is BatchState.COMMITTED}
@@ -373,6 +372,11 @@ def check_accounted(tables: SqlControlTables) -> None:
     """
     rows = tables.coverage(FEED)
     assert rows is not None
+    check_accounted_in(rows)
+
+
+def check_accounted_in(rows: CoverageRows) -> None:
+    """Hold the control rows that `coverage` reads against that."""
     problems = [problem for partition in coverage_of(rows).values() for problem in partition.problems]
     assert not problems, problems
 
