@@ -16,6 +16,9 @@ from typing import Protocol
 
 CRASH = "crash "
 
+AHEAD = 30
+"""How many states are looked through for a step that was not seen yet, before another world is made for it."""
+
 
 class ViolationError(AssertionError):
     """Something happened that must never happen."""
@@ -167,8 +170,7 @@ class Search:
             for earlier in self.way_to(state):
                 self.explored.steps += 1
                 world.take(earlier)
-            if world.state() != state:
-                raise RuntimeError("a step depends on more than its state shows: " + story_of(world))
+            require(world, state)
             if choice is None:
                 world.finish()
                 return
@@ -188,13 +190,37 @@ class Search:
         return found
 
     def learn_more(self, world: World, state: State) -> None:
-        """Learn more effects while the world is there.
+        """Learn more effects while the world is there, also by way of steps that are known.
 
         A violation can wait until the search gets to it by the shortest way.
         """
         with contextlib.suppress(ViolationError):
-            while fresh := [choice for choice in state.choices() if key_of(state, choice) not in self.effects]:
-                state = self.learn(world, state, min(fresh, key=is_crash))
+            while (way := self.way_on(state)) is not None:
+                *known, fresh = way
+                for choice in known:
+                    self.explored.steps += 1
+                    world.take(choice)
+                    state = after(state, choice, self.effects[key_of(state, choice)])
+                if known:
+                    require(world, state)
+                state = self.learn(world, state, fresh)
+
+    def way_on(self, state: State) -> list[str] | None:
+        """Return the choices from a state to the next effect that is not known; None where none is near."""
+        ways: dict[State, list[str]] = {state: []}
+        to_look_at = deque([state])
+        while to_look_at:
+            here = to_look_at.popleft()
+            for choice in sorted(here.choices(), key=is_crash):
+                way = [*ways[here], choice]
+                effect = self.effects.get(key_of(here, choice))
+                if effect is None:
+                    return way
+                found = after(here, choice, effect)
+                if found not in ways and len(ways) < AHEAD:
+                    ways[found] = way
+                    to_look_at.append(found)
+        return None
 
     def ways_from(self, state: State, known: dict[State, int]) -> int:
         """Return how many schedules continue from a state.
@@ -218,6 +244,12 @@ class Search:
 def explore(new_world: Callable[[], World]) -> Explored:
     """Explore all schedules, up to the first violation."""
     return Search(new_world).run()
+
+
+def require(world: World, state: State) -> None:
+    """Raise RuntimeError unless a world is in the state that was put together."""
+    if world.state() != state:
+        raise RuntimeError("a step depends on more than its state shows: " + story_of(world))
 
 
 def is_crash(choice: str) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PosixPath
+from types import NoneType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -15,6 +17,15 @@ from tests.model.explore import CRASH, State
 
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.published_output import PublishedReceipt
+
+PLAIN = frozenset({NoneType, str, int, bool, UUID, PosixPath, bytes, datetime})
+"""The types whose values stand for themselves, of which nearly all is made."""
+
+
+@cache
+def names_of_fields(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields; none of another type."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
 
 
 @dataclass(frozen=True)
@@ -152,19 +163,27 @@ class World:
 
     def token(self, value: Any) -> Hashable:
         """Return something hashable that is equal for equal values."""
-        if value is None or isinstance(value, str | int | Enum | UUID | Path | bytes | datetime):
+        kind = type(value)
+        if kind in PLAIN:
             return value
-        if isinstance(value, Mapping):
-            return frozenset((self.token(key), self.token(each)) for key, each in value.items())
-        if isinstance(value, set | frozenset):
-            return frozenset(self.token(each) for each in value)
-        if isinstance(value, list | tuple):
-            return tuple(self.token(each) for each in value)
-        if not is_dataclass(value):
-            return repr(value)
+        names = names_of_fields(kind)
+        return self._token_of(value, names) if names else self._other_token(value)
+
+    def _token_of(self, value: Any, names: tuple[str, ...]) -> Hashable:
         known = self._tokens.get(id(value))
         if known is None:
             # The value is kept, so that its identity is not given to another one.
-            known = (value, hash(tuple(self.token(getattr(value, each.name)) for each in fields(value))))
+            known = (value, hash(tuple([self.token(getattr(value, name)) for name in names])))
             self._tokens[id(value)] = known
         return known[1]
+
+    def _other_token(self, value: Any) -> Hashable:
+        if isinstance(value, str | int | Enum | UUID | Path | bytes | datetime):
+            return value
+        if isinstance(value, Mapping):
+            return frozenset([(self.token(key), self.token(each)) for key, each in value.items()])
+        if isinstance(value, set | frozenset):
+            return frozenset([self.token(each) for each in value])
+        if isinstance(value, list | tuple):
+            return tuple([self.token(each) for each in value])
+        return repr(value)
