@@ -190,14 +190,15 @@ def test_a_crash_at_any_instant_loses_nothing_and_duplicates_nothing(
 
 
 PAIRS = [
-    ("in_memory", first_run, every_world_and_half_a_publish),
-    ("in_memory", empty_batch, every_world_and_half_a_publish),
-    ("sqlite", first_run, every_world_of_a_database),
+    pytest.param("in_memory", first_run, every_world_and_half_a_publish, same_run, id="in_memory-same_run"),
+    pytest.param("in_memory", first_run, every_world_and_half_a_publish, another_run, id="in_memory-another_run"),
+    pytest.param("in_memory", empty_batch, every_world_and_half_a_publish, another_run, id="in_memory-empty_batch"),
+    pytest.param("sqlite", first_run, every_world_of_a_database, another_run, id="sqlite"),
 ]
+"""What Airflow remembers is the same over each kind of control tables, and whatever is in the batch."""
 
 
-@pytest.mark.parametrize("recovery", [same_run, another_run])
-@pytest.mark.parametrize(("kind", "life", "choice"), PAIRS, ids=["in_memory", "in_memory-empty_batch", "sqlite"])
+@pytest.mark.parametrize(("kind", "life", "choice", "recovery"), PAIRS)
 def test_a_second_crash_while_the_first_is_repaired_is_repaired_like_it(
     feeds: Feeds, life: Life, choice: Choice, recovery: Recovery
 ) -> None:

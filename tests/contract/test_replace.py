@@ -272,6 +272,8 @@ def test_an_iceberg_table_says_the_same_after_its_control_tables_were_lost(lake:
 def test_a_crash_at_any_instant_ends_with_every_record_once_as_kafka_has_it(
     lake: Path, recovery: Callable[[WholeFeed], None]
 ) -> None:
+    # An operator finds what the control tables have; before they change, what the run finds is the same.
+    start = "after control." if recovery is resume_what_is_open else "after "
     feeds = Feeds(lake, InMemoryControlTables, "delta")
     calm = feeds.new(changed_by_hand)
     others = OtherWorlds(calm, lambda name: is_of_a_part(name) and changes_the_world(name))
@@ -281,7 +283,7 @@ def test_a_crash_at_any_instant_ends_with_every_record_once_as_kafka_has_it(
     names = instants.names
     assert {"after control.record_backfill", "after control.complete_commit"} <= {names[each] for each in others.found}
     beginning = feeds.beginning(changed_by_hand)
-    for instant in others.found:
+    for instant in [each for each in others.found if names[each].startswith(start)]:
         feed, _ = beginning.again()
         with watched(feed, dying_at(instant)) as (doomed, _), pytest.raises(Died):
             replace_both(doomed)
