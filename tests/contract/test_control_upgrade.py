@@ -1,8 +1,12 @@
 """Control tables of an older version, in use, on real databases: upgraded whole or not at all, and nothing is lost."""
 
 import errno
-from collections.abc import Iterator, Mapping
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +14,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, Table, delete, event, insert, inspect, select, text
+from sqlalchemy import URL, Engine, MetaData, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from tests.contract.builders import (
     CLUSTER,
@@ -28,10 +32,11 @@ from tests.contract.builders import (
     snapshot_of,
     stored,
 )
-from tests.contract.conftest import SqlStore
+from tests.contract.conftest import PostgresqlServer, SqlStore
 
+from embedded_postgresql import EMPTY
 from kafka_ingest.control import schema
-from kafka_ingest.control.database import open_database, transaction
+from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
 from kafka_ingest.control.upgrade import alembic_config, upgrade
 from kafka_ingest.errors import ControlSchemaError
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchPlan, BatchState
@@ -159,10 +164,8 @@ PINS: Mapping[UUID, dict[str, Any]] = {
 """What the batches say once the attempts are there that they point at."""
 
 
-@pytest.fixture
-def older(empty_database: SqlStore) -> Iterator[SqlStore]:
-    """Control tables of version 0001 with a feed that has a batch in each state."""
-    engine = open_database(empty_database.settings, create=True)
+def make_older(engine: Engine) -> None:
+    """Make control tables of version 0001 with a feed that has a batch in each state."""
     upgrade_to(engine, "0001")
     with transaction(engine, "write") as connection:
         for name, rows in ROWS.items():
@@ -172,9 +175,79 @@ def older(empty_database: SqlStore) -> Iterator[SqlStore]:
             connection.execute(
                 schema.batch.update().where(schema.batch.c.batch_id == batch_id).values(updated_at=NOON, **values)
             )
-    engine.dispose()
-    yield empty_database
-    empty_database.close()
+
+
+def make_held(engine: Engine) -> None:
+    """Bring control tables to version 0002, with a hold of every cause that it knows."""
+    upgrade_to(engine, "0002")
+    with transaction(engine, "write") as connection:
+        for row in HOLD_ROWS:
+            connection.execute(insert(schema.hold).values(**row))
+
+
+def bring_up_to_date(engine: Engine) -> None:
+    assert upgrade(engine, create=False)[1] == schema.SCHEMA_VERSION
+
+
+class Databases:
+    """Databases of one kind, each a copy of one that was brought somewhere once."""
+
+    def __init__(self, folder: Path, server: PostgresqlServer | None) -> None:
+        self._folder = folder
+        self._server = server
+        self._brought: dict[tuple[Callable[[Engine], None], ...], ControlDatabaseSettings] = {}
+        self._numbers = itertools.count()
+
+    def brought(self, *steps: Callable[[Engine], None]) -> ControlDatabaseSettings:
+        """Return the database that these steps have made, which is to be copied."""
+        if steps not in self._brought:
+            settings = self.copied(*steps[:-1]) if steps[:-1] else self._another()
+            engine = open_database(settings, create=not steps[:-1])
+            steps[-1](engine)
+            engine.dispose()
+            self._brought[steps] = settings
+        return self._brought[steps]
+
+    def copied(self, *steps: Callable[[Engine], None]) -> ControlDatabaseSettings:
+        """Return another database that is as these steps have made one."""
+        return self._another(self.brought(*steps))
+
+    def _another(self, like: ControlDatabaseSettings | None = None) -> ControlDatabaseSettings:
+        if self._server is not None:
+            return self._server.control_database(EMPTY if like is None else str(like.url.database))
+        file = self._folder / f"control-{next(self._numbers)}.db"
+        if like is not None:
+            shutil.copy(str(like.sqlite_file), file)
+        return ControlDatabaseSettings(URL.create("sqlite", database=str(file)))
+
+    @contextmanager
+    def store(self, *steps: Callable[[Engine], None]) -> Iterator[SqlStore]:
+        """Yield control tables as these steps have made them."""
+        store = SqlStore(self.copied(*steps))
+        yield store
+        store.close()
+        if self._server is not None:
+            self._server.drop_database(store.settings)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Databases:
+    server = request.getfixturevalue("postgresql_server") if request.param == "postgresql" else None
+    return Databases(tmp_path_factory.mktemp("older"), server)
+
+
+@pytest.fixture
+def older(databases: Databases) -> Iterator[SqlStore]:
+    """Control tables of version 0001 with a feed that has a batch in each state."""
+    with databases.store(make_older) as store:
+        yield store
+
+
+@pytest.fixture
+def upgraded(databases: Databases) -> Iterator[SqlStore]:
+    """The same after an upgrade."""
+    with databases.store(make_older, bring_up_to_date) as store:
+        yield store
 
 
 Known = dict[str, tuple[str, ...]]
@@ -237,10 +310,8 @@ def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore) -> None:
     assert content(older, known) == before
 
 
-def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-
-    feed = snapshot_of(older.connect())
+def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(upgraded: SqlStore) -> None:
+    feed = snapshot_of(upgraded.connect())
     assert (feed.feed_id, feed.name, feed.cluster_id, feed.revision) == (ORDERS_FEED, "orders", CLUSTER, 41)
     assert feed.topics == ("orders",)
     assert (feed.topic_pattern, feed.waiting_since, feed.gaps_ahead, feed.holds) == (None, None, [], [])
@@ -257,10 +328,8 @@ def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(older
     assert (feed.open_batch.plan, feed.open_batch.state) == (WRITTEN, BatchState.WRITTEN)
 
 
-def test_upgraded_batches_are_read_in_the_states_they_were_in(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-
-    control = older.connect()
+def test_upgraded_batches_are_read_in_the_states_they_were_in(upgraded: SqlStore) -> None:
+    control = upgraded.connect()
     assert control.batch_states(ORDERS_FEED) == {
         COMMITTED.batch_id: BatchState.COMMITTED,
         ABANDONED.batch_id: BatchState.ABANDONED,
@@ -295,9 +364,8 @@ def test_what_was_filtered_before_the_upgrade_is_summed_up(older: SqlStore) -> N
     assert found.filtered == {each.topic_partition: 1 for each in COMMITTED.ranges}
 
 
-def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_add_to_it(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-    control = older.connect()
+def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_add_to_it(upgraded: SqlStore) -> None:
+    control = upgraded.connect()
     rows = receipt_of(COMMITTED, 2).rows
 
     assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
@@ -313,9 +381,8 @@ def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_ad
     assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
 
 
-def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-    control = older.connect()
+def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(upgraded: SqlStore) -> None:
+    control = upgraded.connect()
     control.complete_commit(COMMITTING.batch_id, actor="committer")
     control.begin_commit(WRITTEN.batch_id, 1)
     control.complete_commit(WRITTEN.batch_id, actor="committer")
@@ -326,9 +393,8 @@ def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned
     assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
 
 
-def test_what_is_new_in_0002_is_written_to_upgraded_tables(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-    control = older.connect()
+def test_what_is_new_in_0002_is_written_to_upgraded_tables(upgraded: SqlStore) -> None:
+    control = upgraded.connect()
     hold = Hold("orders", 1, HoldCause.OPEN_TRANSACTION, "open since noon", NOON, at_offset=55)
     record = PlanRecord(CLUSTER, ["orders"], topic_pattern="ord.*", holds=[hold], waiting_since=NOON)
     control.record_plan(snapshot_of(control), record, actor="planner")
@@ -340,14 +406,12 @@ def test_what_is_new_in_0002_is_written_to_upgraded_tables(older: SqlStore) -> N
     assert feed.gaps_ahead == [filed]
 
 
-def test_foreign_keys_still_hold_after_the_upgrade(older: SqlStore) -> None:
-    upgrade(older.open(), create=False)
-
+def test_foreign_keys_still_hold_after_the_upgrade(upgraded: SqlStore) -> None:
     for table in (schema.feed, schema.batch, schema.attempt):
-        with pytest.raises(IntegrityError), older.by_hand() as connection:
+        with pytest.raises(IntegrityError), upgraded.by_hand() as connection:
             connection.execute(delete(table))
     with pytest.raises(IntegrityError):
-        older.insert("gap", **gap_row(feed_id=batch_id_of(404)))
+        upgraded.insert("gap", **gap_row(feed_id=batch_id_of(404)))
 
 
 def gap_row(**values: Any) -> dict[str, Any]:
@@ -417,14 +481,17 @@ BEYOND = Hold("orders", 1, HoldCause.BEYOND_LOG, "the log ended at 30", NOON, at
 
 
 @pytest.fixture
-def held(older: SqlStore) -> SqlStore:
+def held(databases: Databases) -> Iterator[SqlStore]:
     """Control tables of version 0002 with a hold of every cause that it knows."""
-    engine = older.open()
-    upgrade_to(engine, "0002")
-    with transaction(engine, "write") as connection:
-        for row in HOLD_ROWS:
-            connection.execute(insert(schema.hold).values(**row))
-    return older
+    with databases.store(make_older, make_held) as store:
+        yield store
+
+
+@pytest.fixture
+def upgraded_held(databases: Databases) -> Iterator[SqlStore]:
+    """The same after an upgrade."""
+    with databases.store(make_older, make_held, bring_up_to_date) as store:
+        yield store
 
 
 def test_tasks_refuse_version_0002_too(held: SqlStore) -> None:
@@ -448,9 +515,8 @@ def test_every_hold_is_in_the_upgraded_table_as_it_was(held: SqlStore) -> None:
     assert snapshot_of(held.connect()).holds == [hold_of(row) for row in HOLD_ROWS]
 
 
-def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(held: SqlStore) -> None:
-    upgrade(held.open(), create=False)
-    control = held.connect()
+def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(upgraded_held: SqlStore) -> None:
+    control = upgraded_held.connect()
     control.hold(ORDERS_FEED, BEYOND)
     assert BEYOND in snapshot_of(control).holds
     control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=[BEYOND]), actor="planner")
@@ -479,9 +545,8 @@ def test_version_0002_knows_no_held_losses_and_no_held_topics_that_were_made_aga
             held.insert("hold", **row)
 
 
-def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(held: SqlStore) -> None:
-    upgrade(held.open(), create=False)
-    control = held.connect()
+def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(upgraded_held: SqlStore) -> None:
+    control = upgraded_held.connect()
     control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=NEWER_HOLDS), actor="planner")
 
     assert snapshot_of(control).holds == NEWER_HOLDS
@@ -503,26 +568,25 @@ REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
 }
 
 
-def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(held: SqlStore) -> None:
-    upgrade(held.open(), create=False)
-    before = held.dump()
+def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(upgraded_held: SqlStore) -> None:
+    before = upgraded_held.dump()
     taken = []
 
     for refused, row in REFUSED_HOLDS.items():
         try:
-            held.insert("hold", **row)
+            upgraded_held.insert("hold", **row)
             taken.append(refused)
         except IntegrityError:
             pass
 
     assert taken == []
-    assert held.dump() == before
+    assert upgraded_held.dump() == before
 
 
-def test_alembic_finds_no_difference_between_upgraded_tables_in_use_and_the_codes_tables(held: SqlStore) -> None:
-    upgrade(held.open(), create=False)
-
-    with transaction(held.open(), "read") as connection:
+def test_alembic_finds_no_difference_between_upgraded_tables_in_use_and_the_codes_tables(
+    upgraded_held: SqlStore,
+) -> None:
+    with transaction(upgraded_held.open(), "read") as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, schema.metadata) == []
