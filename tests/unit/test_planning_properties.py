@@ -188,8 +188,7 @@ def pieces_of(decision: PlanDecision) -> dict[TopicPartition, list[tuple[int, in
 # ── One plan ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(worlds())
-def test_ranges_and_gaps_follow_the_stored_offset_without_a_hole_or_an_overlap(world: World) -> None:
+def ranges_and_gaps_follow_the_stored_offset_without_a_hole_or_an_overlap(world: World) -> None:
     decision = world.decide()
     starts = starts_of(world, decision)
     for tp, pieces in pieces_of(decision).items():
@@ -201,24 +200,21 @@ def test_ranges_and_gaps_follow_the_stored_offset_without_a_hole_or_an_overlap(w
         assert jump.from_offset == starts[jump.topic_partition]
 
 
-@given(worlds())
-def test_each_partition_has_one_range_at_most_and_they_are_sorted_and_not_empty(world: World) -> None:
+def each_partition_has_one_range_at_most_and_they_are_sorted_and_not_empty(world: World) -> None:
     ranges = world.decide().ranges
     partitions = [planned.topic_partition for planned in ranges]
     assert partitions == sorted(set(partitions))
     assert all(planned.span for planned in ranges)
 
 
-@given(worlds())
-def test_ranges_never_leave_what_can_be_read_of_their_logs(world: World) -> None:
+def ranges_never_leave_what_can_be_read_of_their_logs(world: World) -> None:
     for planned in world.decide().ranges:
         bounds = world.logs[planned.topic_partition]
         assert bounds.log_start_offset <= planned.start_offset
         assert planned.end_offset <= bounds.readable_end(world.settings.isolation)
 
 
-@given(worlds())
-def test_nothing_that_was_to_be_passed_over_is_read(world: World) -> None:
+def nothing_that_was_to_be_passed_over_is_read(world: World) -> None:
     filed = [gap.offset_range for gap in world.gaps_ahead]
     held = [(hold.topic_partition, hold.at_offset or 0) for hold in world.holds]
     for planned in world.decide().ranges:
@@ -229,8 +225,7 @@ def test_nothing_that_was_to_be_passed_over_is_read(world: World) -> None:
         )
 
 
-@given(worlds())
-def test_every_limit_is_kept(world: World) -> None:
+def every_limit_is_kept(world: World) -> None:
     decision = world.decide()
     ranges = decision.ranges
     assert sum(planned.span for planned in ranges) <= (world.settings.max_records or 10**9)
@@ -240,16 +235,14 @@ def test_every_limit_is_kept(world: World) -> None:
     assert sum(planned.span for planned in ranges) <= decision.lag == replace(world, settings=without).decide().lag
 
 
-@given(worlds())
-def test_a_batch_that_is_not_capped_leaves_nothing_that_could_be_read_at_once(world: World) -> None:
+def a_batch_that_is_not_capped_leaves_nothing_that_could_be_read_at_once(world: World) -> None:
     decision = world.decide()
     after = world.after(decision)
     if decision.ranges and not decision.capped:
         assert after.decide().ranges == ()
 
 
-@given(worlds())
-def test_there_is_a_batch_whenever_something_can_be_read(world: World) -> None:
+def there_is_a_batch_whenever_something_can_be_read(world: World) -> None:
     decision = world.decide()
     reached = starts_of(world, decision) | {jump.topic_partition: jump.to_offset for jump in decision.jumps}
     held = {hold.topic_partition: hold.at_offset for hold in world.holds}
@@ -261,24 +254,41 @@ def test_there_is_a_batch_whenever_something_can_be_read(world: World) -> None:
     assert bool(decision.ranges) == bool(behind)
 
 
-@given(worlds())
-def test_after_a_plan_every_partition_is_known_and_every_one_with_an_answer_has_an_offset(world: World) -> None:
+def after_a_plan_every_partition_is_known_and_every_one_with_an_answer_has_an_offset(world: World) -> None:
     after = world.after(world.decide())
     assert after.rows.keys() == world.bounds.keys()
     assert all(after.rows[tp].next_offset is not None for tp in world.logs)
 
 
-@given(worlds())
-def test_a_partition_takes_part_or_says_why_not(world: World) -> None:
+def a_partition_takes_part_or_says_why_not(world: World) -> None:
     decision = world.decide()
     assert decision.answered == len(world.logs)
     assert decision.left_out.keys() >= world.bounds.keys() - world.logs.keys()
 
 
-@given(worlds())
-def test_a_stored_offset_is_never_seeded_again(world: World) -> None:
+def a_stored_offset_is_never_seeded_again(world: World) -> None:
     settled = {tp for tp, row in world.rows.items() if not row.is_pending}
     assert not settled & {seed.topic_partition for seed in world.decide().seeds}
+
+
+OF_EACH_PLAN = [
+    ranges_and_gaps_follow_the_stored_offset_without_a_hole_or_an_overlap,
+    each_partition_has_one_range_at_most_and_they_are_sorted_and_not_empty,
+    ranges_never_leave_what_can_be_read_of_their_logs,
+    nothing_that_was_to_be_passed_over_is_read,
+    every_limit_is_kept,
+    a_batch_that_is_not_capped_leaves_nothing_that_could_be_read_at_once,
+    there_is_a_batch_whenever_something_can_be_read,
+    after_a_plan_every_partition_is_known_and_every_one_with_an_answer_has_an_offset,
+    a_partition_takes_part_or_says_why_not,
+    a_stored_offset_is_never_seeded_again,
+]
+
+
+@given(worlds())
+def test_of_each_plan_all_of_this_holds(world: World) -> None:
+    for holds in OF_EACH_PLAN:
+        holds(world)
 
 
 @given(worlds(), st.randoms(use_true_random=False))
