@@ -28,7 +28,12 @@ class AirflowForks:
         self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-airflow-")
         home = Path(self._directory.name)
         self._airflow_home = home / "airflow_home"
-        self._environment = child_environment(home, "127.0.0.1:1") | {"AIRFLOW_HOME": str(self._airflow_home)}
+        # Without connections: what is imported once must not need one, as reading a DAG file must not.
+        self._environment = {
+            name: value
+            for name, value in child_environment(home, "127.0.0.1:1").items()
+            if not name.startswith("AIRFLOW_CONN_")
+        } | {"AIRFLOW_HOME": str(self._airflow_home)}
         self._lead_to(airflow_home(home))
         self._process = subprocess.Popen(
             [sys.executable, str(FORK_AIRFLOW)],

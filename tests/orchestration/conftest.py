@@ -148,7 +148,7 @@ def ending_airflow() -> Iterator[None]:
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Airflow's own database, migrated once."""
     made = Project(tmp_path_factory.mktemp("airflow") / "project", "127.0.0.1:1")
-    answer = made.command(Path(sys.executable).with_name("airflow"), "db", "migrate")
+    answer = airflow_forks().run(made, Path(sys.executable).with_name("airflow"), "db", "migrate")
     assert answer.exit_code == 0, answer.stderr
     return airflow_home(made.home)
 
