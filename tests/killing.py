@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import psutil
+from tests.command_forks import Fork, command_forks
 from tests.hold_and_run import HELD, RESUME
 from tests.kafka_faults import Record, produce
 from tests.project import KAFKA_INGEST, Answer, Project
@@ -42,23 +42,32 @@ def wait_for(condition: Callable[[], Found], expected: str) -> Found:
 
 
 class Running:
-    """A command in a process of its own, from a folder that is not the repository."""
+    """A command in a process of its own, from a folder that is not the repository; in a fork if it is to be held."""
 
     def __init__(
         self, project: Project, command: list[str], *, held_at: str | None, environment: dict[str, str]
     ) -> None:
         self.directory = project.home / f"process-{uuid4().hex[:8]}"
         self.directory.mkdir()
+        environment = project.environment | environment
+        stdout, stderr = self.directory / "stdout", self.directory / "stderr"
         if held_at is not None:
-            command = [sys.executable, str(HOLD_AND_RUN), str(self.directory), held_at, *command]
-        with (self.directory / "stdout").open("wb") as stdout, (self.directory / "stderr").open("wb") as stderr:
+            self._process: Fork | subprocess.Popen[bytes] = command_forks().start(
+                [str(HOLD_AND_RUN), str(self.directory), held_at, *command],
+                directory=project.home,
+                environment=environment,
+                stdout=stdout,
+                stderr=stderr,
+            )
+            return
+        with stdout.open("wb") as out, stderr.open("wb") as err:
             self._process = subprocess.Popen(
                 dying_with_this_process(command),
                 cwd=project.home,
-                env=project.environment | environment,
+                env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
+                stdout=out,
+                stderr=err,
             )
 
     @property
@@ -91,7 +100,7 @@ class Running:
     def kill(self) -> None:
         """SIGKILL, to this process alone."""
         os.kill(self._process.pid, signal.SIGKILL)
-        assert self._process.wait() == -signal.SIGKILL, self.said
+        assert self._process.wait(PATIENCE_S) == -signal.SIGKILL, self.said
 
     def end(self) -> Answer:
         """Wait for its end."""
@@ -100,8 +109,7 @@ class Running:
 
     def kill_if_running(self) -> None:
         if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
 
 
 class Processes:

@@ -13,6 +13,7 @@ from tests.project import Answer, Project
 
 from environment import airflow_home, child_environment
 
+ROOT = Path(__file__).resolve().parents[2]
 FORK_AIRFLOW = Path(__file__).with_name("fork_airflow.py")
 
 
@@ -33,7 +34,7 @@ class AirflowForks:
             name: value
             for name, value in child_environment(home, "127.0.0.1:1").items()
             if not name.startswith("AIRFLOW_CONN_")
-        } | {"AIRFLOW_HOME": str(self._airflow_home)}
+        } | {"AIRFLOW_HOME": str(self._airflow_home), "PYTHONPATH": str(ROOT)}
         self._lead_to(airflow_home(home))
         self._process = subprocess.Popen(
             [sys.executable, str(FORK_AIRFLOW)],

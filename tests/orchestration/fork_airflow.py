@@ -9,17 +9,15 @@ here, no thread started, and neither a DAG file nor a plugin imported. Airflow r
 ``AIRFLOW__…`` when it is imported, so those are what this process was started with.
 """
 
-import atexit
 import gc
 import importlib
 import json
 import os
-import runpy
 import sys
 import threading
 from functools import cache
-from pathlib import Path
-from typing import Any, NoReturn
+
+from tests.forked_script import run_in_this_fork
 
 IMPORTED = (
     "airflow.api_fastapi.common.dagbag",
@@ -54,31 +52,6 @@ def import_airflow() -> None:
     stats._get_registry()  # reads a long YAML file
 
 
-def become(request: dict[str, Any]) -> None:
-    """Take over what a process of its own would have been started with."""
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    os.chdir(request["directory"])
-    with (
-        Path(os.devnull).open() as stdin,
-        Path(request["stdout"]).open("wb") as stdout,
-        Path(request["stderr"]).open("wb") as stderr,
-    ):
-        for number, file in enumerate((stdin, stdout, stderr)):
-            os.dup2(file.fileno(), number)
-    sys.argv[:] = request["arguments"]
-    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-
-
-def end_at_once() -> NoReturn:
-    """End as Python does, but take nothing apart: that writes to most of the memory, and so copies it."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def main() -> None:
     # Airflow writes to stdout, so the answers must not go there.
     answers = os.fdopen(os.dup(1), "w")
@@ -93,9 +66,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             answers.close()
-            become(request)
-            runpy.run_path(request["arguments"][0], run_name="__main__")
-            end_at_once()
+            run_in_this_fork(request)
         _, status = os.waitpid(child, 0)
         answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
         answers.flush()

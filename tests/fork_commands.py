@@ -1,0 +1,56 @@
+"""A process that imports the command line once, and forks for each script that it is given.
+
+It reads requests from stdin, a line of JSON each: a script to run in a fork of its own, which is answered with the
+fork's process id at once; or a process id, which is answered with how it ended, null while it runs. At the end of stdin
+it kills the forks that are left.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+
+import pyarrow.parquet
+from tests.forked_script import run_in_this_fork
+
+import kafka_ingest.cli.app
+
+IMPORTED = (kafka_ingest.cli.app, pyarrow.parquet)
+
+
+def ended(fork: int, running: set[int]) -> int | None:
+    """Return how a fork ended, if it has, as `subprocess` counts: a signal is a negative number."""
+    found, status = os.waitpid(fork, os.WNOHANG)
+    if found == 0:
+        return None
+    running.remove(fork)
+    return os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    running: set[int] = set()
+    answers = os.fdopen(os.dup(1), "w")
+    # A fork shares memory with its parent until it writes to it, which the garbage collector does with every object.
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if isinstance(request, int):
+            answer = ended(request, running)
+        else:
+            assert threading.active_count() == 1, "a fork has no thread but the one that forked"
+            answer = os.fork()
+            if answer == 0:
+                answers.close()
+                run_in_this_fork(request)
+            running.add(answer)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    for fork in running:
+        os.kill(fork, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
