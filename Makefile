@@ -4,6 +4,7 @@ PYTHON ?= python3
 # One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start. Files that
 # share a Spark go to one of them (tests/conftest.py).
 # tests/conftest.py puts the files that take longest first, so that neither process ends long before the other.
+# Three processes (make test WORKERS=3) took 825 s where two took 899 s, on two idle processors; each has a broker.
 WORKERS ?= 2
 # Where a process crashes, xdist 3.8 may wait for ever for what it was to do: the run ends there.
 PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
