@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from tests.integration.test_adopt import lose_control_tables
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject, spans
 
@@ -327,8 +328,7 @@ def test_tables_that_are_lost_know_again_what_was_skipped_and_filled_since_the_n
     quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
     quick.answer("backfill", "orders", "gaps")
     gaps, stored = quick.gaps(), quick.stored_offsets()
-    quick.control_file.unlink()
-    quick.make_control_tables()
+    lose_control_tables(quick)
 
     quick.answer("adopt", "orders", "--execute", "--reason", "lost")
     quick.run()

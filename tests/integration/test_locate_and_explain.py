@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from tests.integration.test_adopt import lose_control_tables
 from tests.kafka_faults import (
     aborted_transaction,
     create_topic,
@@ -487,9 +488,7 @@ def test_without_control_tables_what_is_in_the_file_is_reported_all_the_same(fee
 def test_a_batch_that_the_control_tables_do_not_know_is_said_and_is_no_failure(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=4")
     [file] = files(feed)
-    for name in feed.control_file.parent.glob(f"{feed.control_file.name}*"):
-        name.unlink()
-    feed.make_control_tables()
+    lose_control_tables(feed)
     found = explained(feed, file)
     assert (found["batch"], found["control_tables"], found["rows"]) == (None, None, 4)
     assert "the control tables know no batch" in feed.kafka_ingest("explain", str(file)).stderr

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.hold_and_run import HELD, RESUME
+from tests.integration.test_adopt import lose_control_tables
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.kept_spark import kept_spark
 from tests.killing import HOLD_AND_RUN, processes_of, wait_for
@@ -109,9 +110,7 @@ def test_what_the_output_alone_records_is_the_same(quick: QuickProject, servers:
     quick.run()
     before = quick.batches()
 
-    for file in quick.control_file.parent.glob(f"{quick.control_file.name}*"):
-        file.unlink()
-    quick.make_control_tables()
+    lose_control_tables(quick)
     quick.answer("adopt", "orders", "--execute", "--reason", "tables lost")
 
     assert quick.stored_offsets() == {0: 0, 1: 5, 2: 0}
