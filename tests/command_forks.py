@@ -17,6 +17,17 @@ FORK_COMMANDS = Path(__file__).with_name("fork_commands.py")
 POLL_S = 0.01
 
 
+def answer_of(process: subprocess.Popen[str], request: object) -> Any:
+    """Return what a process that forks answers to a request; each is a line of JSON."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer, "expected an answer, found that the process that forks has ended"
+    return json.loads(answer)
+
+
 class Fork:
     """One that runs, or has run; with what is used of `subprocess.Popen`."""
 
@@ -65,13 +76,7 @@ class CommandForks:
         return Fork(self.ask(request))
 
     def ask(self, request: object) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "expected an answer, found that the process that forks has ended"
-        return json.loads(answer)
+        return answer_of(self._process, request)
 
 
 @cache

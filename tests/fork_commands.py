@@ -5,15 +5,13 @@ fork's process id at once; or a process id, which is answered with how it ended,
 it kills the forks that are left.
 """
 
-import gc
 import json
 import os
 import signal
 import sys
-import threading
 
 import pyarrow.parquet
-from tests.forked_script import run_in_this_fork
+from tests.forked_script import forked, ready_to_fork
 
 import kafka_ingest.cli.app
 
@@ -32,19 +30,13 @@ def ended(fork: int, running: set[int]) -> int | None:
 def main() -> None:
     running: set[int] = set()
     answers = os.fdopen(os.dup(1), "w")
-    # A fork shares memory with its parent until it writes to it, which the garbage collector does with every object.
-    gc.collect()
-    gc.freeze()
+    ready_to_fork()
     for line in sys.stdin:
         request = json.loads(line)
         if isinstance(request, int):
             answer = ended(request, running)
         else:
-            assert threading.active_count() == 1, "a fork has no thread but the one that forked"
-            answer = os.fork()
-            if answer == 0:
-                answers.close()
-                run_in_this_fork(request)
+            answer = forked(request, answers)
             running.add(answer)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -1,12 +1,32 @@
 """What a fork of a process that has imported much does to run a script as a process of its own would."""
 
 import atexit
+import gc
 import os
 import runpy
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+
+def ready_to_fork() -> None:
+    """Take what was imported from the garbage collector.
+
+    A fork shares memory with its parent until it writes to it, which the collector does with every object.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def forked(request: dict[str, Any], answers: TextIO) -> int:
+    """Start a fork that runs a script, and return its process id; ``answers`` are this process's own."""
+    assert threading.active_count() == 1, "a fork has no thread but the one that forked"
+    fork = os.fork()
+    if fork == 0:
+        answers.close()
+        run_in_this_fork(request)
+    return fork
 
 
 def run_in_this_fork(request: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Scripts that import Airflow, each run in a fork of one process that has imported it."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -9,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
+from tests.command_forks import answer_of
 from tests.project import Answer, Project
 
 from environment import airflow_home, child_environment
@@ -63,15 +63,10 @@ class AirflowForks:
             "directory": str(project.home),
             **{name: str(path) for name, path in said.items()},
         }
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        exit_code = self._process.stdout.readline()
-        assert exit_code, "expected an answer, found that the process with Airflow has ended"
+        exit_code = answer_of(self._process, request)
         stdout, stderr = (path.read_text() for path in said.values())
         # As `subprocess` counts: a signal is a negative number.
-        return Answer(int(exit_code), stdout, stderr)
+        return Answer(exit_code, stdout, stderr)
 
     def end(self) -> None:
         self._process.communicate()

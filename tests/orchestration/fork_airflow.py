@@ -9,15 +9,13 @@ here, no thread started, and neither a DAG file nor a plugin imported. Airflow r
 ``AIRFLOW__…`` when it is imported, so those are what this process was started with.
 """
 
-import gc
 import importlib
 import json
 import os
 import sys
-import threading
 from functools import cache
 
-from tests.forked_script import run_in_this_fork
+from tests.forked_script import forked, ready_to_fork
 
 IMPORTED = (
     "airflow.api_fastapi.common.dagbag",
@@ -57,17 +55,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import_airflow()
-    # A fork shares memory with its parent until it writes to it, which the garbage collector does with every object.
-    gc.collect()
-    gc.freeze()
+    ready_to_fork()
     for line in sys.stdin:
-        request = json.loads(line)
-        assert threading.active_count() == 1, "a fork has no thread but the one that forked"
-        child = os.fork()
-        if child == 0:
-            answers.close()
-            run_in_this_fork(request)
-        _, status = os.waitpid(child, 0)
+        _, status = os.waitpid(forked(json.loads(line), answers), 0)
         answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
         answers.flush()
 
