@@ -20,10 +20,10 @@ from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from tests.hold_and_run import holding_at
+from tests.kept_spark import ON_DISK
 
 from kafka_ingest.writing import session, write_batch
 
-ON_DISK = "spark.hadoop.fs.file.impl"
 OF_JAVA = ("spark.driver.", "spark.jars")
 """What is decided when Java starts."""
 HAS_VALUES = ("--driver-class-path", "--jars", "--queue", "--deploy-mode")
