@@ -31,6 +31,8 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+from kafka_ingest.writing import object_batches, stage_objects
+from kafka_ingest.writing import stage_decoded as stage_decoded_module
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.decoded_part import PlainSchema
@@ -623,6 +625,62 @@ def test_records_that_can_all_be_decoded_are_read_once(spark: SparkSession, tmp_
 
     assert len(topic.asked) == 1
     assert not (tmp_path / "dead-letters").exists()
+
+
+OBJECT = FieldDecoding(Format.JSON, "id bigint, name string, inner struct<x: double>")
+OBJECTS = {
+    0: ['{"id": 1, "name": "x"}', '{"id": 2, "inner": {"x": 0.5}}'],
+    1: ["{}", '{"id": "x"}', f'{{"id": 3, "name": "{"é" * 10_000}"}}'],
+    2: ['{"id": 4, "unknown": 5}', '{"id": 6}', '{"id": 7}'],
+}
+"""One that does not fit, one that is large, and one with a field that the schema does not have."""
+
+
+def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: FieldDecoding) -> tuple[Any, ...]:
+    """Stage objects; return what was counted, rows and dead letters, and what each file's columns are."""
+    counted = stage_as(topic, directory, Decoding(OBJECT, key, columns))
+    names = ["key", *(OBJECT_NAMES if columns is Columns.FLATTEN else ["value"])]
+    rows = values_below(directory / "data", "kafka_timestamp", "kafka_headers", *names)
+    letters = values_below(directory / "dead-letters", "value", "error_class", "kafka_timestamp", "kafka_headers")
+    files = sorted((directory / "data").glob("*.parquet"))
+    layouts = {str(pyarrow.parquet.ParquetFile(file).schema).split("\n", 2)[2] for file in files}
+    return counted, rows, letters, layouts
+
+
+OBJECT_NAMES = ["id", "name", "inner"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"), [(Columns.FLATTEN, FieldDecoding()), (Columns.NESTED, TEXT)], ids=["flatten", "nested"]
+)
+def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    columns: Columns,
+    key: FieldDecoding,
+) -> None:
+    topic = Topic(spark, OBJECTS)
+    by_spark = staged_objects(topic, tmp_path / "spark", columns=columns, key=key)
+    assert len(by_spark[1]) == 7
+    assert [letter[3] for letter in by_spark[2]] == ["DOES_NOT_FIT"]
+    assert len(by_spark[3]) == 1
+
+    monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", 0)
+    monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)
+    assert staged_objects(topic, tmp_path / "workers", columns=columns, key=key) == by_spark
+    by_workers = list((tmp_path / "workers" / "data").glob(f"*{stage_objects.SUFFIX}"))
+    assert sum(pyarrow.parquet.read_metadata(file).num_rows for file in by_workers) == 5
+
+    monkeypatch.setattr(object_batches.ObjectFile, "close", fail)
+    assert staged_objects(topic, tmp_path / "again", columns=columns, key=key) == by_spark
+    assert "Python's workers could not write the objects of this batch" in capfd.readouterr().err
+    assert list((tmp_path / "again" / "data").glob(f"*{stage_objects.SUFFIX}")) == []
+
+
+def fail(_file: object) -> None:
+    raise OSError("disk full")
 
 
 def test_dead_letters_that_kafka_compacted_before_they_were_read_again_fail_the_attempt(

@@ -12,6 +12,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.parquet_settings import FIXED_PARQUET_SETTINGS, PARQUET_SETTINGS
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
@@ -20,8 +21,7 @@ from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 FIXED_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # INT96, the default, is refused by the table formats.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    **FIXED_PARQUET_SETTINGS,
     "spark.sql.session.timeZone": "UTC",
     # Readers must find nothing but data: no _SUCCESS, no .crc.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -43,33 +43,7 @@ FIXED_CONF: Mapping[str, str] = {
 """Settings that receipts, readers and secrets rely on, and settings without a reason to change them."""
 
 DEFAULT_CONF: Mapping[str, str] = {
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
-    # One topic and one batch a file: looking up the only value for each record was an eighth of the writing, and zstd
-    # leaves as little of it.
-    "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
-    "spark.hadoop.parquet.enable.dictionary#kafka_topic_id": "false",
-    "spark.hadoop.parquet.enable.dictionary#kafka_batch": "false",
-    # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as
-    # little of it.
-    "spark.hadoop.parquet.enable.dictionary#key": "false",
-    # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
-    "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
-    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
-    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp_ms": "false",
-    "spark.hadoop.parquet.enable.dictionary#value": "false",
-    # No reader filters raw bytes by a range.
-    "spark.hadoop.parquet.column.statistics.enabled#key": "false",
-    "spark.hadoop.parquet.column.statistics.enabled#value": "false",
-    # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
-    "spark.hadoop.parquet.page.row.count.limit": "100000",
-    # How large page and row group are is looked at once these many records are in them, and then again when they may
-    # be half full. By default it is 100: a hundred megabytes, or gigabytes, where a record is one megabyte or ten.
-    "spark.hadoop.parquet.page.size.row.check.min": "4",
-    "spark.hadoop.parquet.block.size.row.check.min": "4",
-    # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible
-    # records.
-    "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
+    **PARQUET_SETTINGS,
     # Of Protobuf. Spark's own number is 10,000: with a limit of bytes, Spark measures the batch at each record, which
     # takes longer the more are in it (StructVector.setValueCount): of a million records' 18 processor seconds, 12 were
     # for that.

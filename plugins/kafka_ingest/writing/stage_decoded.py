@@ -4,9 +4,10 @@ One pass decodes and writes the records that fit, and counts the others. Only wh
 reads their ranges again and stores them as they are: so a batch whose records all fit pays nothing.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -24,11 +25,10 @@ from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
-from kafka_ingest.writing.stage_files import staged_files
+from kafka_ingest.writing.stage_files import BATCH, staged_files
+from kafka_ingest.writing.stage_objects import WorkersFailedError, objects_for_workers
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
-
-BATCH = "kafka_batch"
 
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
@@ -111,10 +111,11 @@ GOOD = f"{DEAD} is null"
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """How many records Spark counted in all, and how many of them were filtered of each partition."""
+    """How many records Spark counted in all, and how many of them were filtered of each partition, or are dead."""
 
     rows_read: int
     filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dead: int = 0
 
 
 class StagedRowsMissingError(Exception):
@@ -134,53 +135,101 @@ def stage_decoded(
     where the second pass finds another number of dead letters than the first, UnknownSchemaIdsError where the registry
     has to be asked for schemas before, ExpressionRefusedError where Spark refuses an expression of the feed's.
     """
-    shape, partitions, needs = document.decode.shape, PerPartition(ranges), document.data
+    shape, needs = document.decode.shape, document.data
+    rows = CountedRows(read(ranges), ranges, document)
+    if shape.transform is not None:
+        storage.remove(before := places.before_transform)
+        rows.all().write.mode("error").parquet(spark_path(before))
+        staged = rows.counted()
+        check_count(staged, given := storage.files_in(before))
+        schema, spark = rows.all().schema, rows.raw.sparkSession
+        made = made_by_function(spark, schema, shape.transform, needs, places, storage)
+        staged = replace(staged, filtered=dict(Counter(staged.filtered) + Counter(left_out(given, made))))
+    else:
+        stage_rows(rows, ranges, document, places.data, storage)
+        staged = rows.counted()
+    if staged.dead:
+        incomplete = without_complete(ranges, storage.files_in(places.data), staged.filtered)
+        letters = rows.of(read(incomplete), plainly=are_many(incomplete), with_reasons=True)
+        stage_letters(letters, document, places.dead_letters, expected=staged.dead)
+    return staged
 
-    def rows_of(raw: DataFrame, of: Sequence[OffsetRange], *, with_reasons: bool = False) -> DataFrame:
-        plainly = sum(one.span for one in of) > FEW_OBJECTS
-        each = decoded(raw, document.decode, plainly=plainly, with_reasons=with_reasons)
+
+def stage_rows(
+    rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
+) -> None:
+    """Write rows to a place, in the form that the sink needs."""
+    needs = document.data
+    if needs.partition_by:
+        planned_at = document.plan.planned_at
+        stage_partitioned(rows.all, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
+        return
+    objects = objects_for_workers(rows.raw, document, place) if rows.are_many else None
+    if objects is not None:
+        try:
+            rows.by_workers = objects.stage(lambda records: rows.some(records).write.mode("append").parquet(str(place)))
+        except WorkersFailedError as failure:
+            sys.stderr.write(f"{failure}\n")
+            storage.remove(place)
+        else:
+            return
+    rows.all().write.mode("error").parquet(spark_path(place))
+    if objects is not None:
+        objects.remove()
+
+
+class CountedRows:
+    """The rows that the records of some ranges become, counted as they are written.
+
+    ``by_workers``: how many were written without Spark counting them.
+    """
+
+    def __init__(self, raw: DataFrame, ranges: Sequence[OffsetRange], document: AttemptDocument) -> None:
+        self.raw = raw
+        self.are_many = are_many(ranges)
+        self.by_workers = 0
+        self._partitions = PerPartition(ranges)
+        self._decode, self._needs = document.decode, document.data
+        self._observed: list[Observation] = []
+        if (shape := document.decode.shape).has_expressions:
+            check_shape(decoded(raw, document.decode, with_reasons=False), shape)
+
+    def of(self, records: DataFrame, *, plainly: bool, with_reasons: bool = False) -> DataFrame:
+        """Return records decoded and shaped, with those that are dead."""
+        shape = self._decode.shape
+        each = decoded(records, self._decode, plainly=plainly, with_reasons=with_reasons)
         return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
 
-    raw = read(ranges)
-    if shape.has_expressions:
-        check_shape(decoded(raw, document.decode, with_reasons=False), shape)
-    records = rows_of(raw, ranges)
-    counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
-    if shape.where is not None:
-        counts.append(partitions.counted(FILTERED).alias("filtered"))
-    observed: list[Observation] = []
+    def all(self) -> DataFrame:
+        """Return the rows of all records; each time anew, should writing them have to be repeated."""
+        self._observed.clear()
+        self.by_workers = 0
+        return self.some(self.raw, plainly=self.are_many)
 
-    def kept() -> DataFrame:
-        """Return the rows, which are counted when they are written; each time anew, should that have to be repeated."""
-        observed.append(Observation("decoded"))
-        good = records.observe(observed[-1], *counts).where(
-            GOOD if shape.where is None else f"{GOOD} and not {FILTERED}"
-        )
+    def some(self, records: DataFrame, *, plainly: bool = False) -> DataFrame:
+        """Return the rows of some records, which are counted besides those that were before."""
+        shape, needs = self._decode.shape, self._needs
+        counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
+        if shape.where is not None:
+            counts.append(self._partitions.counted(FILTERED).alias("filtered"))
+        self._observed.append(Observation("decoded"))
+        observed = self.of(records, plainly=plainly).observe(self._observed[-1], *counts)
+        good = observed.where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
         # Expressions may use columns that the table lacks, and dead letters have them.
         rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
         # A function is not handed columns that follow from others: it could change them.
         return with_own_columns(rows, needs.partition_by) if needs.own_columns and shape.transform is None else rows
 
-    place = places.data
-    if shape.transform is not None:
-        storage.remove(place := places.before_transform)
-        kept().write.mode("error").parquet(spark_path(place))
-    elif needs.partition_by:
-        planned_at = document.plan.planned_at
-        stage_partitioned(kept, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
-    else:
-        kept().write.mode("error").parquet(spark_path(place))
-    found = observed[-1].get
-    rows, dead, filtered = int(found["rows"]), int(found["dead"]), partitions.of(found.get("filtered"))
-    if shape.transform is not None:
-        check_count(rows, dead, filtered, given := storage.files_in(place))
-        made = made_by_function(raw.sparkSession, kept().schema, shape.transform, needs, places, storage)
-        filtered = dict(Counter(filtered) + Counter(left_out(given, made)))
-    if dead:
-        incomplete = without_complete(ranges, storage.files_in(places.data), filtered)
-        letters = rows_of(read(incomplete), incomplete, with_reasons=True)
-        stage_letters(letters, document, places.dead_letters, expected=dead)
-    return StagedRecords(rows, filtered)
+    def counted(self) -> StagedRecords:
+        """Return what Spark counted, once they are written."""
+        found = [each.get for each in self._observed]
+        rows, dead = (sum(int(each[name]) for each in found) for name in ("rows", "dead"))
+        return StagedRecords(self.by_workers + rows, self._partitions.of(found[-1].get("filtered")), dead)
+
+
+def are_many(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether there may be so many records that it pays to prepare for them."""
+    return sum(each.span for each in ranges) > FEW_OBJECTS
 
 
 def made_by_function(
@@ -194,7 +243,7 @@ def made_by_function(
     storage.remove(places.after_transform)
     staged = spark.read.schema(schema).parquet(spark_source(places.before_transform))
     columns, rows = stage_transformed(staged, function, place)
-    check_count(rows, 0, {}, found := storage.files_in(place))
+    check_count(StagedRecords(rows), found := storage.files_in(place))
     storage.remove(places.before_transform)
     if not needs.partition_by:
         return found
@@ -204,17 +253,18 @@ def made_by_function(
         return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
 
     stage_counted(made, places.data, needs.partition_by, storage.at)
-    check_count(rows, 0, {}, divided := storage.files_in(places.data))
+    check_count(StagedRecords(rows), divided := storage.files_in(places.data))
     storage.remove(place)
     return divided
 
 
-def check_count(counted: int, dead: int, filtered: Mapping[TopicPartition, int], files: Sequence[WrittenFile]) -> None:
+def check_count(counted: StagedRecords, files: Sequence[WrittenFile]) -> None:
     """Raise StagedRowsMissingError unless files hold what Spark counted.
 
     Where a function is handed them, and drops some, the receipt could not tell.
     """
-    expected, found = counted - dead - sum(filtered.values()), sum(file.rows for file in files)
+    expected = counted.rows_read - counted.dead - sum(counted.filtered.values())
+    found = sum(file.rows for file in files)
     if expected != found:
         raise StagedRowsMissingError(
             f"Spark wrote {expected:,} rows, the files hold {found:,}: a file did not reach the storage"

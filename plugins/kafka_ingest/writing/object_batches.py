@@ -1,0 +1,211 @@
+"""JSON objects in Arrow batches: what Spark's Python workers read and write, many records at a time.
+
+This module is sent to the workers by value, as :mod:`~.protobuf_batches` is. Arrow reads objects of a schema strictly:
+a name twice, a name that the schema does not have, a number that its type cannot hold, half a character, or anything
+behind a value is an error. It reads one text with all objects of a batch, so no record may complete another: each
+begins with ``{`` and ends with ``}``, JSON's strings hold no line's end, and there are as many objects as records.
+
+Where that is not certain of all records of a batch, none of them is taken: Spark decodes these, and says what is dead.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+VALUE, KEY = "value", "key"
+IS_LARGE = "kafka_is_large"
+"""Of a record too large for a batch: its bytes are not in it, and it is not taken."""
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""How much is kept until it is written, as Arrow has it: about what a row group of Spark's holds."""
+
+DICTIONARY_BYTES = 256 * 1024
+"""How large a column's dictionary may be: with Arrow's 1 MiB, values that differ take a fifth longer to be written."""
+
+TRIED = 8
+"""After as many batches, of which most could not be taken, a task takes no more."""
+
+Column = Any
+"""An array of Arrow's; the stubs know fewer methods than it has."""
+
+
+@dataclass(frozen=True)
+class SentObjects:
+    """What workers are sent. ``fields``: Arrow's schema of the objects. ``constants``: columns that are not sent.
+
+    ``columns``: the names of the rows' columns in their order; :data:`VALUE` is where the object goes, as its fields
+    where ``flatten`` is set. ``required``: those that are never null. ``written``, ``large``: Spark's accumulators.
+    """
+
+    file_prefix: str
+    file_suffix: str
+    fields: Any
+    constants: Mapping[str, str | None]
+    columns: Sequence[str]
+    required: frozenset[str]
+    without_dictionary: frozenset[str]
+    flatten: bool
+    key_is_text: bool
+    written: Any
+    large: Any
+
+
+class ManyLargeRecordsError(Exception):
+    """Most records are too large for a batch."""
+
+
+def objects_of(values: Column, fields: pa.Schema) -> pa.RecordBatch | None:
+    """Return the objects of records, none of which is null; None where not all of them certainly fit."""
+    rows = len(values)
+    if not rows:
+        return pa.RecordBatch.from_pylist([], fields)
+    texts = as_text(values)
+    if texts is None or not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+        return None
+    one_list: Column = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), texts)
+    joined: Column = pc.binary_join(one_list, "\n")
+    together = joined.buffers()[2]
+    try:
+        read = pj.read_json(
+            pa.BufferReader(together),  # type: ignore[arg-type]  # the stubs know none of Arrow's own files
+            read_options=pj.ReadOptions(use_threads=False, block_size=together.size),
+            parse_options=pj.ParseOptions(explicit_schema=fields, unexpected_field_behavior="error"),
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError):  # the latter where its own message quotes half a character
+        return None
+    if read.num_rows != rows:
+        return None
+    [objects] = read.combine_chunks().to_batches()
+    return objects if all(map(is_finite, objects.columns)) else None
+
+
+def as_text(column: Column) -> Column | None:
+    """Return bytes as texts; None where some are no UTF-8."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+
+
+def is_finite(column: Column) -> bool:
+    """Whether no number in a column is infinite or none, which Arrow reads by these names."""
+    if pa.types.is_struct(column.type):
+        return all(map(is_finite, column.flatten()))
+    return not pa.types.is_floating(column.type) or bool(pc.all(pc.is_finite(column)).as_py() is not False)
+
+
+def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
+    """Return the rows that records become; None where not all of them certainly fit."""
+    values = batch.column(VALUE)
+    is_there = values.is_valid()
+    objects = objects_of(values.drop_null(), sent.fields)
+    key = as_text(batch.column(KEY)) if sent.key_is_text and KEY in sent.columns else batch.column(KEY)
+    if objects is None or key is None:
+        return None
+    if values.null_count:
+        places = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int32())), pa.scalar(1, pa.int32()))
+        objects = objects.take(pc.if_else(is_there, places, pa.scalar(None, pa.int32())))
+    columns: dict[str, Column] = {}
+    for name in sent.columns:
+        if name == VALUE and sent.flatten:
+            columns.update(zip(sent.fields.names, objects.columns, strict=True))
+        elif name == VALUE:
+            is_void = pc.invert(is_there) if values.null_count else None
+            columns[name] = pa.StructArray.from_arrays(objects.columns, fields=list(sent.fields), mask=is_void)
+        elif name in sent.constants:
+            columns[name] = repeated(sent.constants[name], batch.num_rows)
+        else:
+            columns[name] = key if name == KEY else batch.column(name)
+    fields = [pa.field(name, column.type, nullable=name not in sent.required) for name, column in columns.items()]
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def repeated(text: str | None, rows: int) -> Column:
+    """Return a column with the same text in each row, which takes little to make and to write."""
+    texts = pa.array([] if text is None else [text], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(None if text is None else 0, pa.int8()), rows), texts)
+
+
+class ObjectFile:
+    """The Parquet file of a task; made once there is something to write."""
+
+    def __init__(self, path: str, sent: SentObjects) -> None:
+        self._path = path
+        self._sent = sent
+        self._writer: pq.ParquetWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows, some time."""
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left, and the file's end."""
+        if self._batches:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(self) -> None:
+        rows = pa.Table.from_batches(self._batches)
+        if self._writer is None:
+            names = [name for name in rows.schema.names if name not in self._sent.without_dictionary]
+            self._writer = pq.ParquetWriter(
+                self._path,
+                rows.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=names,  # type: ignore[arg-type]  # the stubs know no names
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                write_page_index=True,
+                store_schema=False,
+            )
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._batches, self._bytes = [], 0
+
+
+def in_task(batches: Iterable[pa.RecordBatch], sent: SentObjects) -> Iterator[pa.RecordBatch]:
+    """Do it in a task of Spark's; one that is run again writes the same file."""
+    task: Any = TaskContext.get()
+    return other_records(batches, sent, f"{sent.file_prefix}{task.partitionId():05d}{sent.file_suffix}")
+
+
+def other_records(batches: Iterable[pa.RecordBatch], sent: SentObjects, path: str) -> Iterator[pa.RecordBatch]:
+    """Write the records of batches that certainly fit to a file, and yield the others.
+
+    Records that are large are neither. Raises ManyLargeRecordsError where most are.
+    """
+    pa.set_cpu_count(1)
+    file = ObjectFile(path, sent)
+    taken = left = 0
+    seen = large = written = 0
+    for every in batches:
+        seen += every.num_rows
+        batch = every.drop_columns([IS_LARGE])
+        is_large = every.column(IS_LARGE)
+        if pc.any(is_large).as_py():
+            batch = batch.filter(pc.invert(is_large))
+            large += every.num_rows - batch.num_rows
+            if large * 2 > seen:
+                raise ManyLargeRecordsError
+        rows = None if left >= TRIED and left > taken else rows_of(batch, sent)
+        if rows is None:
+            left += 1
+            yield batch
+        else:
+            taken += 1
+            written += rows.num_rows
+            file.add(rows)
+    file.close()
+    sent.written.add(written)
+    sent.large.add(large)

@@ -1,0 +1,188 @@
+"""Stage JSON objects by way of Python's workers, where Spark runs on this machine and writes to its disk.
+
+Arrow reads and writes objects in less than half of the time that Spark's expressions and its Parquet writer take
+(bench/README.md). What certainly fits, the workers write themselves; the others they hand back, and Spark decodes and
+writes these in the same pass, as it does without any of this: there is one place that says what is dead, and why.
+"""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from kafka_ingest.model.batch import AttemptDocument, BatchPlan
+from kafka_ingest.model.decoding import Columns, Format, UnknownFields
+from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS, are_ours
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.writing import object_batches
+from kafka_ingest.writing.decoded_part import once, text
+from kafka_ingest.writing.object_batches import IS_LARGE, SentObjects, in_task
+from kafka_ingest.writing.stage_files import BATCH
+
+LARGE_BYTES = 16 * 1024
+"""Of a record's key, value and headers. Larger ones are read again, by Spark alone."""
+
+BATCH_RECORDS = 4_000
+"""With the limit above, 64 MB at most. A limit of bytes would have Spark measure the batch at each record."""
+
+NO_LIMIT = str(2**31 - 1)
+"""Spark's own word for it (ARROW_EXECUTION_MAX_BYTES_PER_BATCH): only then it measures nothing."""
+
+ARROW_TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+}
+"""The types that Arrow reads from JSON exactly as Spark does. Of dates and decimals it knows other forms."""
+
+NO_DICTIONARY = "spark.hadoop.parquet.enable.dictionary#"
+WITHOUT_DICTIONARY = frozenset(name.removeprefix(NO_DICTIONARY) for name in PARQUET_SETTINGS if NO_DICTIONARY in name)
+"""The columns that have none. One of a topic, batch or id has one value, which costs nothing here."""
+
+HELD = ("key", "value", "kafka_headers")
+"""The columns of whatever size; null in what workers are sent of a large record."""
+
+IS_LARGE_RECORD = (
+    "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(aggregate(kafka_headers, 0, "
+    f"(n, h) -> n + length(h.key) + coalesce(length(h.value), 0)), 0) > {LARGE_BYTES}"
+)
+
+SUFFIX = "-objects.zstd.parquet"
+"""How the names of the workers' files end."""
+
+OF_WORKERS = ("org.apache.spark.api.python.PythonException", "Python worker", "Cannot run program")
+"""What Spark says where a worker raised an error, has ended, or could not be started."""
+
+Add = Callable[[DataFrame], None]
+"""Decodes records, and adds them to what is staged."""
+
+
+class WorkersFailedError(Exception):
+    """Python's workers could not do it; the message says what becomes of it."""
+
+
+def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place) -> "ObjectsOfWorkers | None":
+    """Return what stages the records of a batch so; None where Spark has to decode all of them."""
+    value, key, context = document.decode.value, document.decode.key, raw.sparkSession.sparkContext
+    if (
+        not isinstance(place, Path)
+        or value.format is not Format.JSON
+        or value.schema is None
+        or value.has_ids
+        or value.unknown_fields is UnknownFields.KEEP
+        or key.format not in {Format.RAW, Format.STRING}
+        or document.decode.shape
+        or document.data.partition_by
+        or not (context.master or "").startswith("local")
+        or not are_ours(context.getConf().getAll())
+    ):
+        return None
+    fields = arrow_type(read_schema(value.schema))
+    return None if fields is None else ObjectsOfWorkers(raw, document, place, pa.schema(list(fields)))
+
+
+def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many types, or None
+    """Return Arrow's type of a schema's, None where Arrow does not read all of its values as Spark does."""
+    match kind:
+        case Scalar(name):
+            return ARROW_TYPES.get(name)
+        case Struct(fields):
+            types = [(field.name, found) for field in fields if (found := arrow_type(field.type)) is not None]
+            return pa.struct(types) if len(types) == len(fields) else None
+        case _:
+            return None
+
+
+class ObjectsOfWorkers:
+    """The records of a batch that workers write below ``place`` where they certainly fit."""
+
+    def __init__(self, raw: DataFrame, document: AttemptDocument, place: Path, fields: pa.Schema) -> None:
+        self._raw = raw
+        self._place = place
+        context = raw.sparkSession.sparkContext
+        self._sent = SentObjects(
+            file_prefix=str(place / "part-"),
+            file_suffix=f"-{uuid4()}{SUFFIX}",
+            fields=fields,
+            constants=constants_of(document.plan, raw.columns),
+            columns=[name for name in raw.columns if name not in document.data.without],
+            required=required_of(raw),
+            without_dictionary=WITHOUT_DICTIONARY,
+            flatten=document.decode.columns is Columns.FLATTEN,
+            key_is_text=document.decode.key.format is Format.STRING,
+            written=context.accumulator(0),
+            large=context.accumulator(0),
+        )
+
+    def stage(self, add: Add) -> int:
+        """Let workers write what fits, and ``add`` the other records; return how many the workers wrote.
+
+        Raises WorkersFailedError. What they have left has to be removed then, at the end too: a worker may not have
+        been told yet that its task has failed.
+        """
+        try:
+            add(self._handed_back())
+        except (Py4JJavaError, PySparkException) as error:
+            if not any(said in str(error) for said in OF_WORKERS):
+                raise
+            raise WorkersFailedError(
+                "Python's workers could not write the objects of this batch: all are read again, and Spark writes them."
+            ) from None
+        if self._sent.large.value:
+            add(self._raw.where(IS_LARGE_RECORD))
+        return int(self._sent.written.value)
+
+    def remove(self) -> None:
+        """Remove the workers' files."""
+        for file in self._place.glob(f"*{self._sent.file_suffix}"):
+            file.unlink()
+
+    def _handed_back(self) -> DataFrame:
+        """Return the records that the workers hand back, in the columns that all have."""
+        raw, sent = self._raw, self._sent
+        settings = raw.sparkSession.conf
+        settings.set("spark.sql.execution.arrow.maxBytesPerBatch", NO_LIMIT)
+        settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_RECORDS))
+        cloudpickle.register_pickle_by_value(object_batches)
+        few = raw.drop(*sent.constants)
+        held = {name: f"if({IS_LARGE_RECORD}, null, {quoted(name)})" for name in HELD}
+        given = few.select(
+            *(f.expr(held.get(name, quoted(name))).alias(name) for name in few.columns),
+            f.expr(IS_LARGE_RECORD).alias(IS_LARGE),
+        )
+        handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
+        constants = {name: literal(known, required=name in sent.required) for name, known in sent.constants.items()}
+        return handed_back.select(*(f.expr(constants.get(name, quoted(name))).alias(name) for name in raw.columns))
+
+
+def required_of(records: DataFrame) -> frozenset[str]:
+    """Return the columns that are never null."""
+    return frozenset(field.name for field in records.schema.fields if not field.nullable)
+
+
+def literal(known: str | None, *, required: bool) -> str:
+    """Return a text as a literal, of a type that may be null where it is not required."""
+    if known is None:
+        return "cast(null as string)"
+    return text(known) if required else once(text(known))
+
+
+def constants_of(plan: BatchPlan, columns: Collection[str]) -> dict[str, str | None]:
+    """Return the columns that have the same value in all records, so that they need not be sent."""
+    constants: dict[str, str | None] = {BATCH: str(plan.batch_id)} if BATCH in columns else {}
+    topics = {each.topic for each in plan.ranges}
+    if len(topics) == 1:
+        [topic] = topics
+        constants |= {"kafka_topic": topic, "kafka_topic_id": plan.topic_ids[topic]}
+    return constants

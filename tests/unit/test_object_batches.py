@@ -1,0 +1,218 @@
+"""Batches of JSON objects become rows of a file where all of them certainly fit; the others are handed back."""
+
+import random
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.spark import nearly_json
+from tests.spark.json_oracle import RefusedError, expected
+
+from kafka_ingest.model.record_schema import read_schema
+from kafka_ingest.writing import object_batches
+from kafka_ingest.writing.object_batches import (
+    IS_LARGE,
+    ManyLargeRecordsError,
+    SentObjects,
+    objects_of,
+    other_records,
+)
+from kafka_ingest.writing.stage_objects import arrow_type
+
+SCHEMA = read_schema(
+    "id bigint, n int, name string, amount double, paid boolean, "
+    "address struct<city: string, at: struct<x: double, y: string>>"
+)
+FIELDS = pa.schema(list(arrow_type(SCHEMA)))
+
+
+def taken(texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
+    """Return the objects of a batch, None where it is not taken."""
+    found = objects_of(pa.array(texts, pa.binary()), FIELDS)
+    return None if found is None else found.to_pylist()
+
+
+def of_oracle(text: bytes) -> dict[str, Any] | None:
+    """Return what a strict reader makes of a text, None where it refuses it."""
+    try:
+        return expected(text, SCHEMA)
+    except RefusedError:
+        return None
+
+
+def test_an_object_that_is_taken_is_what_a_strict_reader_reads_and_most_good_ones_are_taken() -> None:
+    writer = nearly_json.Writer(11)
+    texts = [writer.record(SCHEMA).strip() for _ in range(1_500)]
+    found = {text: taken([text]) for text in texts}
+
+    wrong = [(text, rows) for text, rows in found.items() if rows is not None and rows != [of_oracle(text)]]
+    assert wrong[:3] == []
+    good = [text for text in texts if of_oracle(text) is not None]
+    assert sum(found[text] is not None for text in good) > len(good) * 0.5 > 200
+    assert sum(rows is None for rows in found.values()) > 200
+
+
+def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> None:
+    writer, chance = nearly_json.Writer(12), random.Random(12)  # noqa: S311 - no secret
+    texts = [writer.record(SCHEMA).strip() for _ in range(1_000)]
+    alone = {text: taken([text]) for text in texts}
+    whole = 0
+    for _ in range(500):
+        batch = chance.sample(texts, chance.randrange(2, 5))
+        each = [alone[text] for text in batch]
+        fits = None not in each
+        assert taken(batch) == ([row for rows in each for row in rows or ()] if fits else None), batch
+        whole += fits
+    assert 50 < whole < 450
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [b'{"id": 1', b', "n": 2}'],
+        [b'{"id": 1}{"id": 2}', b""],
+        [b'{"id": 1}{"id": 2}', b'{"name": "}'],
+        [b'{"name": "a}', b'{b", "id": 1}'],
+        [b'{"address": {}', b'{"id": 1}}'],
+        [b'{"address": {"city": "}', b'{"}}{}'],
+        [b'{"id": 1}\0}', b'{"id": 2}{"id": 3}'],
+        [b'{"id": 1}', b'{"id": 2}\0{"n": 1}'],
+        [b'{"id": 1}\n{"id": 2}', b"{}"],
+        [b"{}{}", b"{}"],
+        [b'{"name": "\xff"}', b"{}"],
+        [b'{"amount": NaN}', b"{}"],
+        [b'{"address": {"at": {"x": -Infinity}}}', b"{}"],
+        [b'{"address": {"city": "a", "city": "b"}}', b"{}"],
+        [b'{"id": 1, "id": null}', b"{}"],
+        [b'{"ID": 1}', b"{}"],
+        [b'{"id": 1, "unknown": 2}', b"{}"],
+        [b'{"name": "\\ud800"}', b"{}"],
+        [b"{" + b'"address": {' * 100_000 + b"}", b"{}"],
+        [b'{"id": ' + b"[" * 1_000_000 + b"}", b"{}"],
+        [b'{"id": ' + b"9" * 1_000_000 + b"}", b"{}"],
+    ],
+    ids=range(21),
+)
+def test_records_that_complete_one_another_or_are_not_certain_are_not_taken(texts: list[bytes]) -> None:
+    assert taken(texts) is None
+    assert taken(texts[::-1]) is None
+
+
+# ── A task ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Counter:
+    """An accumulator, as a worker sees it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, count: int) -> None:
+        self.value += count
+
+
+def sent(*, flatten: bool = True, key_is_text: bool = False) -> SentObjects:
+    """Return what a worker is sent for the columns of these tests."""
+    return SentObjects(
+        file_prefix="",
+        file_suffix="",
+        fields=pa.schema([("id", pa.int64()), ("name", pa.string())]),
+        constants={"kafka_topic": "orders", "kafka_topic_id": None},
+        columns=["kafka_topic", "kafka_offset", "key", "value", "kafka_topic_id"],
+        required=frozenset({"kafka_offset"}),
+        without_dictionary=frozenset({"kafka_offset"}),
+        flatten=flatten,
+        key_is_text=key_is_text,
+        written=Counter(),
+        large=Counter(),
+    )
+
+
+def batches_of(*batches: Sequence[bytes | None], large: int | None = None) -> list[pa.RecordBatch]:
+    """Return batches with these values as workers are given them; the one at the offset ``large`` is too large."""
+    numbers = iter(range(sum(map(len, batches))))
+    made = []
+    for values in batches:
+        offsets = [next(numbers) for _ in values]
+        columns = {
+            "kafka_offset": pa.array(offsets, pa.int64()),
+            "key": pa.array([b"k" for _ in values], pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            IS_LARGE: pa.array([offset == large for offset in offsets], pa.bool_()),
+        }
+        fields = [pa.field(name, column.type, nullable=name != "kafka_offset") for name, column in columns.items()]
+        made.append(pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields)))
+    return made
+
+
+def offsets_handed_back(batches: Sequence[pa.RecordBatch], job: SentObjects, file: Path) -> list[int]:
+    return [offset for each in other_records(batches, job, str(file)) for offset in each["kafka_offset"].to_pylist()]
+
+
+GOOD, BAD = b'{"id": 1, "name": "x"}', b'{"id": "x"}'
+
+
+def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp_path: Path) -> None:
+    job, file = sent(), tmp_path / "part.parquet"
+
+    back = offsets_handed_back(batches_of([GOOD, None, b"{}"], [GOOD, BAD], [GOOD]), job, file)
+
+    assert (back, job.written.value, job.large.value) == ([3, 4], 4, 0)
+    rest = {"kafka_topic": "orders", "key": b"k", "kafka_topic_id": None}
+    assert pq.read_table(file).to_pylist() == [
+        {"kafka_offset": offset, "id": number, "name": name} | rest
+        for offset, number, name in ((0, 1, "x"), (1, None, None), (2, None, None), (5, 1, "x"))
+    ]
+    schema = pq.read_schema(file)
+    assert schema.names == ["kafka_topic", "kafka_offset", "key", "id", "name", "kafka_topic_id"]
+    assert not schema.field("kafka_offset").nullable
+
+
+def test_an_object_may_stay_one_column_and_a_key_may_be_text(tmp_path: Path) -> None:
+    job, file = sent(flatten=False, key_is_text=True), tmp_path / "part.parquet"
+
+    assert offsets_handed_back(batches_of([GOOD, None, b'{"id": null}']), job, file) == []
+
+    found = pq.read_table(file)
+    assert found["value"].to_pylist() == [{"id": 1, "name": "x"}, None, {"id": None, "name": None}]
+    assert found["key"].to_pylist() == ["k"] * 3
+
+
+def test_a_batch_with_a_key_that_is_no_text_is_handed_back(tmp_path: Path) -> None:
+    [batch] = batches_of([GOOD])
+    batch = batch.set_column(1, "key", pa.array([b"\xff"], pa.binary()))
+    assert offsets_handed_back([batch], sent(key_is_text=True), tmp_path / "part.parquet") == [0]
+
+
+def test_a_large_record_is_neither_written_nor_handed_back(tmp_path: Path) -> None:
+    job = sent()
+    assert offsets_handed_back(batches_of([GOOD, None, GOOD], [BAD], large=1), job, tmp_path / "part.parquet") == [3]
+    assert (job.written.value, job.large.value) == (2, 1)
+
+
+def test_where_most_records_are_large_the_task_ends(tmp_path: Path) -> None:
+    with pytest.raises(ManyLargeRecordsError):
+        list(other_records(batches_of([None], [GOOD], large=0), sent(), str(tmp_path / "part.parquet")))
+
+
+def test_where_most_batches_do_not_fit_the_task_looks_at_no_more_of_them(tmp_path: Path) -> None:
+    job, tried = sent(), object_batches.TRIED
+    back = offsets_handed_back(batches_of(*([BAD] * 1 for _ in range(tried)), [GOOD]), job, tmp_path / "part.parquet")
+    assert (back, job.written.value) == (list(range(tried + 1)), 0)
+
+
+def test_a_task_without_a_record_that_fits_writes_no_file(tmp_path: Path) -> None:
+    offsets_handed_back(batches_of([BAD]), sent(), tmp_path / "part.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_written_in_groups_and_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_batches, "ROW_GROUP_BYTES", 100)
+    file = tmp_path / "part.parquet"
+    offsets_handed_back(batches_of(*([GOOD] * 3 for _ in range(5))), sent(), file)
+    assert pq.read_metadata(file).num_row_groups > 1
+    assert pq.read_table(file)["kafka_offset"].to_pylist() == list(chain(range(15)))
