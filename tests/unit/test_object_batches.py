@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ class Counter:
         self.value += count
 
 
-def sent(*, flatten: bool = True, key_is_text: bool = False) -> SentObjects:
+def sent(*, flatten: bool = True, key_is_text: bool = False, row_group_bytes: int = 1_000_000) -> SentObjects:
     """Return what a worker is sent for the columns of these tests."""
     return SentObjects(
         file_prefix="",
@@ -125,6 +124,7 @@ def sent(*, flatten: bool = True, key_is_text: bool = False) -> SentObjects:
         columns=["kafka_topic", "kafka_offset", "key", "value", "kafka_topic_id"],
         required=frozenset({"kafka_offset"}),
         without_dictionary=frozenset({"kafka_offset"}),
+        row_group_bytes=row_group_bytes,
         flatten=flatten,
         key_is_text=key_is_text,
         written=Counter(),
@@ -210,9 +210,8 @@ def test_a_task_without_a_record_that_fits_writes_no_file(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_are_written_in_groups_and_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_batches, "ROW_GROUP_BYTES", 100)
+def test_rows_are_written_in_groups_and_all_are_there(tmp_path: Path) -> None:
     file = tmp_path / "part.parquet"
-    offsets_handed_back(batches_of(*([GOOD] * 3 for _ in range(5))), sent(), file)
+    offsets_handed_back(batches_of(*([GOOD] * 3 for _ in range(5))), sent(row_group_bytes=100), file)
     assert pq.read_metadata(file).num_row_groups > 1
-    assert pq.read_table(file)["kafka_offset"].to_pylist() == list(chain(range(15)))
+    assert pq.read_table(file)["kafka_offset"].to_pylist() == list(range(15))

@@ -22,9 +22,6 @@ VALUE, KEY = "value", "key"
 IS_LARGE = "kafka_is_large"
 """Of a record too large for a batch: its bytes are not in it, and it is not taken."""
 
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""How much is kept until it is written, as Arrow has it: about what a row group of Spark's holds."""
-
 DICTIONARY_BYTES = 256 * 1024
 """How large a column's dictionary may be: with Arrow's 1 MiB, values that differ take a fifth longer to be written."""
 
@@ -40,7 +37,8 @@ class SentObjects:
     """What workers are sent. ``fields``: Arrow's schema of the objects. ``constants``: columns that are not sent.
 
     ``columns``: the names of the rows' columns in their order; :data:`VALUE` is where the object goes, as its fields
-    where ``flatten`` is set. ``required``: those that are never null. ``written``, ``large``: Spark's accumulators.
+    where ``flatten`` is set. ``required``: those that are never null. ``row_group_bytes``: how much is kept until it is
+    written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators.
     """
 
     file_prefix: str
@@ -50,6 +48,7 @@ class SentObjects:
     columns: Sequence[str]
     required: frozenset[str]
     without_dictionary: frozenset[str]
+    row_group_bytes: int
     flatten: bool
     key_is_text: bool
     written: Any
@@ -146,7 +145,7 @@ class ObjectFile:
         """Write rows, some time."""
         self._batches.append(batch)
         self._bytes += batch.nbytes
-        if self._bytes >= ROW_GROUP_BYTES:
+        if self._bytes >= self._sent.row_group_bytes:
             self._write()
 
     def close(self) -> None:

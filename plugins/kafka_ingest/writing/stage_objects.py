@@ -28,11 +28,19 @@ from kafka_ingest.writing.decoded_part import once, text
 from kafka_ingest.writing.object_batches import IS_LARGE, SentObjects, in_task
 from kafka_ingest.writing.stage_files import BATCH
 
-LARGE_BYTES = 16 * 1024
+MIB = 1024 * 1024
+
+LARGE_BYTES = 8 * 1024
 """Of a record's key, value and headers. Larger ones are read again, by Spark alone."""
 
-BATCH_RECORDS = 4_000
-"""With the limit above, 64 MB at most. A limit of bytes would have Spark measure the batch at each record."""
+BATCH_RECORDS = 2_000
+"""With the limit above, 16 MB at most. A limit of bytes would have Spark measure the batch at each record."""
+
+ROW_GROUP_BYTES = 256 * MIB
+"""Of all workers together; one of them keeps 8 to 64 MiB of rows, as Arrow has them, until it writes these."""
+
+SWITCH = "spark.kafka_ingest.objects_in_workers"
+"""A setting of this project among Spark's: ``false`` leaves all records to Spark."""
 
 NO_LIMIT = str(2**31 - 1)
 """Spark's own word for it (ARROW_EXECUTION_MAX_BYTES_PER_BATCH): only then it measures nothing."""
@@ -53,9 +61,10 @@ WITHOUT_DICTIONARY = frozenset(name.removeprefix(NO_DICTIONARY) for name in PARQ
 HELD = ("key", "value", "kafka_headers")
 """The columns of whatever size; null in what workers are sent of a large record."""
 
+# Spark compiles no function over an array's elements, and then nothing around it: so it is the length of the text.
 IS_LARGE_RECORD = (
-    "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(aggregate(kafka_headers, 0, "
-    f"(n, h) -> n + length(h.key) + coalesce(length(h.value), 0)), 0) > {LARGE_BYTES}"
+    "coalesce(length(key), 0) + coalesce(length(value), 0) + "
+    f"coalesce(octet_length(cast(kafka_headers as string)), 0) > {LARGE_BYTES}"
 )
 
 SUFFIX = "-objects.zstd.parquet"
@@ -86,6 +95,7 @@ def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place)
         or document.data.partition_by
         or not (context.master or "").startswith("local")
         or not are_ours(context.getConf().getAll())
+        or context.getConf().get(SWITCH, "true") != "true"
     ):
         return None
     fields = arrow_type(read_schema(value.schema))
@@ -119,6 +129,7 @@ class ObjectsOfWorkers:
             columns=[name for name in raw.columns if name not in document.data.without],
             required=required_of(raw),
             without_dictionary=WITHOUT_DICTIONARY,
+            row_group_bytes=min(max(ROW_GROUP_BYTES // context.defaultParallelism, 8 * MIB), 64 * MIB),
             flatten=document.decode.columns is Columns.FLATTEN,
             key_is_text=document.decode.key.format is Format.STRING,
             written=context.accumulator(0),
@@ -156,10 +167,9 @@ class ObjectsOfWorkers:
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_RECORDS))
         cloudpickle.register_pickle_by_value(object_batches)
         few = raw.drop(*sent.constants)
-        held = {name: f"if({IS_LARGE_RECORD}, null, {quoted(name)})" for name in HELD}
-        given = few.select(
-            *(f.expr(held.get(name, quoted(name))).alias(name) for name in few.columns),
-            f.expr(IS_LARGE_RECORD).alias(IS_LARGE),
+        held = {name: f"if({IS_LARGE}, null, {quoted(name)})" for name in HELD}
+        given = few.select("*", f.expr(once(IS_LARGE_RECORD)).alias(IS_LARGE)).select(
+            *(f.expr(held.get(name, quoted(name))).alias(name) for name in few.columns), IS_LARGE
         )
         handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
         constants = {name: literal(known, required=name in sent.required) for name, known in sent.constants.items()}
