@@ -35,6 +35,15 @@ from java_command import java_command
 Server = Literal["moto", "S3Proxy", "GCS", "Azure"]
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
+S3_PROXY_LOG = """<configuration>
+  <statusListener class="ch.qos.logback.core.status.NopStatusListener"/>
+  <appender name="log" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%date %level %logger: %message%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="log"/></root>
+</configuration>
+"""
+"""Without a word on that it logs each step of each request."""
 CONTROL = "/__faults__"
 PER_CONNECTION = frozenset({"connection", "transfer-encoding"})
 CONDITIONS = frozenset({"if-none-match", "x-goog-if-generation-match"})
@@ -332,7 +341,10 @@ def s3_proxy() -> Upstream:
     }
     properties = folder / "s3proxy.conf"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = [java_command(), *QUICK_START, "-cp", f"{S3_PROXY_JARS}/*", "org.gaul.s3proxy.Main"]
+    logs = folder / "logback.xml"
+    logs.write_text(S3_PROXY_LOG)
+    java = [java_command(), *QUICK_START, f"-Dlogback.configurationFile={logs}"]
+    java += ["-cp", f"{S3_PROXY_JARS}/*", "org.gaul.s3proxy.Main"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             dying_with_this_process([*java, "--properties", str(properties)]), stdout=log, stderr=log
