@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 from tests.contract.prepared_processes import prepared_processes
@@ -87,7 +87,7 @@ def publishing(kind: str, path: Path, directory: Path, published: PublishedRecei
 def take_alone(kind: str, step: Step, servers: dict[str, str]) -> None:
     """Take one step, without waiting for others."""
     os.environ.update(servers)
-    take_steps(kind, [step], prepared_processes().Barrier(1))
+    take_steps(kind, [step], Barrier(1))  # prepared processes would be of this process, and import all again
 
 
 @cache
@@ -96,7 +96,7 @@ def racers() -> Racers:
 
 
 def take_part(
-    number: int, asked: "multiprocessing.Queue[Any]", barriers: list[Barrier], answers: "multiprocessing.Queue[Any]"
+    number: int, asked: "multiprocessing.Queue[Any]", barriers: Sequence[Barrier], answers: "multiprocessing.Queue[Any]"
 ) -> None:
     """Take part in one race after the other."""
     while True:
