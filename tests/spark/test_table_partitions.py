@@ -1,47 +1,24 @@
 """How Spark writes the records of many or few partitions of a table: in one session, with a small bound on files."""
 
-import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from tests.spark.quick_start import run_script
-
-STAGE = """
-import json, sys
-from datetime import UTC, datetime
-from pathlib import Path
-
+import pytest
 from pyspark.sql import SparkSession
 
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import terms_of
-from kafka_ingest.foundation.storage import opened
-from kafka_ingest.writing import division
+from kafka_ingest.writing import division, table_partitions
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.table_partitions import stage_partitioned
 
-division.MOST_FILES = 6
-spark = SparkSession.builder.getOrCreate()
-planned_at = datetime(2026, 6, 1, tzinfo=UTC)
-said = {}
-for name, days, first in json.loads(sys.argv[2]):
-    records = spark.range(0, 600, 1, 2).selectExpr(
-        "'orders' as kafka_topic",
-        "spark_partition_id() as kafka_partition",
-        "id as kafka_offset",
-        f"timestamp '{first}' + make_interval(0, 0, 0, cast(id % {days} as int)) as kafka_timestamp",
-        "id as by_0",
-    )
-    ranges = [OffsetRange(TopicPartition("orders", 0), 0, 300), OffsetRange(TopicPartition("orders", 1), 300, 600)]
-    terms = terms_of(["kafka_topic", "day(kafka_timestamp)"])
-    try:
-        place = Path(sys.argv[1]) / name
-        said[name] = stage_partitioned(lambda: records, ranges, place, terms, planned_at, opened, remove_from_disk)
-    except division.TooManyFilesError as error:
-        said[name] = str(error)
-print(json.dumps(said))
-"""
+TASKS = 2
+PLANNED_AT = datetime(2026, 6, 1, tzinfo=UTC)
+RANGES = [OffsetRange(TopicPartition("orders", 0), 0, 300), OffsetRange(TopicPartition("orders", 1), 300, 600)]
+TERMS = terms_of(["kafka_topic", "day(kafka_timestamp)"])
 CASES = [
     ("near", 3, "2026-05-25T00:00:00Z"),
     ("far", 3, "1971-05-01T00:00:00Z"),
@@ -50,13 +27,12 @@ CASES = [
 ]
 
 
-def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_them_not_at_all(tmp_path: Path) -> None:
-    script = tmp_path / "stage.py"
-    script.write_text(STAGE)
-    utc = {"spark.sql.session.timeZone": "UTC"}
-    done = run_script(script, str(tmp_path), json.dumps(CASES), master="local[2]", conf=utc)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_them_not_at_all(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(division, "MOST_FILES", 6)
+    monkeypatch.setattr(table_partitions, "processors_of", lambda _: TASKS)
+    said = {name: staged(in_utc(spark), tmp_path / name, days, first) for name, days, first in CASES}
     files = {name: [rows_of(path) for path in (tmp_path / name).rglob("*.parquet")] for name, _, _ in CASES[:3]}
 
     assert {name: said[name] for name in files} == dict.fromkeys(files, 600), "what Spark counted"
@@ -75,6 +51,28 @@ def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_t
     assert said["too many"].startswith(expected)
     assert said["too many"].endswith("found 7")
     assert not list((tmp_path / "too many").rglob("*"))
+
+
+def in_utc(spark: SparkSession) -> SparkSession:
+    """Return a session for which days are those of UTC, as for a job's."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def staged(spark: SparkSession, place: Path, days: int, first: str) -> int | str:
+    """Stage records of so many days; return how many Spark counted, or why it does not."""
+    records = spark.range(0, 600, 1, TASKS).selectExpr(
+        "'orders' as kafka_topic",
+        "spark_partition_id() as kafka_partition",
+        "id as kafka_offset",
+        f"timestamp '{first}' + make_interval(0, 0, 0, cast(id % {days} as int)) as kafka_timestamp",
+        "id as by_0",
+    )
+    try:
+        return stage_partitioned(lambda: records, RANGES, place, TERMS, PLANNED_AT, opened, remove_from_disk)
+    except division.TooManyFilesError as error:
+        return str(error)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
