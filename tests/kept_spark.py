@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF, SparkSubmissi
 
 ON_DISK = "spark.hadoop.fs.file.impl"
 SERVE = Path(__file__).with_name("serve_spark_jobs.py")
+OF_TABLES = ("delta/*", "iceberg/*", "rest-catalog/sqlite-jdbc-*")
+"""The jars of the formats of tables, and what reads a catalog in SQLite: for scripts, no job of ours has them."""
 SUBMIT = f"""#!{sys.executable} -IS
 import json, os, socket, sys
 
@@ -66,6 +69,16 @@ class KeptSpark:
         path = os.pathsep.join([str(self._folder), submission.environment["PATH"]])
         return replace(submission, environment={**submission.environment, "PATH": path})
 
+    def run_script(
+        self, script: Path, *arguments: str, master: str, conf: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a script as spark-submit does; ``conf`` may hold properties of Java's, too."""
+        settings = (part for name, value in conf.items() for part in ("--conf", f"{name}={value}"))
+        command = [self._folder / "spark-submit", "--master", master, "--name", script.name, *settings]
+        return subprocess.run(
+            [*command, script, *arguments], cwd=script.parent, capture_output=True, text=True, check=False
+        )
+
     def end(self) -> None:
         self._process.terminate()
         self._process.wait()
@@ -77,7 +90,9 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     home = installed.spark_home
     assert home is not None
     jars = os.pathsep.join(map(str, installed.jars))
-    of_some_jobs = ",".join(map(str, (*installed.avro_jars, *installed.store_jars["s3"])))
+    root = Path(__file__).resolve().parents[1]
+    of_tables = (jar for folder in OF_TABLES for jar in root.glob(f".jvm/{folder}.jar"))
+    of_some_jobs = ",".join(map(str, (*installed.avro_jars, *installed.store_jars["s3"], *of_tables)))
     arguments = [
         *("--driver-java-options", java_options(1, installed.class_archive, ""), "--driver-class-path", jars),
         *("--jars", of_some_jobs),  # no jar can be added later; to its context each job adds its own
@@ -85,7 +100,6 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
         # Jars are looked at when Java starts, and Hadoop keeps the file system that it looked with.
         *("--conf", f"{ON_DISK}={FIXED_CONF[ON_DISK]}"),
     ]
-    root = Path(__file__).resolve().parents[1]
     search_path = [root, root / "plugins", root / "dev"]
     return {
         **{name: value for name, value in driver_environment(os.environ).items() if name != KAFKA_SETTINGS_VARIABLE},

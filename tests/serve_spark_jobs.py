@@ -7,6 +7,7 @@ environment as JSON, and gets the exit code. Each job has a Spark context of its
 import argparse
 import json
 import os
+import runpy
 import shlex
 import socket
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
@@ -127,9 +129,11 @@ def exit_code_of(job: Callable[[], object]) -> int:
 
 
 def job_of(application: str, arguments: list[str]) -> Callable[[], object]:
-    """Return the job, or the job that is held at one of its own calls."""
-    if Path(application).name != "hold_and_run.py":
+    """Return the job, the job that is held at one of its own calls, or what a script of a test's does."""
+    if Path(application).name == "write_batch.py":
         return partial(write_batch.main, arguments)
+    if Path(application).name != "hold_and_run.py":
+        return partial(run_script, application, arguments)
     directory, point, _, *of_job = arguments
 
     def held() -> None:
@@ -137,6 +141,11 @@ def job_of(application: str, arguments: list[str]) -> Callable[[], object]:
             write_batch.main(of_job)
 
     return held
+
+
+def run_script(script: str, arguments: list[str]) -> None:
+    with patch.object(sys, "argv", [script, *arguments]):
+        runpy.run_path(script, run_name="__main__")
 
 
 def serve(client: socket.socket, gateway: JavaGateway) -> None:
@@ -153,6 +162,7 @@ def main() -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*json.loads(os.environ["PYSPARK_SUBMIT_ARGS"]), "pyspark-shell"])
     gateway = launch_gateway(popen_kwargs={"stdout": 2})
     session.launch_gateway = lambda: gateway
+    SparkContext._ensure_initialized(gateway=gateway)  # for scripts, which make a session in the usual way
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(sys.argv[1])
         server.listen()
