@@ -28,7 +28,6 @@ from tests.kafka_faults import Record, topic_id
 from tests.kafka_faults import produce as produce_plain
 from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
 from tests.object_store import ObjectStore, StoreFault
-from tests.project import KAFKA_INGEST
 from tests.quick_project import Killed, QuickProject
 from tests.store_proxy import OF_ROLE, SECRET
 from tests.table_kinds import lands
@@ -245,7 +244,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
     assert file["path"].startswith(f"{lake.uri}/")
     assert f"/batches/{first['batch_id']}/" in file["path"]
-    assert of_lake.command(KAFKA_INGEST, "doctor").exit_code == 0
+    assert of_lake.kafka_ingest("doctor").exit_code == 0
 
     of_lake.control_file.unlink()
     of_lake.upgrade()

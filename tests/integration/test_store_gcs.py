@@ -11,7 +11,6 @@ from tests.integration.test_store import what_others_see
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
 from tests.object_store import ObjectStore
-from tests.project import KAFKA_INGEST
 from tests.quick_project import QuickProject
 
 from kafka_ingest.foundation import storage
@@ -48,7 +47,7 @@ def test_every_record_is_in_the_table_once_and_the_key_is_seen_by_nobody(
     of_key = private_key().splitlines()[1].encode()
     assert not [content for content in seen if of_key in content]
 
-    assert quick.command(KAFKA_INGEST, "doctor").exit_code == 0
+    assert quick.kafka_ingest("doctor").exit_code == 0
     quick.answer("clean", "--batch", batch["batch_id"], "--reason", "the store is dear")
     assert not [name for name in storage.found_below(folder) if "/staging/" in name]
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
