@@ -70,8 +70,8 @@ class StoreFault:
     ``answer``: the store does nothing and answers with ``status`` and ``code``; ``lose the answer``: it does what it
     is asked, and the connection ends; ``halve the answer``: it does so, and the connection ends in the middle of the
     answer; ``withhold the answer``: it does so, and no answer comes while the fault lasts; ``withhold the request``:
-    it does nothing, and no answer comes while the fault lasts; ``trickle``: its answer comes byte by byte; ``cut``: the
-    connection ends before; ``forget the condition``: it writes over what exists; ``keep one``: it removes
+    it does nothing, and no answer comes while the fault lasts; ``trickle``: its answer comes a few bytes at a time;
+    ``cut``: the connection ends before; ``forget the condition``: it writes over what exists; ``keep one``: it removes
     none of several objects, and its answer of 200 says that the last one stays.
     """
 

@@ -82,16 +82,18 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 Upstream = Callable[[Request], Answer]
 
 
-class ByteByByte(io.BufferedIOBase):
-    """What an answer is written to that shall come byte by byte."""
+class InPieces(io.BufferedIOBase):
+    """What an answer is written to that shall come in pieces of a few bytes."""
+
+    BYTES = 5
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     def write(self, content: Any, /) -> int:
-        """Send each byte alone."""
-        for number in range(len(content)):
-            self._connection.sendall(content[number : number + 1])
+        """Send each piece alone."""
+        for number in range(0, len(content), self.BYTES):
+            self._connection.sendall(content[number : number + self.BYTES])
         return len(content)
 
 
@@ -184,7 +186,7 @@ class Proxy(BaseHTTPRequestHandler):
             return
         to_client, whole = self.wfile, io.BytesIO()
         if fault == "trickle":
-            self.wfile = ByteByByte(self.connection)
+            self.wfile = InPieces(self.connection)
         elif fault == "halve the answer":
             self.wfile = whole
         self.answer(status, content, answered)

@@ -339,24 +339,24 @@ class Moment:
     def __init__(self, output: InStore) -> None:
         self._folder = output.opened(output.place.parent)
         self._catalog = output.path.parent / "catalog.db"
-        self._tags = self._found()
+        self._tags = self.found()
         self._contents = {name: storage.read_whole(self._folder / name) for name in self._tags}
         self._rows = self._catalog.read_bytes() if self._catalog.exists() else b""
 
-    def _found(self) -> dict[str, str]:
+    def found(self) -> dict[str, str]:
+        """Return what there is now in the store: a long list, by which a store answers slowly."""
         return {name: each["ETag"] for name, each in storage.found_below(self._folder).items()}
 
-    def now(self) -> tuple[str, ...]:
+    def world(self, found: dict[str, str]) -> tuple[str, ...]:
         """Return what there is now, apart from ids that differ from run to run."""
-        names = list(self._found())
+        names = list(found)
         if self._rows:
             with closing(sqlite3.connect(self._catalog)) as catalog:
                 names += [str(row) for row in catalog.execute("SELECT metadata_location FROM iceberg_tables")]
         return tuple(sorted(IDS.sub("<id>", name) for name in names))
 
-    def restore(self) -> None:
+    def restore(self, found: dict[str, str]) -> None:
         """Put back what there was."""
-        found = self._found()
         if new := found.keys() - self._tags.keys():
             objects = [{"Key": (self._folder / name).path.partition("/")[2]} for name in new]
             self._folder.fs.call_s3("delete_objects", Bucket="lake", Delete={"Objects": objects})
@@ -420,16 +420,18 @@ def test_whichever_request_of_a_publishing_fails_a_whole_batch_is_seen_or_none_a
     looked_at = set()
     for request in count():
         done, was_met = comes_to(output.store, replace(FAULTS[fault], skip=request), lambda: deed(another(output)))
+        found = beginning.found()
         # A question that fails leaves a world that was looked at before.
-        if (now := (done, beginning.now())) not in looked_at:
+        if (now := (done, beginning.world(found))) not in looked_at:
             looked_at.add(now)
             seen = output.seen()
             assert seen == after if done else seen in (before, after), f"request {request}"
             deed(another(output))
             assert output.seen() == after, f"request {request}"
+            found = beginning.found()
         if not was_met:
             break
-        beginning.restore()
+        beginning.restore(found)
     assert request > 3
 
 
