@@ -51,8 +51,9 @@ class KeptSpark:
         self._folder = Path(self._directory.name)
         (self._folder / "spark-submit").write_text(SUBMIT)
         (self._folder / "spark-submit").chmod(0o755)
-        self._log = self._folder / "log"
-        with self._log.open("wb") as log:
+        self.log = self._folder / "log"
+        """What Java says, of all jobs until now."""
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 dying_with_this_process([sys.executable, str(SERVE), str(self._folder / "jobs")]),
                 env=environment_of(installation(), self._folder),
@@ -62,7 +63,7 @@ class KeptSpark:
                 stderr=log,
             )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n", self._log.read_text()
+        assert self._process.stdout.readline() == b"ready\n", self.log.read_text()
 
     def instead(self, submission: SparkSubmission) -> SparkSubmission:
         """Return a submission whose spark-submit is found here."""

@@ -26,6 +26,7 @@ from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import Record, topic_id
 from tests.kafka_faults import produce as produce_plain
+from tests.kept_spark import kept_spark
 from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
 from tests.object_store import ObjectStore, StoreFault
 from tests.quick_project import Killed, QuickProject
@@ -162,19 +163,20 @@ def real_spark_by_role(project: QuickProject, lake: Lake) -> Iterator[list[bytes
 
 
 @contextmanager
-def what_others_see(project: QuickProject) -> Iterator[list[bytes]]:
+def what_others_see(project: QuickProject, *, java_is_its_own: bool = True) -> Iterator[list[bytes]]:
     """Collect the command lines of a run's Spark, and what it says."""
     seen: list[bytes] = []
     submit = project.submit
 
     def noted(submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
         attempt = submission.arguments[0].encode()
+        said_before = 0 if java_is_its_own else kept_spark().log.stat().st_size
 
         def look() -> None:
             while_running()
             for _ in range(ENOUGH_LOOKS):
                 lines = [line for line in command_lines() if attempt in line]
-                if any(JAVA in line for line in lines):
+                if not java_is_its_own or any(JAVA in line for line in lines):
                     break
                 time.sleep(0.05)
             seen.extend(lines)
@@ -183,10 +185,12 @@ def what_others_see(project: QuickProject) -> Iterator[list[bytes]]:
             submit(submission, log_file, while_running=look)
         finally:
             seen.append(log_file.read_bytes())
+            if not java_is_its_own:
+                seen.append(kept_spark().log.read_bytes()[said_before:])
 
     with patch.object(project, "submit", noted):
         yield seen
-    assert any(JAVA in line for line in seen), "expected to see the Java that Spark runs in"
+    assert not java_is_its_own or any(JAVA in line for line in seen), "expected to see the Java that Spark runs in"
 
 
 def command_lines() -> Iterator[bytes]:
@@ -270,29 +274,30 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
     busy = StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown")
     with (
         lake.store.failing(busy),
-        of_lake.submitting(spark_is_its_own=True),
-        what_others_see(of_lake) as seen,
+        of_lake.submitting(spark_is_real=True),
+        what_others_see(of_lake, java_is_its_own=False) as seen,
     ):
         failed = of_lake.kafka_ingest("run", "orders", "--json")
     assert failed.exit_code == 1, failed.stdout + failed.stderr
     assert (lake.rows(), lake.uploads()) == ([], [])
-    assert_no_secret_in(lake, of_lake, [*seen, failed.stdout.encode(), failed.stderr.encode()])
+    seen += [failed.stdout.encode(), failed.stderr.encode()]
 
     # No upload ends, however soon Spark is killed after one has begun.
     lake.store.set_faults(StoreFault("PUT .*/batches/.*partNumber=", "withhold the answer"))
     try:
         run = processes.run_feed()
         run.wait_until(lake.uploads, "Spark to have begun an upload")
-        [java] = [
-            each
-            for each in processes_of(lake.catalog.parent / "orders.kafka-ingest")
-            if each.info["name"].startswith("java")
-        ]
+        of_attempts = lake.catalog.parent / "orders.kafka-ingest"
+        lines = [line for line in command_lines() if bytes(of_attempts) in line]
+        assert any(JAVA in line for line in lines)
+        [java] = [each for each in processes_of(of_attempts) if each.info["name"].startswith("java")]
         kill(java)
         assert run.end().exit_code == 1, run.said
+        seen += [*lines, run.said.stdout.encode(), run.said.stderr.encode()]
     finally:
         lake.store.set_faults()
     assert lake.rows() == []
+    assert_no_secret_in(lake, of_lake, seen)
 
     [batch] = of_lake.run()
     assert (batch["rows"], lake.batches_seen()) == (100, {batch["batch_id"]: 100})
