@@ -1,10 +1,8 @@
 """Expressions of Spark's own planner, for what its SQL has no words for: calling methods of Java objects."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-Java = Any
-"""An object of Java's, which has whatever methods Java gives it."""
+from kafka_ingest.writing.java_classes import Java
 
 STRING, INT, BIGINT, BINARY, BOOLEAN = "STRING", "INT", "BIGINT", "BINARY", "BOOLEAN"
 """Types of columns, as SQL spells them. Every other type here is the name of a Java class."""
@@ -30,8 +28,8 @@ class Catalyst:
 
     def type_of(self, name: str) -> Java:
         """Return the type of a column, or the one of a Java class's objects."""
-        types = self._jvm.org.apache.spark.sql.types
         if name not in self._types:
+            types = self._jvm.org.apache.spark.sql.types
             is_class = not name.isupper()
             found = (
                 types.ObjectType(self._jvm.java.lang.Class.forName(name)) if is_class else types.DataType.fromDDL(name)

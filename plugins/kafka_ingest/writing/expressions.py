@@ -17,7 +17,8 @@ from pyspark.sql.types import BooleanType
 from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.sql_expression import TIME_OF_NOW
-from kafka_ingest.writing.catalyst import STRING, Catalyst, Java
+from kafka_ingest.writing.catalyst import STRING, Catalyst
+from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import analyzed, jvm_of, of_same_columns, optimized, parser_of
 
 ALWAYS = "spark_partition_id() >= 0"

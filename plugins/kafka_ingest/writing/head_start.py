@@ -8,6 +8,8 @@ from threading import Thread
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
+from kafka_ingest.writing.java_classes import JavaClasses
+
 
 def head_start(environment: Mapping[str, str] = os.environ) -> Thread | None:
     """Let Java make Spark's context; return the thread that waits for it, None where nothing was begun.
@@ -30,4 +32,4 @@ def make_context(java: ClientServer) -> None:
     """Make the context that ``spark_session`` takes; what fails here fails there again, and is reported."""
     # A name that Java does not know is a package, which cannot be called; a Java that is gone refuses the connection.
     with contextlib.suppress(Py4JError, TypeError, OSError):
-        java.jvm.org.apache.spark.SparkContext.getOrCreate()
+        JavaClasses(java.jvm).org.apache.spark.SparkContext.getOrCreate()

@@ -14,7 +14,8 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.writing.catalyst import BIGINT, BINARY, BOOLEAN, INT, Catalyst, Java
+from kafka_ingest.writing.catalyst import BIGINT, BINARY, BOOLEAN, INT, Catalyst
+from kafka_ingest.writing.java_classes import Java, classes_of
 
 CLIENTS = "org.apache.kafka.clients.consumer"
 BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
@@ -60,8 +61,8 @@ def data_frame_of(spark: SparkSession, plan: Java) -> DataFrame:
 
 
 def jvm_of(spark: SparkSession) -> Java:
-    """Return the driver's Java."""
-    return spark.sparkContext._jvm
+    """Return the classes of the driver's Java."""
+    return classes_of(spark.sparkContext._jvm)
 
 
 def parser_of(spark: SparkSession) -> Java:

@@ -16,10 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct
-from kafka_ingest.writing.catalyst import BOOLEAN, INT, Catalyst, Java
+from kafka_ingest.writing.catalyst import BOOLEAN, INT, Catalyst
 from kafka_ingest.writing.decode_dates import is_date
 from kafka_ingest.writing.decoded_part import PlainSchema, text_of
 from kafka_ingest.writing.expressions import ALWAYS
+from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import jvm_of, parser_of
 
 FEW_OBJECTS = 1_000_000

@@ -3,13 +3,13 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
+from kafka_ingest.writing.java_classes import Java, classes_of
 from kafka_ingest.writing.wait_for_executors import wait_for_executors
 
 
@@ -23,20 +23,21 @@ def spark_session(hadoop: Mapping[str, str] | None = None) -> Iterator[SparkSess
     """
     without_numpy()
     gateway = launch_gateway()
-    java_context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java = classes_of(gateway.jvm)
+    java_context = java.org.apache.spark.SparkContext.getOrCreate()
     try:
         # Executors get them with the tasks, as they get Kafka's.
         for name, value in (hadoop or {}).items():
             java_context.hadoopConfiguration().set(name, value)
         wait_for_executors(java_context)
-        context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
-        yield session_of(context, gateway.jvm, java_context)
+        context = SparkContext(gateway=gateway, jsc=java.JavaSparkContext.fromSparkContext(java_context))
+        yield session_of(context, java, java_context)
     finally:
         with contextlib.suppress(Py4JError, OSError):  # where Java is gone, that has been reported
             java_context.stop()
 
 
-def session_of(context: SparkContext, jvm: JVMView, java_context: JavaObject) -> SparkSession:
+def session_of(context: SparkContext, java: Java, java_context: Java) -> SparkSession:
     """Return a session of this context, made without looking for extensions unless a setting names some.
 
     Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings
@@ -46,10 +47,10 @@ def session_of(context: SparkContext, jvm: JVMView, java_context: JavaObject) ->
     if context.getConf().contains("spark.sql.extensions"):
         return SparkSession.builder.getOrCreate()
     try:
-        none, empty = jvm.scala.Option.empty(), jvm.scala.collection.immutable.HashMap()
-        made = jvm.org.apache.spark.sql.classic.SparkSession(
+        none, empty = java.scala.Option.empty(), java.scala.collection.immutable.HashMap()
+        made = java.org.apache.spark.sql.classic.SparkSession(
             *(java_context, none, none),
-            *(jvm.org.apache.spark.sql.SparkSessionExtensions(), empty, empty),
+            *(java.org.apache.spark.sql.SparkSessionExtensions(), empty, empty),
         )
     except (Py4JError, TypeError):  # a name that Java does not know is a package, which cannot be called
         return SparkSession.builder.getOrCreate()
