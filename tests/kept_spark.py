@@ -26,6 +26,9 @@ from kafka_ingest.spark_launch.java_options import java_options, launcher_option
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF, SparkSubmission
 
+ROOM_FOR_CODE = "-XX:ReservedCodeCacheSize=240m"
+"""For a Java of hundreds of queries: with 48 MB, the default of one that compiles fast, it throws code away for new."""
+
 ON_DISK = "spark.hadoop.fs.file.impl"
 SERVE = Path(__file__).with_name("serve_spark_jobs.py")
 OF_TABLES = ("delta/*", "iceberg/*", "rest-catalog/sqlite-jdbc-*")
@@ -94,8 +97,9 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     root = Path(__file__).resolve().parents[1]
     of_tables = (jar for folder in OF_TABLES for jar in root.glob(f".jvm/{folder}.jar"))
     of_some_jobs = ",".join(map(str, (*installed.avro_jars, *installed.store_jars["s3"], *of_tables)))
+    options = java_options(1, installed.class_archive, "")
     arguments = [
-        *("--driver-java-options", java_options(1, installed.class_archive, ""), "--driver-class-path", jars),
+        *("--driver-java-options", f"{options} {ROOM_FOR_CODE}", "--driver-class-path", jars),
         *("--jars", of_some_jobs),  # no jar can be added later; to its context each job adds its own
         *("--conf", f"spark.local.dir={folder}", "--conf", "spark.ui.enabled=false"),
         # Jars are looked at when Java starts, and Hadoop keeps the file system that it looked with.

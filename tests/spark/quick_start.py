@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from tests.kept_spark import ROOM_FOR_CODE
 
 from environment import ROOT
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def conf_of_quick_start() -> dict[str, str]:
     """Return Spark's settings for it."""
     installed = installation()
     return {
-        "spark.driver.extraJavaOptions": java_options(1, installed.class_archive, ""),
+        JAVA_OPTIONS: java_options(1, installed.class_archive, ""),
         # The archive fits no other class path.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, installed.jars)),
         "spark.ui.enabled": "false",
@@ -28,8 +31,10 @@ def conf_of_quick_start() -> dict[str, str]:
 
 
 def builder_of_quick_start() -> SparkSession.Builder:
-    """Return what makes such a Spark for this process."""
-    return SparkSession.builder.master("local[1]").config(map=conf_of_quick_start())
+    """Return what makes such a Spark for this process, and for hundreds of queries."""
+    conf = conf_of_quick_start()
+    conf[JAVA_OPTIONS] += f" {ROOM_FOR_CODE}"
+    return SparkSession.builder.master("local[1]").config(map=conf)
 
 
 def run_script(

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import Row, SparkSession
 from tests.spark.avro_values import of_registry, wired, written
-from tests.spark.test_decode import NO_NEEDS, ORDER, TEXT, Topic, records, stage_as, values_below
+from tests.spark.test_decode import NO_NEEDS, ORDER, TEXT, Topic, by_offset, records, stage_as, values_below
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model import sql_expression
@@ -44,7 +44,7 @@ def becomes(spark: SparkSession, values: Sequence[Any], decoding: Decoding) -> l
         rows = shaped(decoded(records(spark, values), decoding), decoding.shape, with_reasons=with_reasons)
         assert set(rows.columns) >= {"kafka_offset", "kafka_topic_id", DEAD, FILTERED}
         kept = [name for name in rows.columns if not name.startswith("kafka_")]
-        shown = rows.orderBy("kafka_offset").selectExpr(*kept, f"{DEAD} as dead", f"{FILTERED} as filtered").collect()
+        shown = by_offset(rows.selectExpr("kafka_offset", *kept, f"{DEAD} as dead", f"{FILTERED} as filtered"))
         found.append(
             [
                 (row["dead"]["part"], row["dead"]["text"])
