@@ -3,8 +3,7 @@
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-
-GUEST, MAY_READ = "guest", "orders"
+from tests.orchestration.guest import GUEST, MAY_READ
 
 
 class OneFeedAuthManager(SimpleAuthManager):

@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from tests.orchestration.airflow_forks import airflow_forks
-from tests.orchestration.auth_of_one_feed import GUEST
+from tests.orchestration.guest import GUEST
 from tests.project import Project
 
 import own_process
@@ -106,9 +106,9 @@ def serving(project: Project, migrated: Path) -> Iterator[PageServer]:
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://{LOOPBACK}:{port}",
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__CORE__AUTH_MANAGER": "auth_of_one_feed.OneFeedAuthManager",
+        "AIRFLOW__CORE__AUTH_MANAGER": "tests.orchestration.auth_of_one_feed.OneFeedAuthManager",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
-        "PYTHONPATH": os.pathsep.join(str(folder) for folder in (ROOT / "plugins", Path(__file__).parent)),
+        "PYTHONPATH": os.pathsep.join(str(folder) for folder in (ROOT / "plugins", ROOT)),
     }
     server = PageServer(project, port, passwords)
     process = own_process.start("api-server", ["airflow", "api-server"], project.home / "api-server.log", settings)

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import URL
 from tests.chromium import complaints_of, running_chromium
-from tests.orchestration.auth_of_one_feed import GUEST
+from tests.orchestration.guest import GUEST
 from tests.orchestration.page_server import ROLES, PageServer, serving
 from tests.quick_project import QuickProject
 
