@@ -244,5 +244,14 @@ def value_of(term: PartitionTerm, value: Any) -> Any:
     return at.date() if term.transform is Transform.DAY else at.isoformat(timespec="hours")[:13]
 
 
+class WithoutPandas:
+    """Lets no module find pandas: pyarrow would import it to look whether a list is an array, for 0.2 s of CPU."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 if __name__ == "__main__":
+    sys.meta_path.insert(0, WithoutPandas())
     LikeSpark().stage_attempt(sys.argv[sys.argv.index("--attempt") :], os.environ)
