@@ -3,9 +3,10 @@
 import datetime as dt
 import io
 import json
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -659,8 +660,18 @@ def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: Fiel
 OBJECT_NAMES = ["id", "name", "inner"]
 
 
+def raising(_file: object) -> None:
+    raise OSError("disk full")
+
+
+def dying(_file: object) -> None:
+    os._exit(9)
+
+
 @pytest.mark.parametrize(
-    ("columns", "key"), [(Columns.FLATTEN, FieldDecoding()), (Columns.NESTED, TEXT)], ids=["flatten", "nested"]
+    ("columns", "key", "failure"),
+    [(Columns.FLATTEN, FieldDecoding(), raising), (Columns.NESTED, TEXT, dying)],
+    ids=["flatten", "nested"],
 )
 def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     spark: SparkSession,
@@ -669,6 +680,7 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     capfd: pytest.CaptureFixture[str],
     columns: Columns,
     key: FieldDecoding,
+    failure: Callable[[object], None],
 ) -> None:
     topic = Topic(spark, OBJECTS)
     by_spark = staged_objects(topic, tmp_path / "spark", columns=columns, key=key)
@@ -682,14 +694,10 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     by_workers = list((tmp_path / "workers" / "data").glob(f"*{stage_objects.SUFFIX}"))
     assert sum(pyarrow.parquet.read_metadata(file).num_rows for file in by_workers) == 5
 
-    monkeypatch.setattr(object_batches.ObjectFile, "close", fail)
+    monkeypatch.setattr(object_batches.ObjectFile, "close", failure)
     assert staged_objects(topic, tmp_path / "again", columns=columns, key=key) == by_spark
     assert "Python's workers could not write the objects of this batch" in capfd.readouterr().err
     assert list((tmp_path / "again" / "data").glob(f"*{stage_objects.SUFFIX}")) == []
-
-
-def fail(_file: object) -> None:
-    raise OSError("disk full")
 
 
 def test_dead_letters_that_kafka_compacted_before_they_were_read_again_fail_the_attempt(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-_PREFIXES: Final = ("spark.sql.parquet.", "spark.hadoop.parquet.")
+_PREFIXES: Final = ("spark.sql.parquet.", "spark.hadoop.parquet.", "spark.sql.files.")
 
 FIXED_PARQUET_SETTINGS: Final[Mapping[str, str]] = {
     # INT96, the default, is refused by the table formats.
@@ -43,6 +43,6 @@ PARQUET_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def are_ours(settings: Iterable[tuple[str, str]]) -> bool:
-    """Whether all of Spark's settings that say how Parquet is written are this project's own."""
+    """Whether all of Spark's settings that may say how files are written are this project's own."""
     ours = {**FIXED_PARQUET_SETTINGS, **PARQUET_SETTINGS}
     return all(ours.get(name) == value for name, value in settings if name.startswith(_PREFIXES))
