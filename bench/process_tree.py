@@ -132,8 +132,26 @@ def parent_of(pid: int) -> int:
 
 def processor_s(pid: int) -> float:
     """Return the processor time of all threads that a process has had, in seconds; not that of its children."""
+    return sum(processor_times(pid))
+
+
+def processor_times(pid: int) -> tuple[float, float]:
+    """Return the same in user and in system mode; raises OSError where the process has ended."""
     user, system = stat_of(pid)[11:13]
-    return (int(user) + int(system)) / TICKS_PER_S
+    return int(user) / TICKS_PER_S, int(system) / TICKS_PER_S
+
+
+def is_never_reaped(pid: int) -> bool:
+    """Return whether a process's parent ignores how its children end: then the kernel counts their time for nobody.
+
+    Spark's daemon for Python's workers does so.
+    """
+    try:
+        status = (PROC / f"{parent_of(pid)}/status").read_text()
+    except OSError:
+        return False
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
 def stat_of(pid: int) -> list[bytes]:

@@ -3,6 +3,7 @@
 Time, processor time, peak of memory.
 """
 
+import contextlib
 import os
 import select
 import subprocess
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from last_will import LastWill
-from process_tree import ProcessTree, all_processes, parent_of
+from process_tree import ProcessTree, all_processes, is_never_reaped, parent_of, processor_times
 
 SAMPLE_S = 0.1
 STARTING_S = 3.0
@@ -87,6 +88,7 @@ class _Measuring:
         self._ended_after = 0.0
         self._user_s = 0.0
         self._system_s = 0.0
+        self._never_reaped: dict[int, tuple[float, float]] = {}  # by process: its times at the last look
         self._tree = ProcessTree(leader, others, self._met, self._gone)
 
     def until_it_ends(self, deadline: float) -> None:
@@ -139,6 +141,7 @@ class _Measuring:
         except ChildProcessError:  # another one's child: that one reaps it, or ends and leaves it to us
             return
         if ended:
+            self._never_reaped.pop(pid, None)  # its parent has ended before it, and this process has become the parent
             self._user_s += usage.ru_utime
             self._system_s += usage.ru_stime
         if ended == self._leader:
@@ -146,6 +149,8 @@ class _Measuring:
 
     def _met(self, pid: int, handle: int) -> None:
         self._will.name(pid)
+        if is_never_reaped(pid):
+            self._never_reaped[pid] = (0.0, 0.0)
         if pid == self._leader:
             self._leader_handle = handle
         if pid == self._leader or parent_of(pid) == self._leader:
@@ -154,6 +159,9 @@ class _Measuring:
 
     def _gone(self, pid: int) -> None:
         self._will.strike(pid)
+        user_s, system_s = self._never_reaped.pop(pid, (0.0, 0.0))
+        self._user_s += user_s
+        self._system_s += system_s
         if (handle := self._tree.members[pid]) in self._began:
             self._note_end(handle)
 
@@ -171,4 +179,7 @@ class _Measuring:
         if self._samples % SAMPLES_A_LOOK == 0 or time.monotonic() < self._started + STARTING_S:
             self._tree.look()
         self._peak = max(self._peak, self._tree.memory_bytes())
+        for pid in self._never_reaped:
+            with contextlib.suppress(OSError):  # it has ended since
+                self._never_reaped[pid] = processor_times(pid)
         self._sampling_s += time.thread_time() - before

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import process_tree
 import pytest
+from last_will import LastWill
 from process_tree import ProcessTree, all_processes, is_copy, parent_of
+from whole_process import run_whole
 
 ALLOCATED = 64 * 2**20
 ALLOCATE = f"import os, sys, time; held = bytearray(b'x') * {ALLOCATED}; "
@@ -57,3 +60,20 @@ def test_a_process_that_has_started_its_program_has_memory_of_its_own() -> None:
 
 def test_this_process_is_its_own_program() -> None:
     assert not is_copy(os.getpid())
+
+
+BURNS = "import time\nwhile time.process_time() < 0.8: pass"
+IGNORES_ITS_CHILDREN = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", {BURNS!r}]).wait()
+"""
+
+
+def test_the_time_of_a_process_whose_parent_ignores_its_end_is_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", IGNORES_ITS_CHILDREN]
+    with LastWill() as will:
+        finished = run_whole(command, os.environ, tmp_path, log, timeout_s=60, will=will)
+    assert finished.exit_code == 0, log.read_text()
+    assert finished.user_s + finished.system_s > 0.4

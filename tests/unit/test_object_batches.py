@@ -45,28 +45,28 @@ def of_oracle(text: bytes) -> dict[str, Any] | None:
 
 def test_an_object_that_is_taken_is_what_a_strict_reader_reads_and_most_good_ones_are_taken() -> None:
     writer = nearly_json.Writer(11)
-    texts = [writer.record(SCHEMA).strip() for _ in range(1_500)]
+    texts = [writer.record(SCHEMA).strip() for _ in range(600)]
     found = {text: taken([text]) for text in texts}
 
     wrong = [(text, rows) for text, rows in found.items() if rows is not None and rows != [of_oracle(text)]]
     assert wrong[:3] == []
     good = [text for text in texts if of_oracle(text) is not None]
-    assert sum(found[text] is not None for text in good) > len(good) * 0.5 > 200
-    assert sum(rows is None for rows in found.values()) > 200
+    assert sum(found[text] is not None for text in good) > len(good) * 0.5 > 100
+    assert sum(rows is None for rows in found.values()) > 100
 
 
 def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> None:
     writer, chance = nearly_json.Writer(12), random.Random(12)  # noqa: S311 - no secret
-    texts = [writer.record(SCHEMA).strip() for _ in range(1_000)]
+    texts = [writer.record(SCHEMA).strip() for _ in range(400)]
     alone = {text: taken([text]) for text in texts}
     whole = 0
-    for _ in range(500):
-        batch = chance.sample(texts, chance.randrange(2, 5))
+    for _ in range(250):
+        batch = chance.sample(texts, chance.randrange(2, 4))
         each = [alone[text] for text in batch]
         fits = None not in each
         assert taken(batch) == ([row for rows in each for row in rows or ()] if fits else None), batch
         whole += fits
-    assert 50 < whole < 450
+    assert 20 < whole < 225
 
 
 @pytest.mark.parametrize(
