@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet
+from tests.contract.polars_in_stores import delta_rows
 from tests.contract.whole_feed import Record, WholeFeed, is_decodable
 from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
@@ -98,7 +99,7 @@ def records_in_table(output: Path, access: S3Access | None = None) -> list[Recor
     if access is None:
         return sorted(pl.read_delta(str(output)).select(RECORD).rows())
     options = {name: value for name, value in access.for_delta().items() if name.startswith("AWS_")}
-    return sorted(pl.read_delta(f"s3://lake{output}", storage_options=options).select(RECORD).rows())
+    return sorted(delta_rows(f"s3://lake{output}", options, RECORD))
 
 
 def records_in_iceberg(output: Path, access: S3Access | None = None) -> list[Record]:

@@ -26,6 +26,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
+from tests.contract.polars_in_stores import delta_rows, iceberg_rows
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
@@ -218,18 +219,16 @@ class IcebergOutput(DeltaOutput):
         """Return the table as another program has it."""
         return table_at(self.path)
 
-    def reader_options(self) -> dict[str, str] | None:
-        """Return how Polars reaches the files."""
-        return None
-
     def seen(self) -> Counter[tuple[str, int, int]]:
         try:
             table = self.table()
         except NoSuchTableError:
             return Counter()
+        return Counter(self.rows_of(table))
+
+    def rows_of(self, table: Table) -> list[Any]:
         with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-            rows = pl.scan_iceberg(table, storage_options=self.reader_options()).select(*SEEN)
-            return Counter(rows.collect().rows())
+            return pl.scan_iceberg(table).select(*SEEN).collect().rows()
 
 
 class InStore(DeltaOutput):
@@ -291,11 +290,7 @@ class DeltaInStore(InStore):
         return delta_sink(self.place, access, self.options)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
-        try:
-            rows = pl.read_delta(str(self.place.without_connection), storage_options=self.reader_options())
-        except deltalake.exceptions.TableNotFoundError:
-            return Counter()
-        return Counter(rows.select(*SEEN).rows())
+        return Counter(delta_rows(str(self.place.without_connection), self.reader_options(), SEEN))
 
 
 class IcebergInStore(InStore, IcebergOutput):
@@ -304,6 +299,9 @@ class IcebergInStore(InStore, IcebergOutput):
     name = "iceberg in S3"
     with_fault = IcebergOutput.with_fault
     seen = IcebergOutput.seen
+
+    def rows_of(self, table: Table) -> list[Any]:
+        return iceberg_rows(table, self.reader_options(), SEEN)
 
     def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

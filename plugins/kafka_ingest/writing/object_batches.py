@@ -25,6 +25,12 @@ IS_LARGE = "kafka_is_large"
 DICTIONARY_BYTES = 256 * 1024
 """How large a column's dictionary may be: with Arrow's 1 MiB, values that differ take a fifth longer to be written."""
 
+LONGEST_NUMBER = 1_000
+LONG_NUMBER = "[-+.eE0-9]{1000}"
+
+SEEN = 10_000
+"""After as many records, most of which are large, all are left to Spark."""
+
 TRIED = 8
 """After as many batches, of which most could not be taken, a task takes no more."""
 
@@ -65,7 +71,11 @@ def objects_of(values: Column, fields: pa.Schema) -> pa.RecordBatch | None:
     if not rows:
         return pa.RecordBatch.from_pylist([], fields)
     texts = as_text(values)
-    if texts is None or not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+    if (
+        texts is None
+        or not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py()
+        or has_long_number(texts)
+    ):
         return None
     one_list: Column = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), texts)
     joined: Column = pc.binary_join(one_list, "\n")
@@ -81,7 +91,7 @@ def objects_of(values: Column, fields: pa.Schema) -> pa.RecordBatch | None:
     if read.num_rows != rows:
         return None
     [objects] = read.combine_chunks().to_batches()
-    return objects if all(map(is_finite, objects.columns)) else None
+    return objects if all(map(is_number, objects.columns)) else None
 
 
 def as_text(column: Column) -> Column | None:
@@ -92,11 +102,18 @@ def as_text(column: Column) -> Column | None:
         return None
 
 
-def is_finite(column: Column) -> bool:
-    """Whether no number in a column is infinite or none, which Arrow reads by these names."""
+def has_long_number(texts: Column) -> bool:
+    """Whether there may be a number of more than 1,000 characters, which Spark's reader refuses (Jackson's limit)."""
+    longest: int = pc.max(pc.binary_length(texts)).as_py()
+    return longest > LONGEST_NUMBER and bool(pc.any(pc.match_substring_regex(texts, LONG_NUMBER)).as_py())
+
+
+def is_number(column: Column) -> bool:
+    """Whether all numbers in a column are finite: Arrow reads ``NaN`` and ``Infinity``, which are no JSON."""
     if pa.types.is_struct(column.type):
-        return all(map(is_finite, column.flatten()))
-    return not pa.types.is_floating(column.type) or bool(pc.all(pc.is_finite(column)).as_py() is not False)
+        return all(map(is_number, column.flatten()))
+    # Of nothing but nulls the answer is null.
+    return not pa.types.is_floating(column.type) or pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
