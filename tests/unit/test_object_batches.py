@@ -19,6 +19,7 @@ from kafka_ingest.writing.object_batches import (
     SentObjects,
     objects_of,
     other_records,
+    rows_of,
 )
 from kafka_ingest.writing.stage_objects import arrow_type
 
@@ -66,7 +67,7 @@ def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> No
         fits = None not in each
         assert taken(batch) == ([row for rows in each for row in rows or ()] if fits else None), batch
         whole += fits
-    assert 20 < whole < 225
+    assert 10 < whole < 225
 
 
 @pytest.mark.parametrize(
@@ -93,8 +94,10 @@ def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> No
         [b"{" + b'"address": {' * 100_000 + b"}", b"{}"],
         [b'{"id": ' + b"[" * 1_000_000 + b"}", b"{}"],
         [b'{"id": ' + b"9" * 1_000_000 + b"}", b"{}"],
+        [b'{"amount": 0.' + b"3" * 1_000 + b"}", b"{}"],
+        [b'{"amount": -0}', b"{}"],
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_records_that_complete_one_another_or_are_not_certain_are_not_taken(texts: list[bytes]) -> None:
     assert taken(texts) is None
@@ -124,6 +127,7 @@ def sent(*, flatten: bool = True, key_is_text: bool = False, row_group_bytes: in
         columns=["kafka_topic", "kafka_offset", "key", "value", "kafka_topic_id"],
         required=frozenset({"kafka_offset"}),
         without_dictionary=frozenset({"kafka_offset"}),
+        without_statistics=frozenset({"key"}),
         row_group_bytes=row_group_bytes,
         flatten=flatten,
         key_is_text=key_is_text,
@@ -194,9 +198,42 @@ def test_a_large_record_is_neither_written_nor_handed_back(tmp_path: Path) -> No
     assert (job.written.value, job.large.value) == (2, 1)
 
 
-def test_where_most_records_are_large_the_task_ends(tmp_path: Path) -> None:
+def test_a_batch_of_large_records_only_is_nothing_to_write(tmp_path: Path) -> None:
+    job = sent(row_group_bytes=10)
+    assert offsets_handed_back(batches_of([GOOD] * 3, [None], large=3), job, tmp_path / "part.parquet") == []
+    assert (job.written.value, job.large.value) == (3, 1)
+
+
+def test_where_most_of_many_records_are_large_the_workers_give_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, batches = str(tmp_path / "part.parquet"), batches_of([None], [GOOD], large=0)
+    assert list(other_records(batches, sent(), file)) == []
+    monkeypatch.setattr(object_batches, "SEEN", 1)
     with pytest.raises(ManyLargeRecordsError):
-        list(other_records(batches_of([None], [GOOD], large=0), sent(), str(tmp_path / "part.parquet")))
+        list(other_records(batches, sent(), file))
+
+
+def test_rows_that_wait_to_be_written_keep_no_bytes_of_values_in_memory() -> None:
+    sink = pa.BufferOutputStream()
+    [batch] = batches_of([b'{"id": 1' + b" " * 8_000 + b"}"] * 100)
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    [received] = pa.ipc.open_stream(sink.getvalue())
+    rows = rows_of(received.drop_columns([IS_LARGE]), sent())
+    assert rows is not None
+    assert rows.get_total_buffer_size() < 100_000
+
+
+def test_columns_inside_of_others_have_dictionaries_too(tmp_path: Path) -> None:
+    file = tmp_path / "part.parquet"
+    offsets_handed_back(batches_of([GOOD] * 100), sent(flatten=False), file)
+    group = pq.read_metadata(file).row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    assert columns["value.name"].has_dictionary_page
+    assert not columns["kafka_offset"].has_dictionary_page
+    assert columns["key"].statistics is None
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 def test_where_most_batches_do_not_fit_the_task_looks_at_no_more_of_them(tmp_path: Path) -> None:

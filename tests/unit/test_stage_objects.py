@@ -21,12 +21,14 @@ SETTINGS = {**FIXED_PARQUET_SETTINGS, **PARQUET_SETTINGS}
 OBJECT = FieldDecoding(Format.JSON, "id bigint, n int, name string, x double, paid boolean, inner struct<y: string>")
 
 
-def records(settings: Mapping[str, str], master: str) -> Any:
+def records(settings: Mapping[str, str], master: str, hadoop: Mapping[str, str]) -> Any:
     """Return records of a Spark with some settings, which are not read."""
     conf = SimpleNamespace(getAll=lambda: list(settings.items()), get=settings.get)
     context = SimpleNamespace(master=master, getConf=lambda: conf, defaultParallelism=4, accumulator=lambda zero: zero)
     schema = StructType([StructField(name, BinaryType()) for name in ("kafka_topic", "key", "value")])
-    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), schema=schema, columns=schema.names)
+    java = SimpleNamespace(hadoopConfiguration=lambda: hadoop)
+    spark = SimpleNamespace(sparkContext=context, _jsc=java)
+    return SimpleNamespace(sparkSession=spark, schema=schema, columns=schema.names)
 
 
 def found(
@@ -36,11 +38,12 @@ def found(
     place: PurePath = Path("/output/data"),
     master: str = "local[2]",
     settings: Mapping[str, str] = SETTINGS,
+    hadoop: Mapping[str, str] = SETTINGS,
 ) -> ObjectsOfWorkers | None:
     """Return what stages a batch, if workers do."""
     document = AttemptDocument(a_plan(), 1, decoding, needs)
     place_in_store: Any = place
-    return objects_for_workers(records(settings, master), document, place_in_store)
+    return objects_for_workers(records(settings, master, hadoop), document, place_in_store)
 
 
 def test_objects_of_plain_types_are_read_by_workers_on_this_machine() -> None:
@@ -79,6 +82,10 @@ def test_what_arrow_reads_otherwise_than_spark_or_spark_alone_can_do_is_left_to_
 def test_tables_with_partitions_and_stores_are_left_to_spark() -> None:
     assert found(Decoding(OBJECT), needs=DataNeeds(partition_by=(PartitionTerm.parse("kafka_topic"),))) is None
     assert found(Decoding(OBJECT), place=PurePath("/not/on/a/disk")) is None
+
+
+def test_where_a_site_encrypts_parquet_spark_writes_it() -> None:
+    assert found(Decoding(OBJECT), hadoop={"parquet.crypto.factory.class": "a.b.C"}) is None
 
 
 def test_a_cluster_has_no_workers_of_this_machine() -> None:

@@ -65,6 +65,11 @@ def jvm_of(spark: SparkSession) -> Java:
     return classes_of(spark.sparkContext._jvm)
 
 
+def hadoop_settings(spark: SparkSession) -> Java:
+    """Return Hadoop's settings, a site's own among them."""
+    return spark._jsc.hadoopConfiguration()
+
+
 def parser_of(spark: SparkSession) -> Java:
     """Return what parses SQL."""
     session: Java = spark._jsparkSession

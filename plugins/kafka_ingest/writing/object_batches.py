@@ -10,6 +10,7 @@ Where that is not certain of all records of a batch, none of them is taken: Spar
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,9 @@ SEEN = 10_000
 TRIED = 8
 """After as many batches, of which most could not be taken, a task takes no more."""
 
+MODE = 0o644
+"""Of files: Spark's have it, whatever the umask."""
+
 Column = Any
 """An array of Arrow's; the stubs know fewer methods than it has."""
 
@@ -54,6 +58,7 @@ class SentObjects:
     columns: Sequence[str]
     required: frozenset[str]
     without_dictionary: frozenset[str]
+    without_statistics: frozenset[str]
     row_group_bytes: int
     flatten: bool
     key_is_text: bool
@@ -62,7 +67,7 @@ class SentObjects:
 
 
 class ManyLargeRecordsError(Exception):
-    """Most records are too large for a batch."""
+    """Most records that a task has seen are too large for a batch."""
 
 
 def objects_of(values: Column, fields: pa.Schema) -> pa.RecordBatch | None:
@@ -91,7 +96,7 @@ def objects_of(values: Column, fields: pa.Schema) -> pa.RecordBatch | None:
     if read.num_rows != rows:
         return None
     [objects] = read.combine_chunks().to_batches()
-    return objects if all(map(is_number, objects.columns)) else None
+    return objects if all(map(is_certain, objects.columns)) else None
 
 
 def as_text(column: Column) -> Column | None:
@@ -104,16 +109,29 @@ def as_text(column: Column) -> Column | None:
 
 def has_long_number(texts: Column) -> bool:
     """Whether there may be a number of more than 1,000 characters, which Spark's reader refuses (Jackson's limit)."""
-    longest: int = pc.max(pc.binary_length(texts)).as_py()
+    lengths: Column = pc.binary_length(texts)
+    longest: int = pc.max(lengths).as_py()
     return longest > LONGEST_NUMBER and bool(pc.any(pc.match_substring_regex(texts, LONG_NUMBER)).as_py())
 
 
-def is_number(column: Column) -> bool:
-    """Whether all numbers in a column are finite: Arrow reads ``NaN`` and ``Infinity``, which are no JSON."""
+def is_certain(column: Column) -> bool:
+    """Whether all numbers in a column are as Spark reads them.
+
+    Arrow reads ``NaN`` and ``Infinity``, which are no JSON; and of ``-0``, without a fraction, Spark makes 0.0.
+    """
     if pa.types.is_struct(column.type):
-        return all(map(is_number, column.flatten()))
-    # Of nothing but nulls the answer is null.
-    return not pa.types.is_floating(column.type) or pc.all(pc.is_finite(column)).as_py() is not False
+        return all(map(is_certain, column.flatten()))
+    if not pa.types.is_floating(column.type):
+        return True
+    # Of nothing but nulls each answer is null.
+    return pc.all(pc.is_finite(column)).as_py() is not False and not has_minus_zero(column)
+
+
+def has_minus_zero(column: Column) -> bool:
+    """Whether a zero in a column has a sign."""
+    zeros: Column = column.filter(pc.equal(column, pa.scalar(0.0)))
+    signed: Column = pc.divide(pa.scalar(1.0), zeros)
+    return len(zeros) > 0 and pc.any(pc.less(signed, pa.scalar(0.0))).as_py() is True
 
 
 def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
@@ -132,14 +150,27 @@ def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
         if name == VALUE and sent.flatten:
             columns.update(zip(sent.fields.names, objects.columns, strict=True))
         elif name == VALUE:
-            is_void = pc.invert(is_there) if values.null_count else None
-            columns[name] = pa.StructArray.from_arrays(objects.columns, fields=list(sent.fields), mask=is_void)
+            is_null = pc.invert(is_there) if values.null_count else None
+            columns[name] = pa.StructArray.from_arrays(objects.columns, fields=list(sent.fields), mask=is_null)
         elif name in sent.constants:
             columns[name] = repeated(sent.constants[name], batch.num_rows)
         else:
-            columns[name] = key if name == KEY else batch.column(name)
+            # A slice would keep all of its batch in memory, with the bytes of the values, until it is written.
+            columns[name] = (key if name == KEY else batch.column(name)).copy_to(pa.default_cpu_memory_manager())
     fields = [pa.field(name, column.type, nullable=name not in sent.required) for name, column in columns.items()]
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def leaves(kind: pa.DataType, path: str) -> Iterator[str]:
+    """Yield the paths of the columns that a column of a type has in Parquet."""
+    column: Any = kind
+    if pa.types.is_struct(kind):
+        for place in range(column.num_fields):
+            yield from leaves(column.field(place).type, f"{path}.{column.field(place).name}")
+    elif pa.types.is_list(kind):
+        yield from leaves(column.value_type, f"{path}.list.element")
+    else:
+        yield path
 
 
 def repeated(text: str | None, rows: int) -> Column:
@@ -159,7 +190,7 @@ class ObjectFile:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows, some time."""
+        """Write rows, together with others once they are as many as a row group holds."""
         self._batches.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= self._sent.row_group_bytes:
@@ -171,17 +202,20 @@ class ObjectFile:
             self._write()
         if self._writer is not None:
             self._writer.close()
+            Path(self._path).chmod(MODE)
 
     def _write(self) -> None:
         rows = pa.Table.from_batches(self._batches)
         if self._writer is None:
-            names = [name for name in rows.schema.names if name not in self._sent.without_dictionary]
+            sent = self._sent
+            paths = [path for each in rows.schema for path in leaves(each.type, each.name)]
             self._writer = pq.ParquetWriter(
                 self._path,
                 rows.schema,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=names,  # type: ignore[arg-type]  # the stubs know no names
+                use_dictionary=[path for path in paths if path not in sent.without_dictionary],  # type: ignore[arg-type]
+                write_statistics=[path for path in paths if path not in sent.without_statistics],
                 dictionary_pagesize_limit=DICTIONARY_BYTES,
                 write_page_index=True,
                 store_schema=False,
@@ -191,7 +225,7 @@ class ObjectFile:
 
 
 def in_task(batches: Iterable[pa.RecordBatch], sent: SentObjects) -> Iterator[pa.RecordBatch]:
-    """Do it in a task of Spark's; one that is run again writes the same file."""
+    """Do the same with a task's own file; a task that is run again writes the same one."""
     task: Any = TaskContext.get()
     return other_records(batches, sent, f"{sent.file_prefix}{task.partitionId():05d}{sent.file_suffix}")
 
@@ -205,15 +239,16 @@ def other_records(batches: Iterable[pa.RecordBatch], sent: SentObjects, path: st
     file = ObjectFile(path, sent)
     taken = left = 0
     seen = large = written = 0
-    for every in batches:
-        seen += every.num_rows
-        batch = every.drop_columns([IS_LARGE])
-        is_large = every.column(IS_LARGE)
+    for given in batches:
+        seen += given.num_rows
+        batch, is_large = given.drop_columns([IS_LARGE]), given.column(IS_LARGE)
         if pc.any(is_large).as_py():
             batch = batch.filter(pc.invert(is_large))
-            large += every.num_rows - batch.num_rows
-            if large * 2 > seen:
+            large += given.num_rows - batch.num_rows
+            if seen >= SEEN and large * 2 > seen:
                 raise ManyLargeRecordsError
+            if not batch.num_rows:
+                continue
         rows = None if left >= TRIED and left > taken else rows_of(batch, sent)
         if rows is None:
             left += 1

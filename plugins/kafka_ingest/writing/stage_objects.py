@@ -25,6 +25,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decoded_part import once, text
+from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import IS_LARGE, SentObjects, in_task
 from kafka_ingest.writing.stage_files import BATCH
 
@@ -54,9 +55,13 @@ ARROW_TYPES = {
 }
 """The types that Arrow reads from JSON exactly as Spark does. Of dates and decimals it knows other forms."""
 
+NO_STATISTICS = "spark.hadoop.parquet.column.statistics.enabled#"
 NO_DICTIONARY = "spark.hadoop.parquet.enable.dictionary#"
-WITHOUT_DICTIONARY = frozenset(name.removeprefix(NO_DICTIONARY) for name in PARQUET_SETTINGS if NO_DICTIONARY in name)
-"""The columns that have none. One of a topic, batch or id has one value, which costs nothing here."""
+WITHOUT_DICTIONARY, WITHOUT_STATISTICS = (
+    frozenset(name.removeprefix(prefix) for name in PARQUET_SETTINGS if prefix in name)
+    for prefix in (NO_DICTIONARY, NO_STATISTICS)
+)
+"""The columns that have none, but for those of one value: their dictionaries cost nothing here."""
 
 HELD = ("key", "value", "kafka_headers")
 """The columns of whatever size; null in what workers are sent of a large record."""
@@ -70,8 +75,13 @@ IS_LARGE_RECORD = (
 SUFFIX = "-objects.zstd.parquet"
 """How the names of the workers' files end."""
 
-OF_WORKERS = ("org.apache.spark.api.python.PythonException", "Python worker", "Cannot run program")
-"""What Spark says where a worker raised an error, has ended, or could not be started."""
+FAILURES = {
+    "ManyLargeRecordsError": "most records are too large",
+    "org.apache.spark.api.python.PythonException": "one of them raised an error",
+    "Python worker": "one of them has ended",
+    "Cannot run program": "none could be started",
+}
+"""What Spark says where the workers could not do it, and why that is."""
 
 Add = Callable[[DataFrame], None]
 """Decodes records, and adds them to what is staged."""
@@ -95,11 +105,17 @@ def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place)
         or document.data.partition_by
         or not (context.master or "").startswith("local")
         or not are_ours(context.getConf().getAll())
+        or encrypts(raw)
         or context.getConf().get(SWITCH, "true") != "true"
     ):
         return None
     fields = arrow_type(read_schema(value.schema))
     return None if fields is None else ObjectsOfWorkers(raw, document, place, pa.schema(list(fields)))
+
+
+def encrypts(records: DataFrame) -> bool:
+    """Whether a site's configuration of Hadoop says that Parquet is encrypted."""
+    return hadoop_settings(records.sparkSession).get("parquet.crypto.factory.class") is not None
 
 
 def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many types, or None
@@ -129,6 +145,7 @@ class ObjectsOfWorkers:
             columns=[name for name in raw.columns if name not in document.data.without],
             required=required_of(raw),
             without_dictionary=WITHOUT_DICTIONARY,
+            without_statistics=WITHOUT_STATISTICS,
             row_group_bytes=min(max(ROW_GROUP_BYTES // context.defaultParallelism, 8 * MIB), 64 * MIB),
             flatten=document.decode.columns is Columns.FLATTEN,
             key_is_text=document.decode.key.format is Format.STRING,
@@ -145,11 +162,12 @@ class ObjectsOfWorkers:
         try:
             add(self._handed_back())
         except (Py4JJavaError, PySparkException) as error:
-            if not any(said in str(error) for said in OF_WORKERS):
+            why = next((why for said, why in FAILURES.items() if said in str(error)), None)
+            if why is None:
                 raise
             raise WorkersFailedError(
-                "Python's workers could not write the objects of this batch: all are read again, and Spark writes them."
-            ) from None
+                f"Python's workers could not write the objects of this batch ({why}): Spark reads and writes all of it."
+            ) from error
         if self._sent.large.value:
             add(self._raw.where(IS_LARGE_RECORD))
         return int(self._sent.written.value)
