@@ -29,6 +29,7 @@ from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, Data
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
@@ -41,6 +42,7 @@ from kafka_ingest.writing.plain_objects import can_be_plain, with_plain_objects
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import Places, RecordsChangedError, StagedRecords, Storage, stage_decoded
+from kafka_ingest.writing.stage_files import staged_files
 
 COLUMNS = "kafka_offset bigint, key binary, value binary, kafka_topic_id string"
 SCHEMA = """
@@ -569,9 +571,9 @@ def stage(topic: Topic, directory: Path) -> int:
     return stage_as(topic, directory, Decoding(ANY_JSON)).rows_read
 
 
-def stage_as(topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS) -> StagedRecords:
-    """Stage all ranges of the topic, as the job does."""
-    document = AttemptDocument(
+def document_of(directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS) -> AttemptDocument:
+    """Return an attempt at all ranges of the topic."""
+    return AttemptDocument(
         BatchPlan(
             batch_id=UUID(int=1),
             kind=BatchKind.LIVE,
@@ -589,6 +591,11 @@ def stage_as(topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds
         decoding,
         needs,
     )
+
+
+def stage_as(topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS) -> StagedRecords:
+    """Stage all ranges of the topic, as the job does."""
+    document = document_of(directory, decoding, needs)
     places = Places(*(directory / name for name in ("data", "dead-letters", "before", "after")))
     return stage_decoded(topic.read, document.plan.ranges, document, places, Storage(opened, remove_from_disk))
 
@@ -641,20 +648,35 @@ OBJECT = FieldDecoding(Format.JSON, "id bigint, name string, inner struct<x: dou
 OBJECTS = {
     0: ['{"id": 1, "name": "x"}', '{"id": 2, "inner": {"x": 0.5}}'],
     1: ["{}", '{"id": "x"}', f'{{"id": 3, "name": "{"é" * 10_000}"}}'],
-    2: ['{"id": 4, "unknown": 5}', '{"id": 6}', '{"id": 7}'],
+    2: ['{"id": 4}', '{"id": 5, "unknown": 6}', '{"id": 7}'],
 }
 """One that does not fit, one that is large, and one with a field that the schema does not have."""
 
 
 def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: FieldDecoding) -> tuple[Any, ...]:
     """Stage objects; return what was counted, rows and dead letters, and what each file's columns are."""
-    counted = stage_as(topic, directory, Decoding(OBJECT, key, columns))
+    decoding = Decoding(OBJECT, key, columns)
+    counted, plan = stage_as(topic, directory, decoding), document_of(directory, decoding).plan
+    written = {name: tuple(staged_files(directory / name)) for name in ("data", "dead-letters")}
+    receipt = Receipt(
+        batch_id=UUID(int=1),
+        attempt=7,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256="",
+        rows_read=counted.rows_read,
+        files=written["data"],
+        written_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        written_by="spark",
+        dead_letters=written["dead-letters"],
+        in_any_order=counted.in_any_order,
+    )
+    assert receipt.contradictions(plan) == []
     names = ["key", *(OBJECT_NAMES if columns is Columns.FLATTEN else ["value"])]
     rows = values_below(directory / "data", "kafka_timestamp", "kafka_headers", *names)
     letters = values_below(directory / "dead-letters", "value", "error_class", "kafka_timestamp", "kafka_headers")
     files = sorted((directory / "data").glob("*.parquet"))
     layouts = {str(pyarrow.parquet.ParquetFile(file).schema).split("\n", 2)[2] for file in files}
-    return counted, rows, letters, layouts
+    return (counted.rows_read, counted.dead), rows, letters, layouts
 
 
 OBJECT_NAMES = ["id", "name", "inner"]

@@ -125,8 +125,8 @@ class Receipt:
 
     ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them. ``dead_letters``
     are the files of the records that could not be decoded, in their own output. ``filtered``: records that became no
-    row, of each partition that has some. ``in_any_order``: the files of a partition may overlap, since the feed's
-    ``transform`` may have moved rows between tasks; the job has looked for duplicates itself then.
+    row, of each partition that has some. ``in_any_order``: the files of a partition may overlap, since a task wrote two
+    of them, or the feed's ``transform`` may have moved rows between tasks; the job has looked for duplicates itself.
     """
 
     batch_id: UUID

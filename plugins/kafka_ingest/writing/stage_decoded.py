@@ -62,7 +62,8 @@ class Places:
 class DeadLetterPlaces:
     """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them.
 
-    ``filtered``: how many records were filtered of each partition beside the data that counts.
+    ``filtered``: how many records were filtered of each partition beside the data that counts. ``in_any_order``: its
+    files may overlap.
     """
 
     def __init__(self, directory: Place, data: Place, at: OpenPlace) -> None:
@@ -72,6 +73,7 @@ class DeadLetterPlaces:
         self._now: Place | None = None
         self.place = directory / DATA
         self.filtered: Mapping[TopicPartition, int] = {}
+        self.in_any_order = False
 
     def places(self, data: Place) -> Places:
         """Return all places of what is written beside ``data``.
@@ -111,11 +113,15 @@ GOOD = f"{DEAD} is null"
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """How many records Spark counted in all, and how many of them were filtered of each partition, or are dead."""
+    """How many records Spark counted in all, and how many of them were filtered of each partition, or are dead.
+
+    ``in_any_order``: files of a partition may overlap, since workers wrote some of its rows, and Spark others.
+    """
 
     rows_read: int
     filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
     dead: int = 0
+    in_any_order: bool = False
 
 
 class StagedRowsMissingError(Exception):
@@ -224,7 +230,8 @@ class CountedRows:
         """Return what Spark counted, once they are written."""
         found = [each.get for each in self._observed]
         rows, dead = (sum(int(each[name]) for each in found) for name in ("rows", "dead"))
-        return StagedRecords(self.by_workers + rows, self._partitions.of(found[-1].get("filtered")), dead)
+        filtered = self._partitions.of(found[-1].get("filtered"))
+        return StagedRecords(self.by_workers + rows, filtered, dead, in_any_order=self.by_workers > 0 and dead < rows)
 
 
 def are_many(ranges: Sequence[OffsetRange]) -> bool:

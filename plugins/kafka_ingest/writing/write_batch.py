@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         left_out=staged.left_out,
         dead_letters=tuple(storage.files_in(letters.place)) if letters is not None and letters.has_any else (),
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
-        in_any_order=document.decode.shape.transform is not None,
+        in_any_order=document.decode.shape.transform is not None or (letters is not None and letters.in_any_order),
         columns=document.columns,
     )
     if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
@@ -116,7 +116,7 @@ def read_and_stage(
                 return stage_raw(read(ranges), ranges, plan, here, document.data, storage)
             letters.now(here)
             staged = stage_decoded(read, ranges, document, letters.places(here), storage)
-            letters.filtered = staged.filtered
+            letters.filtered, letters.in_any_order = staged.filtered, staged.in_any_order
             return staged.rows_read
 
         if not plan.kind.reads_kafka:
