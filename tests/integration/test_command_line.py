@@ -4,16 +4,14 @@ import os
 import pty
 import shutil
 import sqlite3
+import subprocess
 import termios
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tests.command_forks import command_forks
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import add_partitions, create_topic, delete_records, plain_records, produce
-from tests.killing import PATIENCE_S
 from tests.project import KAFKA_INGEST, Project
 from tests.quick_project import QuickProject, spans
 
@@ -256,32 +254,17 @@ def on_a_terminal(quick: QuickProject, columns: int, *arguments: str) -> list[st
     controller, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, columns))
     environment = {key: value for key, value in quick.environment.items() if key not in {"COLUMNS", "LINES"}}
-    stderr = quick.home / "stderr"
-    with ThreadPoolExecutor(1) as threads:
-        shown = threads.submit(all_of, controller)
-        process = command_forks().start(
-            [str(KAFKA_INGEST), *arguments],
-            directory=quick.home,
-            environment=environment | {"TERM": "dumb"},
-            stdout=Path(os.ttyname(terminal)),
-            stderr=stderr,
-        )
-        try:
-            assert process.wait(PATIENCE_S) == 0, stderr.read_text()
-        finally:
-            os.close(terminal)
-        lines = shown.result().decode().splitlines()
+    with subprocess.Popen(
+        [KAFKA_INGEST, *arguments], stdout=terminal, stdin=terminal, env=environment | {"TERM": "dumb"}
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the other side has closed
+            while part := os.read(controller, 65536):
+                shown += part
     os.close(controller)
-    return lines
-
-
-def all_of(controller: int) -> bytes:
-    """Return what is shown on a terminal until its other side is closed."""
-    shown = b""
-    with suppress(OSError):  # how Linux says that the other side has closed
-        while part := os.read(controller, 65536):
-            shown += part
-    return shown
+    assert process.returncode == 0
+    return shown.decode().splitlines()
 
 
 def test_run_answers_how_long_each_step_of_a_batch_took(quick: QuickProject, orders: str) -> None:
