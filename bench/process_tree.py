@@ -132,13 +132,19 @@ def parent_of(pid: int) -> int:
 
 def processor_s(pid: int) -> float:
     """Return the processor time of all threads that a process has had, in seconds; not that of its children."""
-    return sum(processor_times(pid))
+    return sum(processor_ticks(pid)) / TICKS_PER_S
 
 
 def processor_times(pid: int) -> tuple[float, float]:
     """Return the same in user and in system mode; raises OSError where the process has ended."""
+    user, system = processor_ticks(pid)
+    return user / TICKS_PER_S, system / TICKS_PER_S
+
+
+def processor_ticks(pid: int) -> tuple[int, int]:
+    """Return the same as the kernel counts it."""
     user, system = stat_of(pid)[11:13]
-    return int(user) / TICKS_PER_S, int(system) / TICKS_PER_S
+    return int(user), int(system)
 
 
 def is_never_reaped(pid: int) -> bool:
