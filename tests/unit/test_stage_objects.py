@@ -95,10 +95,7 @@ def test_a_cluster_has_no_workers_of_this_machine() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        (
-            "spark.hadoop.parquet.crypto.factory.class",
-            "a.b.C",
-        ),
+        ("spark.hadoop.parquet.crypto.factory.class", "a.b.C"),
         ("spark.hadoop.parquet.encryption.footer.key", "k"),
         ("spark.sql.parquet.compression.codec", "snappy"),
         ("spark.sql.files.maxRecordsPerFile", "1000"),

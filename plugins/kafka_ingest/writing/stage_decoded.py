@@ -4,10 +4,10 @@ One pass decodes and writes the records that fit, and counts the others. Only wh
 reads their ranges again and stores them as they are: so a batch whose records all fit pays nothing.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -26,9 +26,11 @@ from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import BATCH, staged_files
-from kafka_ingest.writing.stage_objects import WorkersFailedError, objects_for_workers
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
+
+FOR_OBJECTS = "kafka_ingest.writing.stage_objects"
+"""Imported for large batches only: it takes 50 milliseconds."""
 
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
@@ -170,15 +172,13 @@ def stage_rows(
         planned_at = document.plan.planned_at
         stage_partitioned(rows.all, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
         return
-    objects = objects_for_workers(rows.raw, document, place) if rows.are_many else None
+    objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, document, place) if rows.are_many else None
     if objects is not None:
-        try:
-            rows.by_workers = objects.stage(lambda records: rows.some(records).write.mode("append").parquet(str(place)))
-        except WorkersFailedError as failure:
-            sys.stderr.write(f"{failure}\n")
-            storage.remove(place)
-        else:
+        by_workers = objects.stage(lambda records: rows.some(records).write.mode("append").parquet(spark_path(place)))
+        if by_workers is not None:
+            rows.by_workers = by_workers
             return
+        storage.remove(place)
     rows.all().write.mode("error").parquet(spark_path(place))
     if objects is not None:
         objects.remove()

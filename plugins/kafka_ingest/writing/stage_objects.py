@@ -5,6 +5,7 @@ Arrow reads and writes objects in less than half of the time that Spark's expres
 writes these in the same pass, as it does without any of this: there is one place that says what is dead, and why.
 """
 
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,6 @@ Add = Callable[[DataFrame], None]
 """Decodes records, and adds them to what is staged."""
 
 
-class WorkersFailedError(Exception):
-    """Python's workers could not do it; the message says what becomes of it."""
-
-
 def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place) -> "ObjectsOfWorkers | None":
     """Return what stages the records of a batch so; None where Spark has to decode all of them."""
     value, key, context = document.decode.value, document.decode.key, raw.sparkSession.sparkContext
@@ -153,11 +150,11 @@ class ObjectsOfWorkers:
             large=context.accumulator(0),
         )
 
-    def stage(self, add: Add) -> int:
+    def stage(self, add: Add) -> int | None:
         """Let workers write what fits, and ``add`` the other records; return how many the workers wrote.
 
-        Raises WorkersFailedError. What they have left has to be removed then, at the end too: a worker may not have
-        been told yet that its task has failed.
+        None where they failed, which stderr is told. What they have left has to be removed then, at the end too: a
+        worker may not have been told yet that its task has failed.
         """
         try:
             add(self._handed_back())
@@ -165,9 +162,11 @@ class ObjectsOfWorkers:
             why = next((why for said, why in FAILURES.items() if said in str(error)), None)
             if why is None:
                 raise
-            raise WorkersFailedError(
-                f"Python's workers could not write the objects of this batch ({why}): Spark reads and writes all of it."
-            ) from error
+            sys.stderr.write(
+                f"Python's workers could not write the objects of this batch ({why}): Spark reads and writes all of "
+                "it.\n"
+            )
+            return None
         if self._sent.large.value:
             add(self._raw.where(IS_LARGE_RECORD))
         return int(self._sent.written.value)
