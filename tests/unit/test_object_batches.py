@@ -176,6 +176,28 @@ def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp
     assert not schema.field("kafka_offset").nullable
 
 
+def test_small_batches_are_read_at_once_until_something_among_them_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_once: list[int] = []
+
+    def noted(batch: pa.RecordBatch, job: SentObjects) -> pa.RecordBatch | None:
+        read_at_once.append(batch.num_rows)
+        return rows_of(batch, job)
+
+    monkeypatch.setattr(object_batches, "rows_of", noted)
+    given = batches_of(*([GOOD] * 2 for _ in range(4)), [GOOD, BAD], *([GOOD] * 2 for _ in range(3)))
+    two_batches = pa.Table.from_batches(given[3:5]).drop_columns([IS_LARGE]).nbytes
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", two_batches)
+    job, file = sent(), tmp_path / "part.parquet"
+
+    assert offsets_handed_back(given, job, file) == [8, 9]
+
+    assert read_at_once == [4, 4, 4, 2, 2, 2, 2]
+    assert job.written.value == 14
+    assert pq.read_table(file)["kafka_offset"].to_pylist() == [*range(8), *range(10, 16)]
+
+
 def test_an_object_may_stay_one_column_and_a_key_may_be_text(tmp_path: Path) -> None:
     job, file = sent(flatten=False, key_is_text=True), tmp_path / "part.parquet"
 
@@ -247,8 +269,9 @@ def test_a_task_without_a_record_that_fits_writes_no_file(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_are_written_in_groups_and_all_are_there(tmp_path: Path) -> None:
+def test_rows_are_written_in_groups_and_all_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "part.parquet"
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", 0)
     offsets_handed_back(batches_of(*([GOOD] * 3 for _ in range(5))), sent(row_group_bytes=100), file)
     assert pq.read_metadata(file).num_row_groups > 1
     assert pq.read_table(file)["kafka_offset"].to_pylist() == list(range(15))

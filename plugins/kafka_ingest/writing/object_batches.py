@@ -29,6 +29,9 @@ DICTIONARY_BYTES = 256 * 1024
 LONGEST_NUMBER = 1_000
 LONG_NUMBER = "[-+.eE0-9]{1000}"
 
+TOGETHER_BYTES = 4 * 1024 * 1024
+"""As much is read at once: the larger a text, the less Arrow takes for an object, up to about here."""
+
 SEEN = 10_000
 """After as many records, most of which are large, all are left to Spark."""
 
@@ -236,9 +239,15 @@ def other_records(batches: Iterable[pa.RecordBatch], sent: SentObjects, path: st
     Records that are large are neither. Raises ManyLargeRecordsError where most are.
     """
     pa.set_cpu_count(1)
-    file = ObjectFile(path, sent)
-    taken = left = 0
-    seen = large = written = 0
+    records = TakenRecords(ObjectFile(path, sent), sent)
+    for batch in without_large(batches, sent):
+        yield from records.add(batch)
+    yield from records.close()
+
+
+def without_large(batches: Iterable[pa.RecordBatch], sent: SentObjects) -> Iterator[pa.RecordBatch]:
+    """Yield the records of batches that are not large, and count the others."""
+    seen = large = 0
     for given in batches:
         seen += given.num_rows
         batch, is_large = given.drop_columns([IS_LARGE]), given.column(IS_LARGE)
@@ -247,16 +256,54 @@ def other_records(batches: Iterable[pa.RecordBatch], sent: SentObjects, path: st
             large += given.num_rows - batch.num_rows
             if seen >= SEEN and large * 2 > seen:
                 raise ManyLargeRecordsError
-            if not batch.num_rows:
-                continue
-        rows = None if left >= TRIED and left > taken else rows_of(batch, sent)
-        if rows is None:
-            left += 1
+        if batch.num_rows:
             yield batch
-        else:
-            taken += 1
-            written += rows.num_rows
-            file.add(rows)
-    file.close()
-    sent.written.add(written)
     sent.large.add(large)
+
+
+class TakenRecords:
+    """The records of a task that become rows of its file. Each method yields batches that do not."""
+
+    def __init__(self, file: ObjectFile, sent: SentObjects) -> None:
+        self._file = file
+        self._sent = sent
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._together_bytes = TOGETHER_BYTES
+        self._taken = self._left = self._written = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take the records of a batch, with others once they are enough."""
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= self._together_bytes:
+            yield from self._take()
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """Take what is left, and write the file's end."""
+        yield from self._take()
+        self._file.close()
+        self._sent.written.add(self._written)
+
+    def _take(self) -> Iterator[pa.RecordBatch]:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if len(waiting) > 1:
+            if self._is_written(pa.concat_batches(waiting)):
+                return
+            # Where one record in a thousand does not fit, few batches that are larger would.
+            self._together_bytes = 0
+        for batch in waiting:
+            if not (self._left >= TRIED and self._left > self._taken) and self._is_written(batch):
+                self._taken += 1
+            else:
+                self._left += 1
+                yield batch
+
+    def _is_written(self, batch: pa.RecordBatch) -> bool:
+        """Whether all records of a batch certainly fit, and are rows of the file."""
+        rows = rows_of(batch, self._sent)
+        if rows is None:
+            return False
+        self._file.add(rows)
+        self._written += rows.num_rows
+        return True
