@@ -99,7 +99,7 @@ def records_in_table(output: Path, access: S3Access | None = None) -> list[Recor
     if access is None:
         return sorted(pl.read_delta(str(output)).select(RECORD).rows())
     options = {name: value for name, value in access.for_delta().items() if name.startswith("AWS_")}
-    return sorted(delta_rows(f"s3://lake{output}", options, RECORD))
+    return sorted(delta_rows(f"s3://lake{output}", options, RECORD).rows())
 
 
 def records_in_iceberg(output: Path, access: S3Access | None = None) -> list[Record]:

@@ -290,7 +290,7 @@ class DeltaInStore(InStore):
         return delta_sink(self.place, access, self.options)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
-        return Counter(delta_rows(str(self.place.without_connection), self.reader_options(), SEEN))
+        return Counter(delta_rows(str(self.place.without_connection), self.reader_options(), SEEN).rows())
 
 
 class IcebergInStore(InStore, IcebergOutput):
@@ -301,7 +301,7 @@ class IcebergInStore(InStore, IcebergOutput):
     seen = IcebergOutput.seen
 
     def rows_of(self, table: Table) -> list[Any]:
-        return iceberg_rows(table, self.reader_options(), SEEN)
+        return iceberg_rows(table, self.reader_options(), SEEN).rows()
 
     def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

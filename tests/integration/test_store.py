@@ -2,7 +2,6 @@
 
 import json
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from tests.contract.polars_in_stores import delta_rows, iceberg_rows
 from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
@@ -80,14 +78,15 @@ class Lake:
         """Return all rows as Polars reads the table, by position."""
         try:
             if self.format == "delta":
-                found = pl.scan_delta(self.uri.replace("aws_lake@", ""), storage_options=self.options)
+                found = delta_rows(self.uri.replace("aws_lake@", ""), self.options)
             else:
-                found = pl.scan_iceberg(self.iceberg(), storage_options=self.options)
-            with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-                rows = found.sort("kafka_topic", "kafka_partition", "kafka_offset").collect()
-        except (NoSuchTableError, TableNotFoundError):
+                found = iceberg_rows(self.iceberg(), self.options)
+        except NoSuchTableError:
             return []
-        return rows.drop("kafka_date", strict=False).to_dicts()
+        if found.is_empty():
+            return []
+        by_position = found.sort("kafka_topic", "kafka_partition", "kafka_offset")
+        return by_position.drop("kafka_date", strict=False).to_dicts()
 
     @property
     def options(self) -> dict[str, str]:

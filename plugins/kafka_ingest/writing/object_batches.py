@@ -288,7 +288,8 @@ class TakenRecords:
     def _take(self) -> Iterator[pa.RecordBatch]:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if len(waiting) > 1:
-            if self._is_written(pa.concat_batches(waiting)):
+            [together] = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            if self._is_written(together):
                 return
             # Where one record in a thousand does not fit, few batches that are larger would.
             self._together_bytes = 0
