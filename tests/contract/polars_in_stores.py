@@ -16,7 +16,7 @@ from tests.contract.prepared_processes import prepared_processes
 
 
 def in_another_process(read: Callable[..., pl.DataFrame], *arguments: object) -> pl.DataFrame:
-    """Return what a function returns there."""
+    """Call a function in a process that ends then, and return the rows that it has read."""
     with ProcessPoolExecutor(max_workers=1, mp_context=prepared_processes()) as process:
         return process.submit(read, *arguments).result()
 
@@ -33,7 +33,7 @@ def iceberg_rows(table: Table, options: Mapping[str, str], columns: Sequence[str
 
 def read_delta(uri: str, options: dict[str, str], columns: Sequence[str] | None) -> pl.DataFrame:
     try:
-        return with_columns(pl.scan_delta(uri, storage_options=options), columns)
+        return read_of(pl.scan_delta(uri, storage_options=options), columns)
     except deltalake.exceptions.TableNotFoundError:
         return pl.DataFrame(schema=columns)
 
@@ -43,8 +43,8 @@ def read_iceberg(
 ) -> pl.DataFrame:
     table = StaticTable.from_metadata(metadata_location, properties)
     with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-        return with_columns(pl.scan_iceberg(table, storage_options=options), columns)
+        return read_of(pl.scan_iceberg(table, storage_options=options), columns)
 
 
-def with_columns(rows: pl.LazyFrame, columns: Sequence[str] | None) -> pl.DataFrame:
+def read_of(rows: pl.LazyFrame, columns: Sequence[str] | None) -> pl.DataFrame:
     return (rows if columns is None else rows.select(columns)).collect()

@@ -176,7 +176,7 @@ def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp
     assert not schema.field("kafka_offset").nullable
 
 
-def test_small_batches_are_read_at_once_until_something_among_them_does_not_fit(
+def test_small_batches_are_read_as_one_but_alone_after_something_that_does_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_once: list[int] = []
@@ -186,16 +186,36 @@ def test_small_batches_are_read_at_once_until_something_among_them_does_not_fit(
         return rows_of(batch, job)
 
     monkeypatch.setattr(object_batches, "rows_of", noted)
-    given = batches_of(*([GOOD] * 2 for _ in range(4)), [GOOD, BAD], *([GOOD] * 2 for _ in range(3)))
+    given = batches_of(*([GOOD] * 2 for _ in range(4)), [GOOD, BAD], *([GOOD] * 2 for _ in range(4)))
     two_batches = pa.Table.from_batches(given[3:5]).drop_columns([IS_LARGE]).nbytes
     monkeypatch.setattr(object_batches, "TOGETHER_BYTES", two_batches)
+    monkeypatch.setattr(object_batches, "ALONE", 2)
     job, file = sent(), tmp_path / "part.parquet"
 
     assert offsets_handed_back(given, job, file) == [8, 9]
 
-    assert read_at_once == [4, 4, 4, 2, 2, 2, 2]
-    assert job.written.value == 14
-    assert pq.read_table(file)["kafka_offset"].to_pylist() == [*range(8), *range(10, 16)]
+    assert read_at_once == [4, 4, 4, 2, 2, 2, 4]
+    assert job.written.value == 16
+    assert pq.read_table(file)["kafka_offset"].to_pylist() == [*range(8), *range(10, 18)]
+
+
+def test_a_large_batch_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = batches_of([GOOD], [GOOD] * 5)
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", large.drop_columns([IS_LARGE]).nbytes)
+    monkeypatch.setattr(object_batches, "as_one", lambda batches: pytest.fail(f"{len(batches)} were put together"))
+    job = sent()
+    assert offsets_handed_back([small, large, small], job, tmp_path / "part.parquet") == []
+    assert job.written.value == 7
+
+
+def test_batches_that_were_taken_as_one_count_each_when_others_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = [[GOOD]] * (2 * object_batches.TRIED), [[BAD]] * object_batches.TRIED
+    given = batches_of(*good, *bad, *good)
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", 4 * given[0].drop_columns([IS_LARGE]).nbytes)
+    back = offsets_handed_back(given, sent(), tmp_path / "part.parquet")
+    assert back == list(range(len(good), len(good) + len(bad)))
 
 
 def test_an_object_may_stay_one_column_and_a_key_may_be_text(tmp_path: Path) -> None:

@@ -62,9 +62,6 @@ class S3Access:
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "read_timeout": self.read_timeout_s,
                 "retries": {"mode": "standard", "total_max_attempts": self.tries},
-                # A store's log names who asks by it. Botocore puts its own together anew for each request, which is a
-                # tenth of what that costs here.
-                "user_agent": "kafka_ingest",
                 # Stores other than Amazon's do not all know the checksums that are sent by default.
                 "request_checksum_calculation": "when_required",
                 "response_checksum_validation": "when_required",

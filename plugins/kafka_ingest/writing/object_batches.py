@@ -6,6 +6,7 @@ behind a value is an error. It reads one text with all objects of a batch, so no
 begins with ``{`` and ends with ``}``, JSON's strings hold no line's end, and there are as many objects as records.
 
 Where that is not certain of all records of a batch, none of them is taken: Spark decodes these, and says what is dead.
+Several of Spark's batches are read as one; where that one is not taken, each is read alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,10 @@ LONGEST_NUMBER = 1_000
 LONG_NUMBER = "[-+.eE0-9]{1000}"
 
 TOGETHER_BYTES = 4 * 1024 * 1024
-"""As much is read at once: the larger a text, the less Arrow takes for an object, up to about here."""
+"""How much of Spark's batches is read as one: the more, the less time an object takes, up to about here."""
+
+ALONE = 50
+"""After a batch that could not be taken, as many are read alone: others like it may follow."""
 
 SEEN = 10_000
 """After as many records, most of which are large, all are left to Spark."""
@@ -268,15 +272,16 @@ class TakenRecords:
         self._file = file
         self._sent = sent
         self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._together_bytes = TOGETHER_BYTES
+        self._bytes = self._alone = 0
         self._taken = self._left = self._written = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the records of a batch, with others once they are enough."""
+        if batch.nbytes >= TOGETHER_BYTES:
+            yield from self._take()
         self._waiting.append(batch)
         self._bytes += batch.nbytes
-        if self._bytes >= self._together_bytes:
+        if self._alone or self._bytes >= TOGETHER_BYTES:
             yield from self._take()
 
     def close(self) -> Iterator[pa.RecordBatch]:
@@ -287,17 +292,17 @@ class TakenRecords:
 
     def _take(self) -> Iterator[pa.RecordBatch]:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
-        if len(waiting) > 1:
-            [together] = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            if self._is_written(together):
-                return
-            # Where one record in a thousand does not fit, few batches that are larger would.
-            self._together_bytes = 0
+        if len(waiting) > 1 and self._is_written(as_one(waiting)):
+            self._taken += len(waiting)
+            return
         for batch in waiting:
-            if not (self._left >= TRIED and self._left > self._taken) and self._is_written(batch):
+            gives_up = self._left >= TRIED and self._left > self._taken
+            if not gives_up and self._is_written(batch):
                 self._taken += 1
+                self._alone = max(self._alone - 1, 0)
             else:
                 self._left += 1
+                self._alone = ALONE
                 yield batch
 
     def _is_written(self, batch: pa.RecordBatch) -> bool:
@@ -308,3 +313,9 @@ class TakenRecords:
         self._file.add(rows)
         self._written += rows.num_rows
         return True
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the records of batches as one."""
+    [together] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return together
