@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from tests.temporary_files import write_to_memory
+from tests.temporary_files import give_airflow_a_home, write_to_memory
 from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, uses_kept_spark
 
 # What the fixtures need is imported in them: the process that hands the tests out to others uses none of it.
@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     write_to_memory()
+    config.add_cleanup(give_airflow_a_home())
     config.addinivalue_line("markers", "long: tries very many cases, or waits, and is left out of --quick")
     config.addinivalue_line("markers", "sqlite_is_enough: PostgreSQL could not answer otherwise than SQLite")
     config.addinivalue_line("markers", "postgresql_too: runs on PostgreSQL, in a module where SQLite is enough")

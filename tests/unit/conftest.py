@@ -17,10 +17,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home for the Airflow that a test imports, unless the process has one; never the user's own."""
+def airflow_home() -> Iterator[Path]:
+    """The home of the Airflow that a test imports."""
     with pytest.MonkeyPatch.context() as environment:
-        if "AIRFLOW_HOME" not in os.environ:
-            environment.setenv("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))
         environment.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
         yield Path(os.environ["AIRFLOW_HOME"])
