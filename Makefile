@@ -1,11 +1,12 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start. Files that
-# share a Spark go to one of them (tests/conftest.py).
-# tests/conftest.py puts the files that take longest first, so that neither process ends long before the other.
-# Three processes (make test WORKERS=3) took 825 s where two took 899 s, on two idle processors; each has a broker.
-WORKERS ?= 2
+# One file of tests at a time in each of some processes; WORKERS=4 says how many. Files that share a Spark go to one of
+# them, and those that take longest come first, so that none ends long before the others (tests/conftest.py).
+# Three take less time than two on two idle processors, 825 s instead of 899: much of it is waiting, for Java or for
+# Airflow. Each finds all tests first, which is a tenth of what the quick ones take, so these have two.
+test: WORKERS ?= 3
+test-quick: WORKERS ?= 2
 # Where a process crashes, xdist 3.8 may wait for ever for what it was to do: the run ends there.
 PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 ARGS ?=
