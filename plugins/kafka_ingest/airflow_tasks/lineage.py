@@ -17,6 +17,7 @@ from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, WrittenFile
@@ -26,7 +27,7 @@ from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
 log = logging.getLogger(__name__)
 
 PROVIDER: Final = "airflow.providers.openlineage"
-PATH_COLUMN: Final = Field("kafka_batch", Scalar("string"))
+PATH_COLUMN: Final = Field(BATCH_COLUMN, Scalar("string"))
 """A column of all outputs: in tables it is written, in directories readers take it from the path."""
 
 

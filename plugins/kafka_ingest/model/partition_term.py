@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from kafka_ingest.model.batch_column import BATCH_COLUMN
+
 TIME = "kafka_timestamp"
-VALUES = ("kafka_topic", "kafka_partition", "kafka_topic_id", "kafka_batch")
+VALUES = ("kafka_topic", "kafka_partition", "kafka_topic_id", BATCH_COLUMN)
 """Columns of which a batch has few values. Any other would make a file for each record."""
 
 MOST_FILES = 10_000

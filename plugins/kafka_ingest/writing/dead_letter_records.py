@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import AttemptDocument
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.writing.decoded_part import text
 
@@ -65,5 +66,5 @@ def dead_letter_records(spark: SparkSession, document: AttemptDocument) -> DataF
         "and letters.kafka_offset < taken_up.`end` and letters.error_class = taken_up.cause"
     )
     found = letters.alias("letters").join(f.broadcast(rows.alias("taken_up")), f.expr(is_taken_up), "left_semi")
-    found = found.drop("error_class", "kafka_batch")
+    found = found.drop("error_class", BATCH_COLUMN)
     return found.selectExpr("*", f"'{document.plan.batch_id}' as kafka_batch") if document.data.batch_column else found

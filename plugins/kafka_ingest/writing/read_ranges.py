@@ -10,9 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
 from kafka_ingest.writing.memory import memory_per_task, read_sizes
+from kafka_ingest.writing.session import is_local
 from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
 from kafka_ingest.writing.shared_consumer import driver_sizes, read_together
 
@@ -79,7 +81,7 @@ def read_ranges(
         f.col("headers").alias("kafka_headers"),
         topic_id(plan).alias("kafka_topic_id"),
         f.when(~is_date, milliseconds).alias("kafka_timestamp_ms"),
-        *([f.expr(f"'{plan.batch_id}'").alias("kafka_batch")] if needs.batch_column else []),
+        *([f.expr(f"'{plan.batch_id}'").alias(BATCH_COLUMN)] if needs.batch_column else []),
     )
     selected = records.select(*columns)
     return selected.drop(*needs.without) if needs.without else selected
@@ -161,8 +163,8 @@ def records_of_source(
 def memory_of_a_task(spark: SparkSession) -> int:
     """Return how many bytes of heap a task has."""
     context = spark.sparkContext
-    is_local = (context.master or "").startswith("local")
-    return memory_per_task(dict(context.getConf().getAll()), context.defaultParallelism, is_local=is_local)
+    conf = dict(context.getConf().getAll())
+    return memory_per_task(conf, context.defaultParallelism, is_local=is_local(spark))
 
 
 def topic_id(plan: BatchPlan) -> Column:

@@ -57,6 +57,11 @@ def session_of(context: SparkContext, java: Java, java_context: Java) -> SparkSe
     return SparkSession(context, made)
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark runs on this machine alone, with the driver's memory for its tasks."""
+    return (spark.sparkContext.master or "").startswith("local")
+
+
 def without_numpy() -> None:
     """Hand no arrays to Java: to look whether something is one, pyspark imports pandas, half a second in all."""
     numpy = (NumpyArrayConverter, NumpyScalarConverter)

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from kafka_ingest.foundation.storage import is_folder
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import AttemptDocument, DataNeeds
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
@@ -25,7 +26,7 @@ from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
-from kafka_ingest.writing.stage_files import BATCH, staged_files
+from kafka_ingest.writing.stage_files import staged_files
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
 
@@ -306,7 +307,7 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
 def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Place) -> int:
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
     # A letter's batch is known by its path.
-    of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH}
+    of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH_COLUMN}
     kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
     of_key, of_value = id_found(RAW_KEY, document.decode.key), id_found(RAW_VALUE, document.decode.value)
     letters = records.where(f"{DEAD} is not null").selectExpr(

@@ -14,7 +14,6 @@ from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.writing.share_out import TASKS_PER_PROCESSOR
 
-BATCH = "kafka_batch"
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.decoding import Columns, Format, UnknownFields
 from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.place import Place
@@ -28,7 +29,7 @@ from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decoded_part import once, text
 from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import IS_LARGE, SentObjects, in_task
-from kafka_ingest.writing.stage_files import BATCH
+from kafka_ingest.writing.session import is_local
 
 MIB = 1024 * 1024
 
@@ -100,7 +101,7 @@ def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place)
         or key.format not in {Format.RAW, Format.STRING}
         or document.decode.shape
         or document.data.partition_by
-        or not (context.master or "").startswith("local")
+        or not is_local(raw.sparkSession)
         or not are_ours(context.getConf().getAll())
         or encrypts(raw)
         or context.getConf().get(SWITCH, "true") != "true"
@@ -207,7 +208,7 @@ def literal(known: str | None, *, required: bool) -> str:
 
 def constants_of(plan: BatchPlan, columns: Collection[str]) -> dict[str, str | None]:
     """Return the columns that have the same value in all records, so that they need not be sent."""
-    constants: dict[str, str | None] = {BATCH: str(plan.batch_id)} if BATCH in columns else {}
+    constants: dict[str, str | None] = {BATCH_COLUMN: str(plan.batch_id)} if BATCH_COLUMN in columns else {}
     topics = {each.topic for each in plan.ranges}
     if len(topics) == 1:
         [topic] = topics

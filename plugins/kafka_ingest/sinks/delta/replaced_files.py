@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
@@ -24,7 +25,6 @@ from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.rewritten_files import may_hold
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import POSITION
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.damaged_files import read_to_replace
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows

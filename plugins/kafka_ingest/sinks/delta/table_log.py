@@ -24,6 +24,7 @@ from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, Outpu
 from kafka_ingest.foundation.durable_files import sync
 from kafka_ingest.foundation.storage import Opened, names_from, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
@@ -43,7 +44,6 @@ from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 

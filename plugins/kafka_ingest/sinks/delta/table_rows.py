@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.own_files import OwnFiles
 

@@ -24,6 +24,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.iceberg.added_files import added_files
@@ -38,7 +39,6 @@ from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
 from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.marks import Mark

@@ -5,12 +5,12 @@ from functools import partial
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.schema import Schema
 
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
 from kafka_ingest.sinks.iceberg.places import location_of
 from kafka_ingest.sinks.iceberg.table import IcebergTable
 from kafka_ingest.sinks.iceberg.table_fit import spec_of
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 
 PROPERTIES_OF_NEW = {
     "format-version": "2",

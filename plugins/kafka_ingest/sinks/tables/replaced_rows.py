@@ -11,9 +11,9 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.replaced import ReplacedRange
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.row_columns import TYPES
 
 KEY = (BATCH_COLUMN, "kafka_partition", "kafka_topic")

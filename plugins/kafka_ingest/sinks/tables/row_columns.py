@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.model.batch_column import BATCH_COLUMN
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),

@@ -1,4 +1,4 @@
-"""The column by which a row of a table names its batch, since no path tells it."""
+"""The column by which a row names its batch: of a table it is written, of a directory readers take it from the path."""
 
 from typing import Final
 
