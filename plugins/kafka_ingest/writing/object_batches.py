@@ -277,10 +277,11 @@ class TakenRecords:
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the records of a batch, with others once they are enough."""
-        if batch.nbytes >= TOGETHER_BYTES:
+        size = batch.nbytes
+        if size >= TOGETHER_BYTES:
             yield from self._take()
         self._waiting.append(batch)
-        self._bytes += batch.nbytes
+        self._bytes += size
         if self._alone or self._bytes >= TOGETHER_BYTES:
             yield from self._take()
 
