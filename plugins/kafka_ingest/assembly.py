@@ -42,7 +42,6 @@ from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.fold import cut_before, fold
-from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -355,10 +354,6 @@ class FeedParts:
     def sort_receipts(self) -> int:
         """Move receipts of earlier versions to where the newest are found without listing all; return how many."""
         return self.sinks(self.plan_settings.output).archive.sort(datetime.now(UTC))
-
-    def low_headroom(self) -> list[LowHeadroom]:
-        """Return the partitions that retention is about to reach before they are read."""
-        return low_headroom(known_feed(self.control, self.feed.name), self.kafka, self.feed.kafka.isolation)
 
     def commit_imports(self, attempt: Attempt) -> Callable[[], None]:
         """Return a function that imports what the commit of an attempt's batch needs, to be called while Spark runs."""

@@ -8,6 +8,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.observing.low_headroom import low_headroom
+from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
@@ -112,7 +114,8 @@ class HeadroomOperator(BaseOperator):
         with errors_for_airflow():
             parts = planned_before(self.feed)
             send_standing(parts)
-            warnings = [str(found) for found in parts.low_headroom()]
+            known = known_feed(parts.control, self.feed.name)
+            warnings = [str(found) for found in low_headroom(known, parts.kafka, self.feed.kafka.isolation)]
         for warning in warnings:
             self.log.warning("%s", warning)
         if not warnings:

@@ -1,4 +1,4 @@
-"""What is the case with a feed now, by its rules: decided from what was asked, without asking anything."""
+"""Which conditions of a feed's alerts hold now: decided from the answers, without asking anything."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from typing import Final
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, questions
 from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
+from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Retention, Unavailable, listing
 from kafka_ingest.model.summaries import GapDecision
 from kafka_ingest.observing.feed_lines import ClusterLogs, distances, known_rows
 from kafka_ingest.observing.record_ages import OlderThan
-from kafka_ingest.operating.headroom import in_danger
 
 LONGEST_TEXT: Final = 2_000
 LONGEST_SUBJECT: Final = 500

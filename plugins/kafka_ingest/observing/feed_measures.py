@@ -7,13 +7,13 @@ from typing import Final
 
 from kafka_ingest.errors import RetryableError, WrongUseError
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import Isolation, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, Distances, distances
 from kafka_ingest.observing.feed_status import ask
 from kafka_ingest.observing.record_ages import oldest_ages, waiting
-from kafka_ingest.operating.headroom import in_danger
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlObserver
 

@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.identity import check_cluster, is_other_topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
-from kafka_ingest.ports.cluster import KafkaCluster
 
 OLDEST_PART = 10
 """A stored offset in the oldest tenth of a log is near its end, whether time or size decides what Kafka deletes."""
@@ -33,24 +30,6 @@ class LowHeadroom:
             f"{bounds.log_start_offset:,}, in the oldest tenth of what Kafka holds (up to {bounds.high_watermark:,}). "
             "Read faster, or keep more, before records are deleted unread."
         )
-
-
-def low_headroom(feed: FeedSnapshot, kafka: KafkaCluster, isolation: Isolation) -> list[LowHeadroom]:
-    """Ask Kafka; return the partitions in danger: none where nothing was ever deleted, or there is nothing to read.
-
-    A recreated topic is left out: its offsets mean other records. A quiet topic whose log was emptied by retention is
-    reported once it has new records. Raises WrongClusterError, KafkaUnavailableError.
-    """
-    check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
-    described = kafka.describe_topics(feed.topics)
-    asked = {
-        topic_partition: row.next_offset
-        for topic_partition, row in feed.stored.items()
-        if row.next_offset is not None
-        and topic_partition.topic in described
-        and not is_other_topic(row.topic_id, described[topic_partition.topic].topic_id)
-    }
-    return in_danger(asked, kafka.log_bounds(asked.keys()), isolation)
 
 
 def in_danger(
