@@ -313,6 +313,20 @@ def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch(
     assert [(path.name, name) for path in outside for name in names if name in path.read_text()] == []
 
 
+def test_each_module_that_a_docstring_names_is_there() -> None:
+    files = [path.relative_to(PLUGINS) for path in PACKAGE.rglob("*.py")]
+    modules = {f".{'.'.join(path.with_suffix('').parts)}" for path in files}
+    modules |= {f".{'.'.join(path.parent.parts)}" for path in files}
+    named = {
+        (path.name, name)
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r":mod:`~?(kafka_ingest[.\w]*|[.][.\w]+)`", path.read_text())
+    }
+    gone = {(file, name) for file, name in named if not any(each.endswith(f".{name.lstrip('.')}") for each in modules)}
+    assert len(named) > 10
+    assert gone == set()
+
+
 def test_the_kafka_connector_is_of_sparks_own_version() -> None:
     assert jvm_versions()[CONNECTOR] == pins("requirements.txt")["pyspark"]
 

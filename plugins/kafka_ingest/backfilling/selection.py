@@ -157,7 +157,7 @@ def between(
 
 
 def offset_at(topic_partition: TopicPartition, times: Times, otherwise: int) -> int:
-    """Return the first offset of a time or later; ``otherwise`` where no record is that young."""
+    """Return the first offset of a time or later; ``otherwise`` where no record has that timestamp or a later one."""
     found = times[topic_partition]
     if isinstance(found, Unavailable):
         raise KafkaUnavailableError(

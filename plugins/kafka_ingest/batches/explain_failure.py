@@ -50,8 +50,8 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
         raise TooManyTablePartitionsError(
             f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.partition(': ')[2]}. Nothing was staged and "
             f"no offset was moved. Abandon the batch (`kafka-ingest abandon {plan.batch_id} --reason …`), and either "
-            "set limits.max_records so that a batch has fewer of them, which it has at the latest where it has as few "
-            "records, or give the feed a new sink.path and a table that is partitioned by less."
+            "set limits.max_records so that a batch has fewer of them (a batch never has more of them than records), "
+            "or give the feed a new sink.path and a table that is partitioned by less."
         )
     if failure.startswith(UNKNOWN_SCHEMA_IDS):
         raise SchemaIdsUnknownError(

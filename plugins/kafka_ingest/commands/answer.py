@@ -15,7 +15,7 @@ JSON_VERSION: Final = 1
 class Line:
     """A line for people, never markup. ``aside``: a warning beside the answer, not part of it.
 
-    ``quotes``: it quotes records, or what somebody wrote, so no word of it is replaced.
+    ``quotes``: it quotes records, or what a user wrote, so no word of it is replaced.
     """
 
     text: str

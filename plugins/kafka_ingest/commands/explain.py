@@ -28,7 +28,7 @@ def explain(file: str, control_tables: Callable[[], ControlObserver], sinks: Sin
 def explain_known(file: str, feed_name: str | None, control: ControlObserver, sinks: Sinks) -> Answer:
     """Show the same of a file in the output of a batch that the control tables know, of one feed where it is named.
 
-    Of any other file it is not even said whether it exists: who asks has no right on this machine's files.
+    The answer does not reveal whether other files exist: the user who asks has no right to this machine's files.
     """
     check_on_disk(file)
     batch = batch_of_place(file, control)

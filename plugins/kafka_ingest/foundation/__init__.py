@@ -1,1 +1,1 @@
-"""What any room may use, and that knows neither Kafka nor batches: durable files, storable text, garbage collection."""
+"""What any room may use, and that knows neither Kafka nor batches: files, object stores, text, garbage collection."""

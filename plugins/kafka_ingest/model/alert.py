@@ -1,4 +1,4 @@
-"""Alerts: what of a feed somebody wants to be notified of, from when it begins to when it ends."""
+"""Alerts: conditions of a feed that its owner is notified of, when they begin and when they end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -153,7 +153,7 @@ class Reading:
         self.grow(max(0, len(node) - 2), depth)  # beside null and one other, members are fields
         found = [self.type(each, namespace, depth + 1) for each in node]
         if not found or any(isinstance(kind, Union) for kind, _ in found):
-            raise WrongSchemaError("expected a union of types that are no unions, found another, or none")
+            raise WrongSchemaError("expected a union that is not empty and holds no other union")
         names = [name_of(kind) for kind, _ in found]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise WrongSchemaError(f"expected each type once in a union, found {', '.join(twice)} twice")
@@ -296,7 +296,7 @@ def time_of(node: Mapping[str, Node]) -> str | None:
 
 
 def name_of(kind: AvroType) -> str:
-    """Return by which name a type is told from others of a union."""
+    """Return the name that distinguishes a type from the others of a union."""
     match kind:
         case Items():
             return "array"

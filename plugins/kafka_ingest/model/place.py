@@ -13,7 +13,9 @@ REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]+(/[^/]+)*")
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePlace:
-    """A place that is on no disk of this machine, as ``SCHEME://BUCKET/NAME/…``; :mod:`.foundation.storage` opens it.
+    """A place that is on no disk of this machine, as ``SCHEME://BUCKET/NAME/…``.
+
+    :mod:`kafka_ingest.foundation.storage` opens it.
 
     Raises ValueError on anything else, also on ``file:``, which is a local path by another name.
     """

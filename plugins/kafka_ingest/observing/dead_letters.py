@@ -42,7 +42,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersOfBatch:
-    """What is in the files of one batch. ``counted`` is what the control tables have of it; nothing that was replayed.
+    """What is in the files of one batch. ``counted`` is what the control tables have of it, without what was replayed.
 
     ``problem`` is why the files cannot be read.
     """

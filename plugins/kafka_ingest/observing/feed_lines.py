@@ -117,7 +117,7 @@ def line_of(
     lag = found.lag if known or not other else None
     standing = _standing(
         overview,
-        # Of partitions that are silent nobody knows: with them, no lag is not "up to date".
+        # Partitions without an answer have an unknown lag: with them, a lag of 0 is not "up to date".
         (lag or None) if found.silent else lag,
         lost=found.lost,
         is_other=bool(other),

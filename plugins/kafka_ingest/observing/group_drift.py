@@ -93,10 +93,10 @@ class GroupDrifts:
             try:
                 drift = drift_of(asked.stored, kafka.group_offsets(asked.group, asked.stored.keys()))
             except KafkaAccessDeniedError:
-                # Of this one group.
+                # Only this group cannot be read.
                 drift = None
             except KafkaUnavailableError:
-                # Of this one group too, such as where its coordinator is down, if another one has an answer.
+                # Perhaps only this group, such as where its coordinator is down: so it is if another one has an answer.
                 self._known[feed] = Known(asked, None, self._clock(), has_failed=True)
                 if not has_answered:
                     raise

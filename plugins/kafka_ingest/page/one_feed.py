@@ -109,7 +109,7 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
     snapshot = control.feed(name)
     if snapshot is None:
         return None
-    # One that cannot be used is none of the feed's by itself; among all files it has its error.
+    # A file that cannot be used has no feed; its error is found among all files.
     file = file_named(name, sources.environment) or (sources.feed_files().value or {}).get(name)
     feed = settings_of(file)
     # Answer[Answers](...) would fail: typing sets an attribute on what it makes, and this is frozen.

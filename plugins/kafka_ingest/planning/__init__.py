@@ -1,1 +1,1 @@
-"""Decide which offsets a batch reads: pure, apart from :mod:`.plan_batch`, which asks and records."""
+"""Decides which offsets a batch reads. Pure: :mod:`kafka_ingest.batches.plan_batch` asks and records."""

@@ -11,7 +11,7 @@ NOTHING_OF_THE_KIND: Final = (40401, 40402, 40403)
 
 
 class NoAnswerError(Exception):
-    """There is no answer, or none that a schema registry gives. ``pause_s``: it asked to be left alone so long."""
+    """There is no answer, or none that a schema registry gives. ``pause_s``: seconds before the next request."""
 
     def __init__(self, problem: str, pause_s: float = 0.0) -> None:
         super().__init__(problem)

@@ -106,7 +106,7 @@ def alerts_in(document: Mapping[object, object]) -> Alerts | None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text in a file; raises OSError, or ValueError where it is no file, too large or no UTF-8."""
+    """Return the text in a file; raises OSError, ValueError where it is not a file, too large or not UTF-8."""
     return content_of(path).decode("utf-8")
 
 

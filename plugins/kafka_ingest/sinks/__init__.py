@@ -1,1 +1,1 @@
-"""Where output goes, one file per sink. Spark stages, the commit task publishes without Spark."""
+"""Where output goes: a folder per format, and what they share. Spark stages, the commit publishes without Spark."""

@@ -173,7 +173,7 @@ def leaf_is_no_text(found: str, kind: Scalar, _: str | None) -> str:
 
 
 def is_beyond(found: str, kind: RecordType, _: str | None) -> str:
-    """Return whether a value holds one that its type cannot; an empty text where none of the type can be so."""
+    """Return a condition: a value is out of range for its type. Empty text where no value of the type can be."""
     return walked(found, kind, None, leaf_is_beyond)
 
 

@@ -19,7 +19,7 @@ FORMS = {
     "timestamp": (f"{DAY}{TIME}{ZONE}?", f"{ANY_DAY}{TIME}{ZONE}?"),
     "timestamp_ntz": (f"{DAY}{TIME}", f"{ANY_DAY}{TIME}"),
 }
-"""How each type is written; and the same with any year, by which what cannot be a date is told from other text."""
+"""How each type is written; and the same with any year, which distinguishes dates that do not exist from other text."""
 
 
 def is_date(kind: RecordType) -> bool:

@@ -154,8 +154,8 @@ class ObjectsOfWorkers:
     def stage(self, add: Add) -> int | None:
         """Let workers write what fits, and ``add`` the other records; return how many the workers wrote.
 
-        None where they failed, which stderr is told. What they have left has to be removed then, at the end too: a
-        worker may not have been told yet that its task has failed.
+        None where they failed; the reason is on stderr. What they have left has to be removed then, at the end too: a
+        worker may not know yet that its task has failed.
         """
         try:
             add(self._handed_back())

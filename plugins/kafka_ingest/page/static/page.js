@@ -51,7 +51,7 @@ async function refresh() {
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
       const text = answer.ok ? await answer.text() : null;
-      // Meanwhile somebody may have begun to type.
+      // The user may have begun to type since.
       if (text !== null && !isBusy(content)) {
         const found = new DOMParser().parseFromString(text, "text/html").getElementById("content");
         const open = new Set([...content.querySelectorAll("details[open]")].map((each) => each.id));

@@ -20,7 +20,7 @@ NEVER_COMMITTED = "00000-"
 
 
 def is_absent(output: Place, settings: CatalogSettings, name: str, access: StoreAccess | None) -> bool:
-    """Whether there surely is no table of that name in a place; not sure is what only the library can ask or explain.
+    """Whether there is certainly no table of that name in a place; False also where only the library can find out.
 
     Raises OutputUnavailableError where a catalog in a database does not answer.
     """

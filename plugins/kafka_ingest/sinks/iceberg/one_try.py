@@ -73,7 +73,7 @@ def drop_old_snapshots(table: Table) -> None:
     update = RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in old[:-1]])
     now = table.catalog.commit_table(table, requirements, (update,)).metadata
     delete_old_metadata(table, now)
-    # No requirement says that no tag was set since; it would have left with its snapshot. Its files stay then.
+    # No requirement of a commit excludes that a tag was set since: its snapshot is gone, its files must stay.
     if now.metadata_log and now.metadata_log[-1].metadata_file == table.metadata_location:
         delete_their_files(table.io, old)
 

@@ -22,5 +22,5 @@ def check_safe_from_clean_up(files: Iterable[Opened]) -> None:
     raise OutputUnavailableError(
         f"{old[0].parent}: {len(old):,} staged files are older than {OLDEST_S / 86_400:.0f} days, so that "
         "remove_orphan_files may take them while they are committed. They were renewed. No offset was moved; run this "
-        "again when no such clean-up of this table is under way that began before now."
+        "again after every remove_orphan_files of this table that runs now has finished."
     )
