@@ -395,7 +395,7 @@ def test_references_that_stand_for_billions_of_fields_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "found text that is no JSON"),
+        ("{", "found text that is not JSON"),
         ('{"items":' * 10_000 + "1" + "}" * 10_000, "found JSON with too many levels"),
         ("true", "found one without properties"),
         ('{"type": "string"}', "found one of other values"),

@@ -26,7 +26,7 @@ def ddl_of_json_schema(text: str) -> str:
     try:
         root = json.loads(text)
     except ValueError as error:
-        raise WrongSchemaError(f"expected a JSON Schema, found text that is no JSON: {error}") from None
+        raise WrongSchemaError(f"expected a JSON Schema, found text that is not JSON: {error}") from None
     except RecursionError:
         raise WrongSchemaError("expected a JSON Schema, found JSON with too many levels to be read") from None
     if not isinstance(root, dict):

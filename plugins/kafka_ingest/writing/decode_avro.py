@@ -43,7 +43,7 @@ SEAL_BYTES = 16
 LONGS_DIGITS = 18
 """Up to here Spark takes a decimal's last 64 bits for all of it: longer ones would silently be other numbers."""
 
-ONE_VALUE = "expected exactly one value of the schema, found bytes that are none, or more behind it"
+ONE_VALUE = "expected exactly one value of the schema, found bytes that are not one, or more bytes after it"
 INSIDE = frozenset({"type", "items", "values", "fields"})
 """Where a schema holds other schemas."""
 

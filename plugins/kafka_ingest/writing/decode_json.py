@@ -33,7 +33,7 @@ from kafka_ingest.writing.decoded_part import (
 from kafka_ingest.writing.plain_objects import FITS, SURE, VALUE, can_be_plain
 
 ONE_VALUE = "expected exactly one JSON value, found text that is none, or more than one value"
-ONE_OBJECT = "expected exactly one JSON object, found text that is no JSON, or more than one value"
+ONE_OBJECT = "expected exactly one JSON object, found text that is not JSON, or more than one value"
 
 HALF_A_PAIR = r"\\u[dD][89a-fA-F]"
 WHOLE_PAIR = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"

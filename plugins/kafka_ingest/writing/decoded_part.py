@@ -7,7 +7,7 @@ from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.record_schema import Struct, quoted
 
 LONGEST_TEXT = 300
-UTF8 = "expected text in UTF-8, found bytes that are none"
+UTF8 = "expected text in UTF-8, found bytes that are not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ INVALID_UTF8 = "INVALID_UTF8"
 DOES_NOT_FIT = "DOES_NOT_FIT"
 OUT_OF_RANGE = "OUT_OF_RANGE"
 
-ONE_MESSAGE = "expected exactly one message of the schema, found bytes that are none, or more behind it"
+ONE_MESSAGE = "expected exactly one message of the schema, found bytes that are not one, or more bytes after it"
 OTHER_WIRE_TYPE = "expected fields in the wire types of the schema, found another in field "
 NO_TEXT = "expected text in UTF-8, found other bytes in the message"
 NO_JSON = "expected a message that has a form in JSON, found another in "
