@@ -116,12 +116,12 @@ def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not
 
     check_doctor(quick, orders, registry)
     check_preview(quick, registry)
-    produce(servers, orders, 2, [Record(json_behind_id(registry, orders, {"id": 6}))])
+    produce(servers, orders, 2, [Record(json_after_id(registry, orders, {"id": 6}))])
     check_failures(quick, registry)
     check_json(quick, orders)
 
 
-def json_behind_id(registry: SchemaRegistryServer, topic: str, value: Any) -> bytes:
+def json_after_id(registry: SchemaRegistryServer, topic: str, value: Any) -> bytes:
     """Return what a producer of Confluent's writes in JSON, under a subject of its own."""
     serialize = JSONSerializer(json.dumps(ORDER_JSON), client(registry), lambda each, _: each)
     written = serialize(value, SerializationContext(f"{topic}-json", MessageField.VALUE))
@@ -176,7 +176,7 @@ def check_failures(quick: QuickProject, registry: SchemaRegistryServer) -> None:
 
 
 def check_json(quick: QuickProject, topic: str) -> None:
-    """JSON behind an id is read by the columns of its JSON Schema, once the feed and its output are of such records."""
+    """JSON after an id is read by the columns of its JSON Schema, once the feed and its output are of such records."""
     source = {"format": "json", "registry": "schemas", "subject": f"{topic}-json-value"}
     quick.edit_feed(value=source, key="raw", columns="flatten")
     checks = {check["check"]: check for check in quick.kafka_ingest("doctor", "orders", "--json").document["checks"]}

@@ -883,10 +883,10 @@ def test_no_bytes_make_a_task_fail_and_none_but_whole_values_are_good(spark: Spa
     bodies = avro_values.hostile(3, 6_000)
     wires = [wired(1, body) for body in bodies[:1_000]] + [body[:9] for body in bodies[:1_000]]
     registry = of_registry(avro_values.ORDER, WriterSchema(1, json.dumps(avro_values.ORDER)))
-    plain, behind_ids = outcomes(spark, bodies, AVRO), outcomes(spark, wires, registry)
+    plain, after_ids = outcomes(spark, bodies, AVRO), outcomes(spark, wires, registry)
 
-    # An id says nothing about what is behind it.
-    as_classes = [[each if isinstance(each, str) else "good" for each in some] for some in (plain, behind_ids)]
+    # An id says nothing about what comes after it.
+    as_classes = [[each if isinstance(each, str) else "good" for each in some] for some in (plain, after_ids)]
     assert as_classes[0][:1_000] == as_classes[1][:1_000]
     assert {*as_classes[1][1_000:]} <= {"NOT_WIRE_FORMAT", "UNKNOWN_SCHEMA_ID"}
     good = [body for body, each in zip(bodies, plain, strict=True) if not isinstance(each, str)]
@@ -895,7 +895,7 @@ def test_no_bytes_make_a_task_fail_and_none_but_whole_values_are_good(spark: Spa
 
 
 def is_whole(body: bytes) -> bool:
-    """Whether another reader finds one value, and nothing behind it."""
+    """Whether another reader finds one value, and nothing after it."""
     rest = io.BytesIO(body)
     try:
         fastavro.schemaless_reader(rest, fastavro.parse_schema(avro_values.PLAIN), None)

@@ -142,7 +142,7 @@ def test_no_bytes_make_it_fail() -> None:
     ("content", "dead_class"),
     [
         (b"\x08", "NOT_PROTOBUF"),  # cut off
-        (b"\x09" + bytes(8) + b"\x09", "NOT_PROTOBUF"),  # more behind it
+        (b"\x09" + bytes(8) + b"\x09", "NOT_PROTOBUF"),  # more after it
         (b"\x08\x01", "NOT_PROTOBUF"),  # a double as a varint
         (b"\xa2\x01\x02\x12\x00", "NOT_PROTOBUF"),  # within item, a count as bytes
         (b"\x72\x01\xff", "INVALID_UTF8"),

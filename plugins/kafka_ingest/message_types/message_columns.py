@@ -262,7 +262,7 @@ class Plain:
 
 
 def make_optional(plain: DescriptorProto, fields: Iterable[FieldDescriptorProto]) -> None:
-    """Let it be seen whether fields are there: in proto3 each is the single member of a oneof, behind all others."""
+    """Let it be seen whether fields are there: in proto3 each is the single member of a oneof, after all others."""
     for each in fields:
         each.proto3_optional = True
         each.oneof_index = len(plain.oneof_decl)

@@ -37,7 +37,7 @@ def path_of(file: FileDescriptorProto, message: str) -> list[int]:
 
 
 def beginnings(path: Sequence[int]) -> list[bytes]:
-    """Return how the bytes behind a schema's id may begin, for a message with these indexes."""
+    """Return how the bytes after a schema's id may begin, for a message with these indexes."""
     in_full = b"".join(zigzag(number) for number in (len(path), *path))
     return [b"\0", in_full] if list(path) == [0] else [in_full]
 

@@ -15,7 +15,7 @@ SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean"}
 FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 
 MAX_VISITS: Final = 10_000
-"""So many types are looked at, those behind references each time: a few of them can stand for billions."""
+"""So many types are looked at, those that references lead to each time: a few of them can stand for billions."""
 
 Node = Any
 """What JSON has."""

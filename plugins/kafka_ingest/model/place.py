@@ -7,7 +7,7 @@ from pathlib import Path
 from kafka_ingest.foundation.stores.kinds import KINDS, bucket_in
 
 PATTERN = re.compile(r"[][{}*?\\]")
-"""The characters by which Hadoop knows a pattern; one behind a backslash is itself."""
+"""The characters by which Hadoop knows a pattern; one after a backslash is itself."""
 REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://[^/]+(/[^/]+)*")
 
 

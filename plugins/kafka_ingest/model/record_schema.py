@@ -241,7 +241,7 @@ class SchemaText:
             self.expect(")")
         if not 1 <= precision <= MAX_PRECISION or scale > precision:
             raise WrongSchemaError(
-                f"expected a decimal of 1 to {MAX_PRECISION} digits, of which some are behind the point, found "
+                f"expected a decimal of 1 to {MAX_PRECISION} digits, of which some are after the point, found "
                 f"decimal({precision},{scale})"
             )
         return Scalar(f"decimal({precision},{scale})")
@@ -279,7 +279,5 @@ class SchemaText:
         line = self.text.count("\n", 0, self.at) + 1
         where = f" in line {line}" if "\n" in self.text else ""
         before = self.text[: self.at - len(found)].rstrip()[-40:]
-        behind = f" behind {before!r}" if before else ""
-        return WrongSchemaError(
-            f"expected {expected}{behind}{where}, found {repr(found[:100]) if found else 'the end'}"
-        )
+        after = f" after {before!r}" if before else ""
+        return WrongSchemaError(f"expected {expected}{after}{where}, found {repr(found[:100]) if found else 'the end'}")

@@ -65,7 +65,7 @@ class RegisteredSchema:
 class WriterSchema:
     """A schema that records of a batch may be written with, by the id that stands before them.
 
-    ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes behind the id begin, as
+    ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes after the id begin, as
     hexadecimal digits in a list of JSON. ``misfit``: why some or all of them cannot.
     """
 

@@ -61,11 +61,11 @@ WITHOUT_PARENTHESES: Final = frozenset(
 
 TIME_WORDS: Final = frozenset({"date", "timestamp", "timestamp_ltz", "timestamp_ntz"})
 TIME_OF_NOW: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark takes for a date or time, in place of one, perhaps with a time zone behind it."""
+"""Texts that Spark takes for a date or time, in place of one, perhaps with a time zone after it."""
 
 OPENING: Final = {"(": ")", "[": "]"}
 QUERIES: Final = frozenset({"from", "table", "values", "with"})
-"""Words that may begin a query, behind a parenthesis."""
+"""Words that may begin a query, after a parenthesis."""
 
 TOKEN: Final = re.compile(
     r"""
@@ -109,37 +109,37 @@ def check_expression(text: str) -> None:
         raise WrongExpressionError(f"expected a Spark SQL expression, found {text[:100]!r}")
     check_brackets(tokens)
     end = Token("end", "")
-    for before, token, behind, then in zip(
+    for before, token, after, then in zip(
         [end, *tokens], tokens, [*tokens[1:], end], [*tokens[2:], end, end], strict=False
     ):
         if token.text == ";":
-            raise WrongExpressionError("expected one expression, found ';' behind it")
+            raise WrongExpressionError("expected one expression, found ';' after it")
         if found := (
-            query_at(before, token, behind, then)
-            or function_at(before, token, behind)
-            or columns_or_time_at(before, token, behind)
+            query_at(before, token, after, then)
+            or function_at(before, token, after)
+            or columns_or_time_at(before, token, after)
         ):
             raise WrongExpressionError(f"expected an expression over the columns of one record, found {found}")
 
 
-def query_at(before: Token, token: Token, behind: Token, then: Token) -> str | None:
+def query_at(before: Token, token: Token, after: Token, then: Token) -> str | None:
     """Return in words which sub-query begins with a token."""
     word = token.text.lower() if token.kind == "word" and before.text != "." else ""
-    if word == "select" and (before.text in {"", "("} or behind.kind in {"word", "quoted", "string"}):
+    if word == "select" and (before.text in {"", "("} or after.kind in {"word", "quoted", "string"}):
         return "a sub-query (SELECT)"
-    starts = behind.kind in {"word", "quoted", "string"} or (behind.text == "(" and word in {"values", "from"})
-    is_function = word == "values" and then.text == "." and behind.text == "("
+    starts = after.kind in {"word", "quoted", "string"} or (after.text == "(" and word in {"values", "from"})
+    is_function = word == "values" and then.text == "." and after.text == "("
     if word in QUERIES and before.text == "(" and starts and not is_function:
         return f"a sub-query ({word.upper()})"
     return None
 
 
-def function_at(before: Token, token: Token, behind: Token) -> str | None:
+def function_at(before: Token, token: Token, after: Token) -> str | None:
     """Return in words which function that cannot be used is called by a token."""
     name = token.name
-    if token.kind == "word" and name == "over" and before.text == ")" and (behind.text == "(" or behind.name):
+    if token.kind == "word" and name == "over" and before.text == ")" and (after.text == "(" or after.name):
         return "a window (OVER)"
-    is_called = behind.text == "("
+    is_called = after.text == "("
     if not is_called and not (token.kind == "word" and name in WITHOUT_PARENTHESES and before.text != "."):
         return None
     for names, kind in (
@@ -153,13 +153,13 @@ def function_at(before: Token, token: Token, behind: Token) -> str | None:
     return None
 
 
-def columns_or_time_at(before: Token, token: Token, behind: Token) -> str | None:
+def columns_or_time_at(before: Token, token: Token, after: Token) -> str | None:
     """Return in words which token stands for all columns, or for the time at which it is read."""
     if token.text == "*" and before.text in {"", "(", ","}:
         return "* for all columns: name them"
-    is_time = token.kind == "word" and token.name in TIME_WORDS and behind.kind == "string"
-    if is_time and TIME_OF_NOW.match(behind.text.lstrip("rR")[1:]):
-        return f"{token.text} {behind.text}, whose value is another one when the record is read again"
+    is_time = token.kind == "word" and token.name in TIME_WORDS and after.kind == "string"
+    if is_time and TIME_OF_NOW.match(after.text.lstrip("rR")[1:]):
+        return f"{token.text} {after.text}, whose value is another one when the record is read again"
     return None
 
 

@@ -15,7 +15,7 @@ from kafka_ingest.planning.start_rules import NewPartition
 class Position:
     """One partition that takes part: the next offset to read, where reading has to end, and what was passed over.
 
-    ``cut_short``: there is more to read behind a gap that lies ahead.
+    ``cut_short``: there is more to read after a gap that lies ahead.
     """
 
     topic_partition: TopicPartition

@@ -42,7 +42,7 @@ class MessageTypes(Protocol):
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
         """Return a schema that records may be written with, and why they cannot be read as the reader's message type.
 
-        Its text is how the bytes behind the schema's id may begin, for messages of that type.
+        Its text is how the bytes after the schema's id may begin, for messages of that type.
         """
 
 

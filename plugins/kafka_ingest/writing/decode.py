@@ -14,7 +14,7 @@ from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, plain_name, raw_part, string_part
 from kafka_ingest.writing.plain_objects import with_plain_objects
-from kafka_ingest.writing.schema_ids import behind_id
+from kafka_ingest.writing.schema_ids import after_id
 
 DEAD = "kafka_dead"
 RAW_KEY = "kafka_raw_key"
@@ -108,7 +108,7 @@ def part_of(column: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPa
             protobuf: DecodedPart = import_module(FOR_PROTOBUF).protobuf_part(column, decoding)
             return protobuf
         case Format.JSON if decoding.writers is not None:
-            return behind_id(json_part(column, body_name(column), decoding, plainly=plainly), decoding)
+            return after_id(json_part(column, body_name(column), decoding, plainly=plainly), decoding)
         case Format.JSON:
             return json_part(column, column, decoding, plainly=plainly)
 

@@ -1,7 +1,7 @@
 """Avro: exactly one value of a schema, with or without the id of the schema that it was written with.
 
-Spark's ``from_avro`` reads a value at the beginning of some bytes, and does not look at what is behind it; what it
-cannot read becomes a struct of nulls. So it is given the bytes with a seal of ours behind them, and schemas of a record
+Spark's ``from_avro`` reads a value at the beginning of some bytes, and does not look at what is after it; what it
+cannot read becomes a struct of nulls. So it is given the bytes with a seal of ours after them, and schemas of a record
 of two fields, the value and the seal. Only where the bytes were exactly one value is the seal found. It is made for
 each job and known to no producer.
 """
@@ -64,7 +64,7 @@ def limit_avro(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What stands behind a value."""
+    """What stands after a value."""
 
     name: str
     content: str

@@ -75,7 +75,7 @@ def convert_dates(found: str, kind: RecordType, names: "count[int] | None" = Non
 
 def converted_date(found: str, name: str) -> str:
     """Return the date or time that a text is; null where it is none."""
-    # Java's own forms leave out seconds that are 0, and Spark knows no zone behind minutes.
+    # Java's own forms leave out seconds that are 0, and Spark knows no zone after minutes.
     timed = f"if(substr({found}, 17, 1) = ':', {found}, concat(left({found}, 16), ':00', substr({found}, 17)))"
     zoned = f"if({found} rlike r'{ZONE}\\z', {timed}, concat({timed}, 'Z'))"
     exact = {"date": found, "timestamp": zoned, "timestamp_ntz": timed}[name]

@@ -1,6 +1,6 @@
 """JSON: one object that fits a schema, or any one value, as text.
 
-Spark's ``from_json`` reads a value at the beginning of a text, and does not look at what is behind it. So it is given
+Spark's ``from_json`` reads a value at the beginning of a text, and does not look at what is after it. So it is given
 the text inside an object of ours, ``{"n": {"k": TEXT, "l": null}}``, whose names are made for each job and known to no
 producer. Only where TEXT is exactly one value does that object have exactly the names k and l.
 """
@@ -37,7 +37,7 @@ ONE_OBJECT = "expected exactly one JSON object, found text that is not JSON, or 
 
 HALF_A_PAIR = r"\\u[dD][89a-fA-F]"
 WHOLE_PAIR = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
-"""Of a character that JSON writes as two escapes; and an escaped backslash, behind which a ``u`` means nothing."""
+"""Of a character that JSON writes as two escapes; and an escaped backslash, after which a ``u`` means nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,22 +47,21 @@ def protobuf_part(column: str, decoding: FieldDecoding) -> DecodedPart:
         is_dead=f"{quoted(column)} is not null and ({body} is null or {parsed}.class is not null)",
         reason=first_of([*(beginnings if decoding.has_ids else ()), ("true", said)]),
         fields=found.columns.names,
-        body=messages_behind(column, decoding) if decoding.has_ids else quoted(column),
+        body=messages_after(column, decoding) if decoding.has_ids else quoted(column),
         in_batches=(found.columns.ddl, SentType(found.value, found.plain_file, found.plain_message, stored)),
     )
 
 
-def messages_behind(column: str, decoding: FieldDecoding) -> str:
-    """Return the bytes behind an id and indexes, null where these are none of a message that can be read."""
+def messages_after(column: str, decoding: FieldDecoding) -> str:
+    """Return the bytes after an id and indexes, null where these are none of a message that can be read."""
     branches = " ".join(
-        f"when {head_of(column)} = {head(writer)} then {behind_indexes(column, writer)}"
-        for writer in readable(decoding)
+        f"when {head_of(column)} = {head(writer)} then {after_indexes(column, writer)}" for writer in readable(decoding)
     )
     return f"case {branches} end" if branches else "cast(null as binary)"
 
 
-def behind_indexes(column: str, writer: WriterSchema) -> str:
-    """Return the bytes behind the indexes of the message that is read."""
+def after_indexes(column: str, writer: WriterSchema) -> str:
+    """Return the bytes after the indexes of the message that is read."""
     beginnings: list[str] = json.loads(writer.text or "[]")
     branches = " ".join(
         f"when substring({quoted(column)}, {HEAD_BYTES + 1}, {len(each) // 2}) = X'{each}' "

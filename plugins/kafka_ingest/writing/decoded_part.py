@@ -64,7 +64,7 @@ class DecodedPart:
 
 
 def body_name(column: str) -> str:
-    """Return where the bytes behind a schema id are."""
+    """Return where the bytes after a schema id are."""
     return f"kafka_body_{column}"
 
 

@@ -74,7 +74,7 @@ def read_sizes(memory: int, largest_range: int) -> dict[str, str]:
 def shared_read_sizes(heap: int, partitions: int, longest_range: int) -> dict[str, str]:
     """Return the settings of the driver's own consumer, which reads many partitions; ``heap`` is in bytes.
 
-    It keeps what it has fetched of each partition until that is polled, also records behind a range's end. So all
+    It keeps what it has fetched of each partition until that is polled, also records after a range's end. So all
     partitions' fetches together are bounded, and one poll fits where every record has Kafka's default maximum size.
     """
     part = heap // PART_OF_HEAP

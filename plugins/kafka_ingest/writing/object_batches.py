@@ -2,7 +2,7 @@
 
 This module is sent to the workers by value, as :mod:`~.protobuf_batches` is. Arrow reads objects of a schema strictly:
 a name twice, a name that the schema does not have, a number that its type cannot hold, half a character, or anything
-behind a value is an error. It reads one text with all objects of a batch, so no record may complete another: each
+after a value is an error. It reads one text with all objects of a batch, so no record may complete another: each
 begins with ``{`` and ends with ``}``, JSON's strings hold no line's end, and there are as many objects as records.
 
 Where that is not certain of all records of a batch, none of them is taken: Spark decodes these, and says what is dead.

@@ -1,6 +1,6 @@
 """JSON objects that fit their schema plainly, read and checked in less time than ``from_json`` takes to read them.
 
-Spark's ``from_json`` opens a stream around each text, and finds out neither what is behind the object nor which names
+Spark's ``from_json`` opens a stream around each text, and finds out neither what is after the object nor which names
 are there twice. Jackson, which it reads with, also makes a tree of a text, and checks both by itself. From the tree the
 fields are taken by calls to its nodes, in the code that Spark compiles of them.
 

@@ -420,7 +420,7 @@ def last_of_each(parents: Indices, keys: Column) -> Indices:
 def message_batches(
     batches: Iterable[pa.RecordBatch], types: Sequence[tuple[str, str, SentType]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the messages of some columns behind them: from which column, under which name, which type."""
+    """Yield batches with the messages of some columns after them: from which column, under which name, which type."""
     readers = [(body, parsed, MessageReader(sent)) for body, parsed, sent in types]
     for batch in batches:
         columns, names = list(batch.columns), list(batch.schema.names)

@@ -25,7 +25,7 @@ READ_DEFAULTS = {
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "receive.buffer.bytes": "-1",
     # At the end of a log the client's next fetch waits for new records, and Spark's question for the log's bounds
-    # behind it: half a second for each range by default. A bounded read wants none that come later, so none is enough.
+    # after it: half a second for each range by default. A bounded read wants none that come later, so none is enough.
     # Less patience (fetch.max.wait.ms) would do the same, but before KIP-1018 it is also how long a broker reads from
     # tiered storage.
     "fetch.min.bytes": "0",

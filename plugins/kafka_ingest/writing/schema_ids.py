@@ -118,8 +118,8 @@ def misfit_of(writer: WriterSchema) -> str:
     return f"{writer.misfit} (schema id {writer.schema_id})"
 
 
-def behind_id(part: DecodedPart, decoding: FieldDecoding) -> DecodedPart:
-    """Return the expressions that decode what is behind the ids, where ``part`` reads it as its body."""
+def after_id(part: DecodedPart, decoding: FieldDecoding) -> DecodedPart:
+    """Return the expressions that decode what is after the ids, where ``part`` reads it as its body."""
     column = part.column
     is_known = has_one_of(column, readable(decoding))
     return replace(

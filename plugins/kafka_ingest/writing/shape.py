@@ -117,7 +117,7 @@ class PerPartition:
     """Counts records by partition in the pass that writes them: as an aggregate that an observation takes.
 
     Spark's ``histogram_numeric`` is exact as long as there are no more values than bins: each has one of its own.
-    Partitions of several topics are numbered one topic behind the other.
+    Partitions of several topics are numbered one topic after the other.
     """
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:

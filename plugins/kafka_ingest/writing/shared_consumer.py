@@ -88,7 +88,7 @@ def rows_of(
 ) -> tuple[list[Java], dict[TopicPartition, int]]:
     """Return one row with an array of records for each poll, and the ends of the ranges that were read completely.
 
-    There may be records of other ranges, and records behind a range's end.
+    There may be records of other ranges, and records after a range's end.
     """
     with drivers_consumer(jvm, client, POLL_S) as consumer:
         reading = Reading(jvm, consumer, ranges, most)
