@@ -47,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     write_to_memory()
     config.add_cleanup(give_airflow_a_home())
-    config.addinivalue_line("markers", "long: tries very many cases, or waits, and is left out of --quick")
+    config.addinivalue_line(
+        "markers", "long: tries very many cases, writes many tables, or waits, and is left out of --quick"
+    )
     config.addinivalue_line("markers", "sqlite_is_enough: PostgreSQL could not answer otherwise than SQLite")
     config.addinivalue_line("markers", "postgresql_too: runs on PostgreSQL, in a module where SQLite is enough")
 

@@ -24,7 +24,7 @@ OBJECT_STORE = "a server that speaks S3's protocol"
 REST_CATALOG = "an Iceberg REST catalog"
 SCHEMA_REGISTRY = "a schema registry in Java"
 DATABASE = "control tables in SQLite or PostgreSQL"
-LONG = "a while, to try very many cases or to wait"
+LONG = "a while, to try very many cases, to write many tables or to wait"
 
 NEEDS_OF_FOLDERS = {"integration": REAL_PARTS, "orchestration": REAL_PARTS, "spark": REAL_PARTS}
 NEEDS_OF_FIXTURES = {

@@ -17,6 +17,8 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.iceberg import old_snapshots, one_try
 from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 

@@ -44,6 +44,8 @@ Record = tuple[str, int, int, datetime | None]
 """Topic, partition, offset, time."""
 Value = int | str | datetime
 
+pytestmark = pytest.mark.long
+
 BY_TOPIC_AND_DAY = TableOptions(partition_by=terms_of(["kafka_topic", "day(kafka_timestamp)"]))
 BY_HOUR = TableOptions(partition_by=terms_of(["hour(kafka_timestamp)", "kafka_partition"]))
 FIRST = datetime(2026, 1, 2, 23, 59, 59, 999_000, tzinfo=UTC)

@@ -57,7 +57,7 @@ def test_the_folders_of_tests_with_real_parts_are_there() -> None:
 def test_what_is_left_out_is_counted_by_what_it_needs() -> None:
     assert left_out(Counter({DATABASE: 1_084, LONG: 802})) == [
         "left out: the tests in integration, orchestration, spark, which need a real broker, Spark or Airflow",
-        "left out: 802 tests that need a while, to try very many cases or to wait",
+        "left out: 802 tests that need a while, to try very many cases, to write many tables or to wait",
         "left out: 1,084 tests that need control tables in SQLite or PostgreSQL",
     ]
 
