@@ -28,7 +28,9 @@ def replay(
         list[str] | None,
         typer.Option(metavar="CAUSE", help="Only those of this cause, such as DOES_NOT_FIT; may come again."),
     ] = None,
-    max_records: Annotated[int | None, typer.Option(min=1, help="Of a chunk, at most.")] = None,
+    max_records: Annotated[
+        int | None, typer.Option(min=1, help="Of a chunk, at most; those of one batch and range stay together.")
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Why; kept in the audit journal.")] = None,
     only_show: DryRun = False,
     as_json: Json = False,
