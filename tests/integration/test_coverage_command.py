@@ -77,6 +77,16 @@ def by_hand(project: QuickProject, statement: Any) -> None:
     engine.dispose()
 
 
+def nothing_but_rows(document: dict[str, Any], *rows: int) -> list[dict[str, Any]]:
+    """Return the sums of committed ranges in each partition where each offset is a row."""
+    nothing = {"filtered": 0, "dead_letters": 0, "invisible": 0}
+    topic = document["partitions"][0]["topic"]
+    return [
+        {"topic": topic, "partition": partition, "offsets": found, "rows": found} | nothing
+        for partition, found in enumerate(rows)
+    ]
+
+
 # ── Where offsets are ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -88,6 +98,7 @@ def test_every_offset_is_live_backfilled_or_in_an_open_gap(feed: QuickProject) -
         "batches": 3,
         "rows": 12,
         "filtered": 0,
+        "counts": nothing_but_rows(document, 7, 5),
         "removed_batches": 0,
         "folded_batches": 0,
         "differences": [],
@@ -391,6 +402,7 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
             "batches": 3,
             "rows": 12,
             "filtered": 0,
+            "counts": nothing_but_rows(document, 7, 5),
             "removed_batches": 0,
             "folded_batches": 0,
             "differences": [],

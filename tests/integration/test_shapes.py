@@ -86,10 +86,15 @@ def check_questions(quick: QuickProject, topic: str) -> None:
     assert (located["record"], located["filtered"]) == ("filtered", 2)
     verified = quick.answer("coverage", "orders", "--verify")["verified"]
     assert (verified["rows"], verified["filtered"], verified["differences"]) == (4, 2, [])
+    assert verified["counts"] == [
+        {"topic": topic, "partition": 2, "offsets": 7, "rows": 4, "filtered": 2, "dead_letters": 1, "invisible": 0}
+    ]
     [file] = (quick.output / "orders").rglob("*.parquet")
     explained = quick.answer("explain", str(file))
     assert (explained["filtered"], explained["receipt"]) == (2, {"differences": []})
-    assert "2 records were filtered" in quick.kafka_ingest("coverage", "orders", "--verify").stdout
+    said = quick.kafka_ingest("coverage", "orders", "--verify", COLUMNS="200").stdout
+    assert "2 records were filtered" in said
+    assert "7 committed offsets, as their batches read them: 4 rows, 2 filtered, 1 dead letters, 0 without a" in said
 
 
 def check_refused(quick: QuickProject) -> None:

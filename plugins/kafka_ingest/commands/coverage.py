@@ -1,5 +1,6 @@
 """``coverage``: which offset is where, and whether every offset is accounted for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
 from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
@@ -83,12 +85,14 @@ def verify_output(
 ) -> dict[str, Any]:
     """Count what readers see of each committed batch, and return the differences from the control tables.
 
-    ``advance`` is called after each batch.
+    ``advance`` is called after each batch. ``counts``: what the committed ranges of each partition add up to, offsets =
+    rows + filtered + dead_letters + invisible. What is committed again after a reset counts each time.
     """
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
     outputs: set[OutputLocation] = set()
     folded = FoldedProof(control.folded(rows.feed.feed_id))
+    counts: dict[TopicPartition, Counter[str]] = {}
     batches, counted, filtered, removed, proven = 0, 0, 0, 0, 0
     for each in count_batches(rows, control, sinks):
         batches, counted = batches + 1, counted + each.rows
@@ -103,6 +107,7 @@ def verify_output(
             known = partitions.get(topic_partition)
             if not each.batch.kind.commits_offsets:
                 continue
+            counts.setdefault(topic_partition, Counter()).update(sums_of(of_batch.count))
             if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
                 kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                 committed.setdefault(topic_partition, []).extend(kept)
@@ -116,9 +121,21 @@ def verify_output(
         "batches": batches,
         "rows": counted,
         "filtered": filtered,
+        "counts": [{"topic": tp.topic, "partition": tp.partition, **counts[tp]} for tp in sorted(counts)],
         "removed_batches": removed,
         "folded_batches": proven,
         "differences": [difference_document(each) for each in found],
+    }
+
+
+def sums_of(count: RangeCount) -> dict[str, int]:
+    """Return where the offsets of a committed range are."""
+    return {
+        "offsets": count.offset_range.span,
+        "rows": count.rows,
+        "filtered": count.filtered,
+        "dead_letters": count.dead_letters,
+        "invisible": count.invisible,
     }
 
 
@@ -261,3 +278,11 @@ def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
     removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
     filtered = f", {verified['filtered']:,} records were filtered" if verified["filtered"] else ""
     yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{filtered}: {result}")
+    names = ("offsets", "rows", "filtered", "dead_letters", "invisible")
+    sums = {name: sum(count[name] for count in verified["counts"]) for name in names}
+    if sums["offsets"] != sums["rows"]:
+        yield Line(
+            f"{sums['offsets']:,} committed offsets, as their batches read them: {sums['rows']:,} rows, "
+            f"{sums['filtered']:,} filtered, {sums['dead_letters']:,} dead letters, "
+            f"{sums['invisible']:,} without a record"
+        )
