@@ -125,7 +125,10 @@ def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
         assert (code, error) == (3, "TOO_MANY_DEAD_LETTERS")
         assert "1 of its 2 records cannot be decoded" in message
         assert quick.stored_offsets()[2] == 7
-        assert quick.status()["open_batch"]["state"] == "PLANNED"
+        open_batch = quick.status()["open_batch"]
+        assert (open_batch["state"], open_batch["attempt"]) == ("PLANNED", 1)
+        assert "1 of its 2 records cannot be decoded" in open_batch["discarded"]
+        assert "attempt 1 was discarded: batch " in quick.kafka_ingest("status", "orders").stdout
 
         quick.edit_feed(limits={}, value={"format": "json"})
         code, error, message = quick.refusal("run", "orders")

@@ -164,7 +164,7 @@ def test_json_is_read_by_the_schema_of_the_registry_or_by_the_feeds_own() -> Non
         (
             RegisteredSchema(4, "{}", lacks="expected x, found none"),
             Decoding(of_registry()),
-            "expected x, found none. N",
+            "expected x, found none. C",
         ),
         (RegisteredSchema(4, record("a", "A")), Decoding(of_registry()), "differ in more than the case"),
         (

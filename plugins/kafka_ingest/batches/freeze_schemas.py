@@ -314,4 +314,6 @@ def usable(what: str, read: Callable[[], Schema]) -> Schema:
     try:
         return read()
     except WrongSchemaError as error:
-        raise InvalidSchemaError(f"{what}: {error}. Nothing was moved.") from None
+        raise InvalidSchemaError(
+            f"{what}: {error}. Correct the schema, or name another one in the feed file. Nothing was moved."
+        ) from None

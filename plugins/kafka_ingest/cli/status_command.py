@@ -88,6 +88,13 @@ def print_status(found: FeedStatus, output_error: str | None) -> None:
         out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
     if found.open_batch is not None:
         out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
+        if discarded := found.open_batch["discarded"]:
+            out.print(
+                f"attempt {found.open_batch['attempt']} was discarded: {discarded}",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
     if output_error is not None:
         out.print(output_error, style="red", markup=False, soft_wrap=True)
     elif found.cluster_id is None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
+from kafka_ingest.model.batch import AttemptState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
@@ -279,14 +280,19 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
 
 
 def open_batch(snapshot: FeedSnapshot, control: ControlObserver) -> dict[str, Any] | None:
-    """Return the feed's open batch as it is shown; its attempt is the pinned one, or the newest."""
+    """Return the feed's open batch as it is shown; its attempt is the pinned one, or the newest.
+
+    ``discarded`` says why what that attempt had written is not used: the batch is to be written again.
+    """
     batch = snapshot.open_batch
     if batch is None:
         return None
     attempts = control.attempts(batch.batch_id)
+    is_discarded = bool(attempts) and attempts[-1].state is AttemptState.DISCARDED
     return {
         "batch_id": str(batch.batch_id),
         "state": batch.state.value,
         "attempt": batch.pinned_attempt or (attempts[-1].attempt if attempts else None),
         "since": batch.updated_at.isoformat(),
+        "discarded": attempts[-1].reason if is_discarded else None,
     }

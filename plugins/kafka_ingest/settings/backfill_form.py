@@ -77,8 +77,9 @@ class BackfillForm(Settings):
         try:
             return cls.model_validate(without_lineage(values))
         except ValidationError as error:
+            asked = "replay" if values.get("mode") == Mode.REPLAY.value else "backfill"
             raise InvalidBackfillError(
-                f"the backfill asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was planned."
+                f"the {asked} asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was planned."
             ) from error
 
     def request(
