@@ -539,3 +539,9 @@ def test_causes_are_those_of_dead_letters_and_go_with_a_replay_only(environment:
 
 def test_open_chunks_continue_whatever_the_mode(environment: Mapping[str, str]) -> None:
     assert request_of(environment, mode="replay", open_chunks=True).selection == OpenChunks()
+
+
+def test_a_refusal_says_whether_a_backfill_or_a_replay_asks(environment: Mapping[str, str]) -> None:
+    assert refusal(environment, mode="replay", causes=["NOPE"]).startswith("the replay asks for what it cannot have: ")
+    with pytest.raises(InvalidBackfillError, match=r"^the backfill asks for what it cannot have: max_records"):
+        request_of(environment, max_records="many")

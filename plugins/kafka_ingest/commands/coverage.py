@@ -32,6 +32,8 @@ from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 if TYPE_CHECKING:
     from kafka_ingest.model.output_location import OutputLocation
 
+PARTS: Final = ("rows", "filtered", "dead_letters", "invisible")
+
 
 def coverage(
     control: ControlObserver,
@@ -107,7 +109,7 @@ def verify_output(
             known = partitions.get(topic_partition)
             if not each.batch.kind.commits_offsets:
                 continue
-            counts.setdefault(topic_partition, Counter()).update(sums_of(of_batch.count))
+            counts.setdefault(topic_partition, Counter()).update(parts_of(of_batch.count))
             if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
                 kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                 committed.setdefault(topic_partition, []).extend(kept)
@@ -121,22 +123,19 @@ def verify_output(
         "batches": batches,
         "rows": counted,
         "filtered": filtered,
-        "counts": [{"topic": tp.topic, "partition": tp.partition, **counts[tp]} for tp in sorted(counts)],
+        "counts": [
+            {"topic": tp.topic, "partition": tp.partition, "offsets": parts.total(), **parts}
+            for tp, parts in sorted(counts.items())
+        ],
         "removed_batches": removed,
         "folded_batches": proven,
         "differences": [difference_document(each) for each in found],
     }
 
 
-def sums_of(count: RangeCount) -> dict[str, int]:
-    """Return where the offsets of a committed range are."""
-    return {
-        "offsets": count.offset_range.span,
-        "rows": count.rows,
-        "filtered": count.filtered,
-        "dead_letters": count.dead_letters,
-        "invisible": count.invisible,
-    }
+def parts_of(committed: RangeCount | FoldedRange) -> dict[str, int]:
+    """Return what the offsets of committed ranges are; together they are all of them (invariant 11)."""
+    return {name: getattr(committed, name) for name in PARTS}
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
@@ -209,10 +208,7 @@ def folded_document(folded: FoldedRange) -> dict[str, Any]:
     """Return the folded ranges of a partition as ``--json`` shows them."""
     return range_document(folded.offset_range) | {
         "topic_id": folded.topic_id,
-        "rows": folded.rows,
-        "filtered": folded.filtered,
-        "dead_letters": folded.dead_letters,
-        "invisible": folded.invisible,
+        **parts_of(folded),
         "batches": folded.batches,
         "oldest_commit": folded.oldest.isoformat(),
         "newest_commit": folded.newest.isoformat(),
@@ -278,8 +274,7 @@ def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
     removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
     filtered = f", {verified['filtered']:,} records were filtered" if verified["filtered"] else ""
     yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{filtered}: {result}")
-    names = ("offsets", "rows", "filtered", "dead_letters", "invisible")
-    sums = {name: sum(count[name] for count in verified["counts"]) for name in names}
+    sums = {name: sum(count[name] for count in verified["counts"]) for name in ("offsets", *PARTS)}
     if sums["offsets"] != sums["rows"]:
         yield Line(
             f"{sums['offsets']:,} committed offsets, as their batches read them: {sums['rows']:,} rows, "
