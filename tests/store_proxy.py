@@ -85,7 +85,7 @@ Upstream = Callable[[Request], Answer]
 class InPieces(io.BufferedIOBase):
     """What an answer is written to that shall come in pieces of a few bytes."""
 
-    BYTES = 5
+    BYTES = 50
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

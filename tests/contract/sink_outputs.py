@@ -446,8 +446,8 @@ OUTPUTS: list[type[Any]] = [
 ]
 """Every kind of output; the last one is the double of the unit tests."""
 
-IN_STORES: list[type[InStore]] = [DeltaInStore, DeltaInS3Proxy, IcebergInStore, IcebergInS3Proxy]
-"""Every kind of output in a store, on each server."""
+IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
+"""Tables in a store of another server, which checks signatures."""
 
 IN_OTHER_CLOUDS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs, DeltaInAzure, IcebergInAzure]
 """The same in the stores of Google and of Azure, of which only what is their own is tried."""

@@ -53,7 +53,9 @@ def test_a_crash_after_any_step_leaves_every_record_in_a_store_once_and_no_uploa
 ) -> None:
     object_store.make_bucket("lake")
     feeds = Feeds(lake, InMemoryControlTables, table, object_store.access())
-    names, to_try = instants_of_one_batch(feeds.new(first_run), Scheduler(), every_world_of_a_store)
+    names, changes = instants_of_one_batch(feeds.new(first_run), Scheduler(), every_world_of_a_store)
+    # A crash after a step's second time, such as another range's file, leaves more of what its first time left.
+    to_try = list({names[instant]: instant for instant in reversed(changes)}.values())
     assert "after spark.write_half_a_data_file" in {names[instant] for instant in to_try}
     for instant in to_try:
         feed, scheduler = feeds.new(first_run), Scheduler()

@@ -1,6 +1,7 @@
-"""What any store does for a table in it that speaks S3's protocol: the same with either server, moto's and S3Proxy.
+"""What any store does for a table in it that speaks S3's protocol, tried with S3Proxy.
 
-S3Proxy checks signatures and writes what must not exist in one step of a file system; moto does not look at keys.
+It checks signatures and writes what must not exist in one step of a file system; moto, of which the whole contract of
+outputs asks its part, does not look at keys.
 """
 
 from collections import Counter
@@ -11,10 +12,8 @@ import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.racing_publishers import Step, race
 from tests.contract.sink_outputs import (
-    IN_STORES,
+    IN_S3_PROXY,
     ROWS,
-    DeltaInS3Proxy,
-    IcebergInS3Proxy,
     IcebergInStore,
     InStore,
     made,
@@ -37,13 +36,8 @@ pytestmark = pytest.mark.long
 A_WEEK_S = 7 * 86_400
 PARTITIONED = TableOptions(partition_by=terms_of(["kafka_partition", "day(kafka_timestamp)"]))
 
-on_s3_proxy = pytest.mark.parametrize(
-    "output", [DeltaInS3Proxy, IcebergInS3Proxy], indirect=True, ids=lambda kind: kind.name
-)
-"""For what the whole contract of outputs asks of moto anyway, or moto cannot do."""
 
-
-@pytest.fixture(params=IN_STORES, ids=lambda kind: kind.name)
+@pytest.fixture(params=IN_S3_PROXY, ids=lambda kind: kind.name)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> InStore:
     found = made(request.param, tmp_path / "orders", request)
     assert isinstance(found, InStore)
@@ -53,7 +47,6 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> InStore:
 # ── Once ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@on_s3_proxy
 def test_a_batch_is_seen_with_all_its_rows_once_however_often_it_is_published(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.sink.staging.verify(directory, published.receipt)
@@ -68,7 +61,6 @@ def test_a_batch_is_seen_with_all_its_rows_once_however_often_it_is_published(ou
         output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
 
 
-@on_s3_proxy
 def test_a_batch_that_was_revoked_is_never_seen(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
@@ -78,7 +70,6 @@ def test_a_batch_that_was_revoked_is_never_seen(output: InStore) -> None:
     assert output.sink.publisher.known_batches() == []
 
 
-@on_s3_proxy
 def test_of_publishers_in_processes_of_their_own_each_batch_is_there_once(output: InStore) -> None:
     batches = [written(output, plan_to(output, number)) for number in (1, 2)]
     steps = [[Step(output.path, directory, published)] for directory, published in batches * 2]
@@ -92,7 +83,6 @@ def test_a_document_is_never_written_over(output: InStore) -> None:
         output.sink.staging.open_attempt(directory, b'{"attempt": "another"}')
 
 
-@on_s3_proxy
 def test_a_wrong_secret_is_refused_without_naming_it_and_the_right_one_continues(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     sink = output.reached(output.store.access(secret_key="not-the-secret", tries=2))

@@ -16,7 +16,7 @@ from tests.histories.replay_rules import ReplayRules
 from tests.histories.run_rules import RunRules
 
 FIXED = settings(
-    max_examples=10,
+    max_examples=5,
     stateful_step_count=40,
     derandomize=True,
     database=None,

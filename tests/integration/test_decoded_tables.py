@@ -24,11 +24,16 @@ def order(number: int, **more: object) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.fixture(params=[Delta(), Iceberg()], ids=lambda kind: kind.name)
+@pytest.fixture
 def kind(request: pytest.FixtureRequest, quick: QuickProject) -> TableKind:
     found: TableKind = request.param
     found.connect(quick)
     return found
+
+
+def of_a(kind: TableKind) -> pytest.MarkDecorator:
+    """Let a test ask for a table of this kind."""
+    return pytest.mark.parametrize("kind", [kind], indirect=True, ids=[kind.name])
 
 
 def ids_seen(kind: TableKind, quick: QuickProject) -> list[tuple[int, Any]]:
@@ -42,33 +47,58 @@ def letters_of(quick: QuickProject) -> list[tuple[int, str]]:
     return [(row["kafka_offset"], row["error_class"]) for row in rows.to_dicts() if row["kafka_partition"] == 2]
 
 
-def test_decoded_records_go_into_a_table_with_what_comes_later_and_what_does_not_fit_beside_it(
+def read_three_times(
     kind: TableKind, quick: QuickProject, servers: str, topic: str
-) -> None:
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read records of a schema, then of one with another field, and none of one that readers would misread.
+
+    Returns the first two batches; the second schema is the feed's again.
+    """
     by_day = {"partition_by": ["kafka_partition", "day(kafka_timestamp)"]}
     quick.write_feed(
         topic, sink=kind.sink | by_day, value={"format": "json", "schema": SCHEMA}, key="string", where="value.id < 90"
     )
     produce(servers, topic, 2, [Record(order(1), b"k"), Record(order(99)), Record(b"no"), Record(order(4, id="x"))])
+    [first] = quick.run()
+    assert (first["rows"], ids_seen(kind, quick)) == (1, [(0, 1)])
+    assert letters_of(quick) == [(2, "NOT_JSON"), (3, "DOES_NOT_FIT")]
+
+    # A field deep inside comes later: older rows have nulls there.
+    quick.edit_feed(value={"format": "json", "schema": MORE})
+    produce(servers, topic, 2, [Record(order(5, lines=[{"sku": "b", "note": "gift"}]))])
+    [second] = quick.run()
+    notes = [row["value"]["lines"][0]["note"] for row in kind.rows(quick)]
+    assert notes == [None, "gift"]
+
+    # What readers would misread stops the feed before anything is staged.
+    quick.edit_feed(value={"format": "json", "schema": MORE.replace("id int", "id bigint")})
+    produce(servers, topic, 2, [Record(order(6))])
+    code, error, message = quick.refusal("run", "orders")
+    assert (code, error) == (3, "COLUMNS_CHANGED")
+    assert "value.id  int                   bigint" in message
+    assert quick.stored_offsets()[2] == 5
+    quick.edit_feed(value={"format": "json", "schema": MORE})
+    return first, second
+
+
+@of_a(Iceberg())
+def test_decoded_records_go_into_an_iceberg_table_with_fields_that_come_later_and_dead_letters_beside_it(
+    kind: TableKind, quick: QuickProject, servers: str, topic: str
+) -> None:
     with quick.submitting(spark_is_real=True):
-        [first] = quick.run()
-        assert (first["rows"], ids_seen(kind, quick)) == (1, [(0, 1)])
-        assert letters_of(quick) == [(2, "NOT_JSON"), (3, "DOES_NOT_FIT")]
+        read_three_times(kind, quick, servers, topic)
+        quick.run()
+    assert ids_seen(kind, quick) == [(0, 1), (4, 5), (5, 6)]
+    check_it_is_restored(kind, quick)
 
-        # A field deep inside comes later: older rows have nulls there.
-        quick.edit_feed(value={"format": "json", "schema": MORE})
-        produce(servers, topic, 2, [Record(order(5, lines=[{"sku": "b", "note": "gift"}]))])
-        [second] = quick.run()
-        notes = [row["value"]["lines"][0]["note"] for row in kind.rows(quick)]
-        assert notes == [None, "gift"]
 
-        # What readers would misread stops the feed before anything is staged.
-        quick.edit_feed(value={"format": "json", "schema": MORE.replace("id int", "id bigint")})
-        produce(servers, topic, 2, [Record(order(6))])
-        code, error, message = quick.refusal("run", "orders")
-        assert (code, error) == (3, "COLUMNS_CHANGED")
-        assert "value.id  int                   bigint" in message
-        assert quick.stored_offsets()[2] == 5
+@of_a(Delta())
+def test_decoded_records_of_a_table_are_replayed_replaced_transformed_and_asked_about(
+    kind: TableKind, quick: QuickProject, servers: str, topic: str
+) -> None:
+    """Spark stages the same for both formats, and what each one replaces is asked by the contract of outputs."""
+    with quick.submitting(spark_is_real=True):
+        first, second = read_three_times(kind, quick, servers, topic)
 
         # As text where it must be: the letter becomes a row, in a batch of its own.
         quick.edit_feed(
@@ -101,6 +131,11 @@ def test_decoded_records_go_into_a_table_with_what_comes_later_and_what_does_not
     assert ids_seen(kind, quick) == [(0, 1), (3, None), (4, 5), (5, 6), (6, 7)]
     assert quick.stored_offsets() == quick.group_offsets()
     check_questions(quick, topic, first["batch_id"])
+    check_it_is_restored(kind, quick)
+
+
+def check_it_is_restored(kind: TableKind, quick: QuickProject) -> None:
+    """The table alone says what was read, where the control tables are lost."""
     before = kind.rows(quick)
     lose_control_tables(quick)
     quick.answer("adopt", "orders", *DO_IT)
