@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from tests.temporary_files import give_airflow_a_home, write_to_memory
-from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, uses_kept_spark
+from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, turns, uses_kept_spark
 
 # What the fixtures need is imported in them: the process that hands the tests out to others uses none of it.
 if TYPE_CHECKING:
@@ -76,17 +76,18 @@ def folder_of(path: Path) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that take long come first; with --quick, only what is quick is left."""
-    first: dict[Path, int] = {}
+    """Files that take long come first, as turns says; with --quick, only what is quick is left."""
+    needs: dict[Path, int] = {}
     for item in items:
         item.stash[NEED] = need_of(item)
-        first[item.path] = min(first.get(item.path, len(ORDER)), ORDER.index(item.stash[NEED]))
+        needs[item.path] = min(needs.get(item.path, len(ORDER)), ORDER.index(item.stash[NEED]))
     if config.getoption("quick"):
         others = [item for item in items if item.stash[NEED] is not None]
         config.hook.pytest_deselected(items=others)
         config.stash[LEFT_OUT] = Counter(item.stash[NEED] or "" for item in others)
         items[:] = [item for item in items if item.stash[NEED] is None]
-    items.sort(key=lambda item: first[item.path])
+    turn = turns({path: ORDER[number] for path, number in needs.items()})
+    items.sort(key=lambda item: turn[item.path])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -50,6 +50,9 @@ ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, SCHEMA_REGISTRY, DATABASE
 IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=True|kept_spark\(\)\.|spark: SparkSession")
 """What a test says that asks for the Spark that a process keeps: for jobs, or as a session."""
 
+WAIT, COMPUTE = REAL_PARTS, LONG
+"""What is waited for, and what is not: while one process waits for Kafka, Java or Airflow, others use its processor."""
+
 SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})
 """The programs that are a JVM or a server, or start one."""
 
@@ -74,6 +77,20 @@ def uses_kept_spark(file: Path) -> bool:
     return file.parent.name in {"integration", "spark"} and bool(
         IN_A_KEPT_SPARK.search(file.read_text(encoding="utf-8"))
     )
+
+
+def turns(needs: Mapping[Path, str | None]) -> dict[Path, float]:
+    """Return when each file of tests has its turn, from what its tests need: numbers to sort by.
+
+    Those that share a Spark come first, since one process runs them all. Then those that wait for real parts and those
+    that compute for long follow each other in turn, so that the processes do not all wait at the same time.
+    """
+    found: dict[Path, float] = {}
+    for number, kind in enumerate(ORDER):
+        files = [path for path, needed in needs.items() if needed == kind and not uses_kept_spark(path)]
+        begin = ORDER.index(WAIT) if kind == COMPUTE else number
+        found |= {path: begin + place / len(files) for place, path in enumerate(files)}
+    return found | {path: -1.0 for path in needs if uses_kept_spark(path)}
 
 
 def left_out(needs: Counter[str]) -> list[str]:

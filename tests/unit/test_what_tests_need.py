@@ -15,6 +15,7 @@ from tests.what_tests_need import (
     NotQuickError,
     left_out,
     need,
+    turns,
     uses_kept_spark,
 )
 
@@ -68,3 +69,20 @@ def test_files_whose_tests_share_a_spark_are_known_by_what_they_say() -> None:
 
     assert all(uses_kept_spark(TESTS / name) for name in share)
     assert not any(uses_kept_spark(TESTS / name) for name in others)
+
+
+def test_files_that_share_a_spark_come_first_then_what_waits_and_what_computes_in_turn_and_quick_ones_last() -> None:
+    shares, waits, waits_too, quick = (
+        TESTS / name
+        for name in (
+            "spark/test_shape.py",
+            "integration/test_adopt.py",
+            "integration/test_fold.py",
+            "unit/test_offsets.py",
+        )
+    )
+    computes, computes_too, asks = (TESTS / "contract" / name for name in ("a.py", "b.py", "c.py"))
+    needs = dict.fromkeys((waits, waits_too, shares), REAL_PARTS) | dict.fromkeys((computes, computes_too), LONG)
+    turn = turns({quick: None, asks: DATABASE, **needs})
+    in_order = sorted([shares, waits, computes, waits_too, computes_too, asks, quick], key=turn.__getitem__)
+    assert in_order == [shares, waits, computes, waits_too, computes_too, asks, quick]
