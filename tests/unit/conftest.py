@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unit", deadline=None, database=None, max_examples=100)
+settings.register_profile("unit", deadline=None, database=None, max_examples=50)
 settings.register_profile("quick", settings.get_profile("unit"), max_examples=15)
 
 
