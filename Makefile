@@ -50,7 +50,7 @@ test-quick: ## run the tests that start no JVM and no server, and say what is le
 	$(SET_UP) dev jvm
 	$(PYTEST) --quick $(ARGS)
 
-test: ## run all tests; 13 to 15 minutes on two idle processors
+test: ## run all tests; 12 to 13 minutes on two idle processors
 	$(SET_UP) dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables chromium
 	$(PYTEST) $(ARGS)
 

@@ -77,16 +77,16 @@ def folder_of(path: Path) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long come first, as turns says; with --quick, only what is quick is left."""
-    needs: dict[Path, int] = {}
+    needs: dict[Path, str | None] = {}
     for item in items:
         item.stash[NEED] = need_of(item)
-        needs[item.path] = min(needs.get(item.path, len(ORDER)), ORDER.index(item.stash[NEED]))
+        needs[item.path] = min(needs.get(item.path), item.stash[NEED], key=ORDER.index)
     if config.getoption("quick"):
         others = [item for item in items if item.stash[NEED] is not None]
         config.hook.pytest_deselected(items=others)
         config.stash[LEFT_OUT] = Counter(item.stash[NEED] or "" for item in others)
         items[:] = [item for item in items if item.stash[NEED] is None]
-    turn = turns({path: ORDER[number] for path, number in needs.items()})
+    turn = turns(needs)
     items.sort(key=lambda item: turn[item.path])
 
 

@@ -83,7 +83,7 @@ Upstream = Callable[[Request], Answer]
 
 
 class InPieces(io.BufferedIOBase):
-    """What an answer is written to that shall come in pieces of a few bytes."""
+    """What an answer is written to that shall come in pieces."""
 
     BYTES = 50
 
