@@ -1,0 +1,95 @@
+"""JSON that another program may have written or changed: one reader, one error.
+
+What Python's own takes besides JSON, or takes and others do not, is refused: NaN and infinite numbers, a name that an
+object has twice (RFC 8259 leaves open which value counts), halves of characters, which neither UTF-8 nor a database
+has, and what is larger or deeper than any document of ours.
+"""
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a receipt of 300,000 files. Read, it takes some ten times as much memory."""
+MOST_LEVELS = 100
+MOST_BITS = 63
+"""Of a whole number without its sign: what Kafka counts, and what databases can keep."""
+HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Of a character beyond the first 65,536, which JSON escapes as two; whether one is alone is looked at then."""
+
+
+class ForeignJsonError(ValueError):
+    """A text is no JSON, or none that can be used."""
+
+
+def read_foreign_json(content: bytes | str, most_bytes: int = MOST_BYTES, most_bits: int = MOST_BITS) -> Any:  # noqa: ANN401 - whatever JSON has
+    """Return what a text says, in Python's own types; raises ForeignJsonError, and nothing else."""
+    if len(content) > most_bytes:
+        raise ForeignJsonError(f"expected at most {most_bytes:,} bytes of JSON, found {len(content):,}")
+
+    def whole_number(digits: str) -> int:
+        # First by its length, which int() takes longer and longer for, and refuses in the end.
+        if len(digits) <= most_bits and (number := int(digits)).bit_length() <= most_bits:
+            return number
+        raise ForeignJsonError(f"expected whole numbers of at most {most_bits} bits, found {digits[:40]}")
+
+    try:
+        text = content if isinstance(content, str) else content.decode()
+        found = json.loads(
+            text,
+            parse_int=whole_number,
+            parse_float=finite,
+            parse_constant=no_number,
+            object_pairs_hook=without_duplicates,
+        )
+        check_levels(found)
+        if HALF.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+    except ForeignJsonError:
+        raise
+    except RecursionError:
+        raise ForeignJsonError(f"expected at most {MOST_LEVELS} levels of JSON, found more") from None
+    except UnicodeEncodeError as error:
+        raise ForeignJsonError(f"expected JSON with whole characters, found half of one: {error.reason}") from None
+    except ValueError as error:
+        raise ForeignJsonError(f"expected JSON, found {error}") from None
+    return found
+
+
+def finite(text: str) -> float:
+    """Return a number, which JSON can write larger than any."""
+    if math.isfinite(number := float(text)):
+        return number
+    raise ForeignJsonError(f"expected finite numbers, found {text[:40]}")
+
+
+def no_number(name: str) -> NoReturn:
+    """Refuse what Python reads as a number, and JSON has not."""
+    raise ForeignJsonError(f"expected finite numbers, found {name}")
+
+
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's values by their names."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ForeignJsonError(f"expected each name of an object once, found {twice[:100]!r} twice")
+    return found
+
+
+def check_levels(found: object) -> None:
+    """Raise ForeignJsonError where objects and lists lie too deep in one another: what walks them is recursive."""
+    level = [found]
+    for _ in range(MOST_LEVELS):
+        if not level:
+            return
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+    if level:
+        raise ForeignJsonError(f"expected at most {MOST_LEVELS} levels of JSON, found more")
