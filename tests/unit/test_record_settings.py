@@ -1,5 +1,6 @@
 """What a feed file says about keys and values."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.schema_source import DescriptorSetFile, RegistrySource, SchemaFile
 from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.model.table_options import TableOptions
@@ -60,13 +62,34 @@ def document(**changes: object) -> dict[str, object]:
             Decoding(key=FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas", None, 7, "shop.Order"))),
         ),
         (
+            {
+                "value": {
+                    "format": "avro",
+                    "registry": "schemas",
+                    "as": {"before.amount": "string", "`items`[].`a.b`": "skip", "{}.raw": "binary"},
+                    "other_records": "skip",
+                }
+            },
+            Decoding(
+                FieldDecoding(
+                    Format.AVRO,
+                    source=RegistrySource("schemas"),
+                    read_as={"before.amount": ReadAs.STRING, "items[].`a.b`": ReadAs.SKIP, "{}.raw": ReadAs.BINARY},
+                    skips_others=True,
+                )
+            ),
+        ),
+        (
             {"value": "raw", "key": {"format": "json", "schema": "kafka_x int, key int"}},
             Decoding(key=FieldDecoding(Format.JSON, "kafka_x int, key int")),
         ),
     ],
 )
 def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], decoding: Decoding) -> None:
-    assert Feed.model_validate(document(**written)).decoding() == decoding
+    found = Feed.model_validate(document(**written)).decoding()
+    assert found == decoding
+    frozen = replace(found, key=replace(found.key, source=None), value=replace(found.value, source=None))
+    assert Decoding.from_document(frozen.as_document()) == frozen
 
 
 @pytest.mark.parametrize(
@@ -181,6 +204,30 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
         (
             {"value": {"format": "avro", "registry": "schemas", "version": "newest"}},
             "value.version: expected",
+        ),
+        *(
+            ({"value": {"format": "avro", "schema": "x.avsc", "as": {path: "skip"}}}, "expected the path of a field, ")
+            for path in ("", "a..b", ".a", "a.", "a b", "a[0]", "a`b`", "[]a", "`a", "x" * 1_001)
+        ),
+        (
+            {"value": {"format": "avro", "schema": "x.avsc", "as": {"a": "text"}}},
+            "value.as.a: expected 'string', 'binary' or 'skip', found 'text'",
+        ),
+        (
+            {"value": {"format": "avro", "schema": "x.avsc", "other_records": "skip"}},
+            "value: expected other_records with a registry only, as the type of a record is known by its schema id",
+        ),
+        (
+            {"value": {"format": "json", "schema": SCHEMA, "as": {"id": "string"}}},
+            "expected as with the schema of a file or of a registry, found it with a list of fields",
+        ),
+        (
+            {"value": {"format": "json", "registry": "schemas", "as": {"id": "binary"}}},
+            "expected string or skip under as, as JSON holds no bytes, found binary",
+        ),
+        (
+            {"value": {"format": "json", "registry": "s", "as": {"id": "skip"}, "unknown_fields": "keep"}},
+            "expected unknown_fields: ignore where fields are left out, found keep",
         ),
         ({"columns": "flat"}, "columns: expected 'nested' or 'flatten', found 'flat'"),
         (

@@ -5,10 +5,11 @@ batch whose records could not be decoded.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
 from kafka_ingest.model.shape import AS_DECODED, Shape
 
@@ -39,6 +40,14 @@ class UnknownFields(StrEnum):
     REFUSE = "refuse"
     KEEP = "keep"
     """They become a field :data:`KEPT_UNKNOWN` beside the schema's own."""
+
+
+class OtherRecords(StrEnum):
+    """What records of another type than the one that a feed reads are."""
+
+    DEAD_LETTER = "dead_letter"
+    SKIP = "skip"
+    """They are meant for other feeds: they count as filtered."""
 
 
 KEPT_UNKNOWN = "unknown_fields"
@@ -129,8 +138,12 @@ class FieldDecoding:
     source: SchemaSource | None = None
     writers: tuple[WriterSchema, ...] | None = None
     """The schemas by whose ids values begin; None where values have no such beginning."""
-    unknown_ids: tuple[int, ...] = ()
+    unknown_ids: tuple[int | str, ...] = ()
     """Ids that the registry was asked for, and does not know."""
+    read_as: Mapping[str, ReadAs] = field(default_factory=dict, hash=False)
+    """What is said of values in the schema, by their paths."""
+    skips_others: bool = False
+    """Whether records of other types than the schema's are filtered; else they are dead letters."""
 
     @property
     def has_ids(self) -> bool:
@@ -139,10 +152,15 @@ class FieldDecoding:
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings as JSON-able data."""
-        document = {"format": self.format.value, "schema": self.schema, "unknown_fields": self.unknown_fields.value}
+        document: dict[str, Any] = {"format": self.format.value, "schema": self.schema}
+        document["unknown_fields"] = self.unknown_fields.value
+        if self.read_as:
+            document["as"] = {path: kind.value for path, kind in self.read_as.items()}
+        if self.skips_others:
+            document["other_records"] = OtherRecords.SKIP.value
         if self.writers is None:
             return document
-        writers = [[each.schema_id, each.text, each.misfit] for each in self.writers]
+        writers = [each.as_document() for each in self.writers]
         return document | {"writers": writers, "unknown_ids": list(self.unknown_ids)}
 
     @classmethod
@@ -154,6 +172,8 @@ class FieldDecoding:
             UnknownFields(document["unknown_fields"]),
             writers=tuple(WriterSchema(*each) for each in document["writers"]) if "writers" in document else None,
             unknown_ids=tuple(document.get("unknown_ids", ())),
+            read_as={path: ReadAs(kind) for path, kind in document.get("as", {}).items()},
+            skips_others=document.get("other_records") == OtherRecords.SKIP,
         )
 
 
@@ -195,6 +215,11 @@ class Decoding:
     def has_ids(self) -> bool:
         """Whether keys or values begin with the ids of their schemas."""
         return any(part.has_ids for part in self.parts.values())
+
+    @property
+    def skips_others(self) -> bool:
+        """Whether records of other types are filtered."""
+        return any(part.skips_others for part in self.parts.values())
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings as JSON-able data; raw ones in the form that every version has written."""

@@ -1,7 +1,7 @@
 """Where the schemas of a feed's keys or values come from: a file, or a schema registry."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 TOPIC: Final = "{topic}"
 """Stands for the topic's name in the name of a subject."""
@@ -50,15 +50,16 @@ class RegisteredSchema:
     """A schema as a registry has it. ``kind``: ``AVRO``, ``JSON`` or ``PROTOBUF``.
 
     ``references``: the texts of the schemas that it refers to, theirs included, by the names that it has for them.
-    ``lacks``: why some of them cannot be had.
+    ``lacks``: why some of them cannot be had. ``schema_id``: a number, or a GUID where only that is known.
     """
 
-    schema_id: int
+    schema_id: int | str
     text: str
     kind: str = "AVRO"
     version: int | None = None
     references: tuple[tuple[str, str], ...] = ()
     lacks: str | None = None
+    guid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,17 @@ class WriterSchema:
     """A schema that records of a batch may be written with, by the id that stands before them.
 
     ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes after the id begin, as
-    hexadecimal digits in a list of JSON. ``misfit``: why some or all of them cannot.
+    hexadecimal digits in a list of JSON. ``misfit``: why some or all of them cannot. ``is_other``: it is the schema of
+    another type than the one that is read. ``guid``: its other id, which stands in headers of records.
     """
 
-    schema_id: int
+    schema_id: int | str
     text: str | None
     misfit: str | None = None
+    is_other: bool = False
+    guid: str | None = None
+
+    def as_document(self) -> list[Any]:
+        """Return the schema as JSON-able data, as every version has written it, with what there is besides."""
+        first = [self.schema_id, self.text, self.misfit]
+        return [*first, self.is_other, self.guid] if self.is_other or self.guid is not None else first

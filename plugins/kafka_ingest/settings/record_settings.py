@@ -1,14 +1,16 @@
 """The ``key``, ``value`` and ``columns`` settings of a feed file: what the bytes of records are."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from kafka_ingest.model.decoding import FieldDecoding, Format, UnknownFields, why_not_kept
+from kafka_ingest.model.decoding import FieldDecoding, Format, OtherRecords, UnknownFields, why_not_kept
+from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path
 from kafka_ingest.model.record_schema import collisions, read_schema
-from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile
+from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile, SchemaSource
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
 
 LONGEST_SUBJECT = 1_000
@@ -58,12 +60,22 @@ def is_json_schema_file(schema: str) -> bool:
     return schema.lower().endswith(".json")
 
 
-class FromRegistry(Settings):
-    """``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as."""
+class FromSchema(Settings):
+    """Keys or values that a schema describes, which is a registry's or another's.
+
+    ``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as. ``as``:
+    what the schema's values at some paths become, where that is not what they would be by themselves.
+    ``other_records``: what records of other types are.
+    """
 
     registry: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     subject: str | None = None
     version: Annotated[int | None, BeforeValidator(a_version)] = None
+    read_as: Annotated[
+        dict[Annotated[str, AfterValidator(checked_path)], ReadAs],
+        Field(alias="as", max_length=MOST_PATHS, default_factory=dict),
+    ]
+    other_records: OtherRecords = OtherRecords.DEAD_LETTER
 
     @field_validator("subject")
     @classmethod
@@ -81,17 +93,22 @@ class FromRegistry(Settings):
         if self.registry is None and (self.subject is not None or self.version is not None):
             found = "subject" if self.subject is not None else "version"
             raise ValueError(f"expected subject and version with a registry only, found {found} without one")
+        if self.registry is None and self.other_records is not OtherRecords.DEAD_LETTER:
+            raise ValueError(
+                "expected other_records with a registry only, as the type of a record is known by its schema id, found "
+                "it without one"
+            )
         return self
 
-    @property
-    def source(self) -> RegistrySource | None:
-        """Where to ask for schemas; None where no registry is named."""
-        if self.registry is None:
-            return None
-        return RegistrySource(self.registry, self.subject, self.version)
+    def described(self, kind: Format, source: SchemaSource | None, message: str | None = None) -> FieldDecoding:
+        """Return what the Spark job does with them; ``source``: of the schema, where no registry is named."""
+        if self.registry is not None:
+            source = RegistrySource(self.registry, self.subject, self.version, message)
+        skips = self.other_records is OtherRecords.SKIP
+        return FieldDecoding(kind, source=source, read_as=self.read_as, skips_others=skips)
 
 
-class JsonRecords(FromRegistry):
+class JsonRecords(FromSchema):
     """``{format: json, schema: "id bigint, name string"}``, or the path of a file with a JSON Schema.
 
     Without a schema any JSON value, stored as text. With a registry values begin with the id of their schema, and the
@@ -120,6 +137,22 @@ class JsonRecords(FromRegistry):
         return self
 
     @model_validator(mode="after")
+    def _as_with_a_schema_of_others(self) -> "JsonRecords":
+        if self.read_as and self.fields_or_file is not None and not is_json_schema_file(self.fields_or_file):
+            raise ValueError(
+                "expected as with the schema of a file or of a registry, found it with a list of fields: write the "
+                "types there"
+            )
+        if ReadAs.BINARY in self.read_as.values():
+            raise ValueError("expected string or skip under as, as JSON holds no bytes, found binary")
+        if ReadAs.SKIP in self.read_as.values() and self.unknown_fields is not UnknownFields.IGNORE:
+            raise ValueError(
+                f"expected unknown_fields: ignore where fields are left out, found {self.unknown_fields}: read them as "
+                "string instead"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_room_for_unknown_fields(self) -> "JsonRecords":
         if self.fields_or_file is not None and not is_json_schema_file(self.fields_or_file):
             names = read_schema(self.fields_or_file).names
@@ -137,12 +170,13 @@ class JsonRecords(FromRegistry):
 
     def decoding(self) -> FieldDecoding:
         """Return what the Spark job does with them."""
-        if self.fields_or_file is not None and is_json_schema_file(self.fields_or_file):
-            return FieldDecoding(Format.JSON, None, self.unknown_fields, SchemaFile(self.fields_or_file))
-        return FieldDecoding(Format.JSON, self.fields_or_file, self.unknown_fields, self.source)
+        is_file = is_json_schema_file(self.fields_or_file or "")
+        source = SchemaFile(self.fields_or_file or "") if is_file else None
+        schema = None if is_file else self.fields_or_file
+        return replace(self.described(Format.JSON, source), schema=schema, unknown_fields=self.unknown_fields)
 
 
-class AvroRecords(FromRegistry):
+class AvroRecords(FromSchema):
     """``{format: avro, schema: orders.avsc}``, or ``{format: avro, registry: schemas}``.
 
     With a file, a value is nothing but Avro; with a registry it begins with the id of its schema.
@@ -165,10 +199,10 @@ class AvroRecords(FromRegistry):
 
     def decoding(self) -> FieldDecoding:
         """Return what the Spark job does with them."""
-        return FieldDecoding(Format.AVRO, source=self.source or SchemaFile(self.file or ""))
+        return self.described(Format.AVRO, SchemaFile(self.file or ""))
 
 
-class ProtobufRecords(FromRegistry):
+class ProtobufRecords(FromSchema):
     """``{format: protobuf, descriptors: orders.desc, message: shop.Order}``, or with ``registry``.
 
     With a file of descriptors, a value is nothing but the message; with a registry it begins with the id of its schema
@@ -202,10 +236,8 @@ class ProtobufRecords(FromRegistry):
 
     def decoding(self) -> FieldDecoding:
         """Return what the Spark job does with them."""
-        if self.registry is not None:
-            source = RegistrySource(self.registry, self.subject, self.version, self.message)
-            return FieldDecoding(Format.PROTOBUF, source=source)
-        return FieldDecoding(Format.PROTOBUF, source=DescriptorSetFile(self.descriptors or "", self.message or ""))
+        source = DescriptorSetFile(self.descriptors or "", self.message or "")
+        return self.described(Format.PROTOBUF, source, self.message)
 
 
 class UnknownRecords(Settings):

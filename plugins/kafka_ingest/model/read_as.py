@@ -1,0 +1,89 @@
+"""What a feed says of values in a schema that have no column of their own: read as text or bytes, or left out.
+
+A path names a value as the columns do: ``before.amount``. ``[]`` stands for the elements of a list, ``{}`` for the
+values of a map: ``items[].price``, ``prices{}.amount``. A name with other signs than letters, digits, ``_`` and ``-``
+stands between backticks.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from kafka_ingest.model.record_schema import WrongSchemaError, quoted
+
+ELEMENTS: Final = "[]"
+MAP_VALUES: Final = "{}"
+NAME: Final = re.compile(r"[\w-]+")
+STEP: Final = re.compile(r"(?P<inside>\[\]|\{\})|(?P<dot>\.)?(?:(?P<name>[\w-]+)|(?P<quoted>`(?:[^`]|``)+`))")
+MOST_PATHS: Final = 1_000
+LONGEST_PATH: Final = 1_000
+
+
+class ReadAs(StrEnum):
+    """What a value becomes."""
+
+    STRING = "string"
+    """Text: the digits of a number, the text of bytes in UTF-8, JSON of all that holds other values."""
+
+    BINARY = "binary"
+    """The bytes of a text, or of a number of any size."""
+
+    SKIP = "skip"
+    """Nothing: the field is left out."""
+
+
+def field_path(above: str, name: str) -> str:
+    """Return the path of a field of the value at ``above``; an empty one is the record's own."""
+    step = name if NAME.fullmatch(name) else quoted(name)
+    return f"{above}.{step}" if above else step
+
+
+def checked_path(path: str) -> str:
+    """Return a path as :func:`field_path` writes it; raises ValueError."""
+    at, found = 0, ""
+    while at < len(path):
+        step = STEP.match(path, at)
+        if step is None or (step["inside"] is None and (step["dot"] is None) != (found == "")):
+            break
+        if step["inside"]:
+            found += step["inside"]
+        else:
+            found = field_path(found, step["name"] or step["quoted"][1:-1].replace("``", "`"))
+        at = step.end()
+    if not path or at < len(path) or len(path) > LONGEST_PATH:
+        raise ValueError(
+            "expected the path of a field, such as before.amount, items[].price, prices{}.amount or `a.b`.c, "
+            f"found {path[:100]!r}"
+        )
+    return found
+
+
+class Paths:
+    """What is said of the values of one schema. Each that is found there is noted, so that a mistyped one shows."""
+
+    def __init__(self, read_as: Mapping[str, ReadAs]) -> None:
+        self._read_as = read_as
+        self._found: set[str] = set()
+
+    def at(self, path: str) -> ReadAs | None:
+        """Return what is said of the value at a path."""
+        said = self._read_as.get(path)
+        if said is not None:
+            self._found.add(path)
+        return said
+
+    def below(self, path: str) -> Iterator[str]:
+        """Yield the paths of values inside of the one at a path, or its own."""
+        for each in self._read_as:
+            rest = each.removeprefix(path)
+            if each.startswith(path) and (not path or not rest or rest[0] in ".[{"):
+                yield each
+
+    def check(self) -> None:
+        """Raise WrongSchemaError where a path has led to nothing."""
+        if missing := [path for path in self._read_as if path not in self._found]:
+            raise WrongSchemaError(
+                f"expected under as paths of the schema, found {', '.join(missing[:10])}, which it has not, or not "
+                "outside of what is read as text or left out: correct the path, or take it out"
+            )
