@@ -336,8 +336,8 @@ def test_hours_are_in_utc_also_before_1970_and_at_the_ends_of_what_is_a_date(lak
     times = [
         datetime(2026, 1, 2, 5, 59, 59, 999_999, tzinfo=UTC),
         datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
-        datetime(1, 1, 2, tzinfo=UTC),
-        datetime(9999, 12, 30, 23, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
         None,
     ]
     records = [("orders", 0, offset, at) for offset, at in enumerate(times)]
@@ -345,7 +345,7 @@ def test_hours_are_in_utc_also_before_1970_and_at_the_ends_of_what_is_a_date(lak
     assert len(lake.partitions(path)) == len(times)
     if lake.output is DeltaOutput:
         hours = {hour for hour, _ in lake.partitions(path)}
-        assert hours == {"2026-01-02T05", "1969-12-31T23", "0001-01-02T00", "9999-12-30T23", None}
+        assert hours == {"2026-01-02T05", "1969-12-31T23", "0001-01-01T00", "9999-12-31T23", None}
     [_, rows, _] = lake.read(path)
     assert seen(rows) == positions(records)
 

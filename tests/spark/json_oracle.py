@@ -178,9 +178,10 @@ def as_time(value: str, name: str) -> dt.datetime:
     microseconds = f"{fraction or '.'}000000"[:7]
     offset = "+00:00" if zone in (None, "Z") else zone
     found = checked(dt.datetime.fromisoformat, f"{day}T{minutes}{seconds or ':00'}{microseconds}{offset}")
-    if not dt.datetime(1, 1, 2, tzinfo=dt.UTC) <= found < dt.datetime(9999, 12, 31, tzinfo=dt.UTC):
-        raise RefusedError("out of range")
-    return found.astimezone(dt.UTC)
+    try:
+        return found.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise RefusedError("out of range") from error
 
 
 def checked(read: Any, text: str) -> Any:

@@ -40,12 +40,13 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission
 from kafka_ingest.writing.memory import MOST_ROWS_KEPT
-from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
+from kafka_ingest.writing.read_ranges import milliseconds_of
 from order_events import create_topic, order_events, produce
 
 TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
@@ -503,8 +504,8 @@ NO_DATES = [
     -(LARGEST // 1_000) - 2,
     1_700_000_000_000_000_000,
 ]
-BEFORE_1900 = [datetime(1582, 10, 4, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC), datetime(1899, 12, 31, 23, tzinfo=UTC)]
-DATES = [1, -2, 1_700_000_000_123, milliseconds_of(END_OF_DATES) - 1]
+BEFORE_1900 = [datetime(1582, 10, 4, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), datetime(1899, 12, 31, 23, tzinfo=UTC)]
+DATES = [1, -2, 1_700_000_000_123, END_OF_SECONDS * 1000 - 1]
 
 ORDINARY = 1_700_000_000_123
 
@@ -527,7 +528,7 @@ def as_produced(row: dict[str, Any]) -> tuple[bytes | None, bytes | None, list[t
 
 IN_TURN = [
     # What Spark's own source can take, what it changes without a word, and what it fails on.
-    pytest.param([*DATES, 1_700_000_000_000_000, milliseconds_of(END_OF_DATES), -1], ORDINARY, False, id="it takes"),
+    pytest.param([*DATES, 1_700_000_000_000_000, END_OF_SECONDS * 1000, -1], ORDINARY, False, id="it takes"),
     pytest.param([*DATES, *map(milliseconds_of, BEFORE_1900)], ORDINARY, True, id="the Julian calendar"),
     pytest.param([*DATES, *NO_DATES, *map(milliseconds_of, BEFORE_1900)], LARGEST, True, id="too large and too small"),
 ]
@@ -594,7 +595,7 @@ def test_a_record_lands_as_it_is_whatever_its_timestamp_key_value_and_headers(
 
 
 def is_date(number: int) -> bool:
-    return number != -1 and milliseconds_of(FIRST_DATE) <= number < milliseconds_of(END_OF_DATES)
+    return number != -1 and FIRST_SECOND * 1000 <= number < END_OF_SECONDS * 1000
 
 
 def milliseconds_in(row: dict[str, Any]) -> int:

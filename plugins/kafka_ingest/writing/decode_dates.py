@@ -7,6 +7,7 @@ what it can count.
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
+from kafka_ingest.model.stored_times import FIRST_TIME, LAST_TIME
 from kafka_ingest.writing.decoded_part import text
 
 DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -87,9 +88,8 @@ def is_no_date(found: str, name: str, converted: str | None) -> str:
     converted = converted or converted_date(found, name)
     if name == "date":
         return f"({found} is not null and {converted} is null)"
-    # As for the records' own timestamps (read_ranges.py).
     zone = "Z" if name == "timestamp" else ""
-    bounds = f"{converted} >= {name}'0001-01-02 00:00:00{zone}' and {converted} < {name}'9999-12-31 00:00:00{zone}'"
+    bounds = f"{converted} between {name}'{FIRST_TIME}{zone}' and {name}'{LAST_TIME}{zone}'"
     return f"({found} is not null and not coalesce({bounds}, false))"
 
 

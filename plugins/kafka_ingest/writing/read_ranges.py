@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
 from kafka_ingest.writing.memory import memory_per_task, read_sizes
 from kafka_ingest.writing.session import is_local
@@ -37,10 +38,6 @@ READ_DEFAULTS = {
 
 NO_TIMESTAMP = -1
 """Kafka's own word for none (RecordBatch.NO_TIMESTAMP): records of the oldest message format have it."""
-
-FIRST_DATE = datetime(1, 1, 2, tzinfo=UTC)
-END_OF_DATES = datetime(9999, 12, 31, tzinfo=UTC)
-"""A timestamp outside of these is no date to Python and to the SQL standard, at least in some time zones."""
 
 REBASED_BEFORE = datetime(1900, 1, 1, tzinfo=UTC)
 """What is earlier, Spark's source takes from the Julian calendar to ours (DateTimeUtils.fromJavaTimestamp): by days."""
@@ -68,7 +65,7 @@ def read_ranges(
     # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
     milliseconds = f.col("timestamp_ms")
     is_date = f.expr(
-        f"timestamp_ms >= {milliseconds_of(FIRST_DATE)} and timestamp_ms < {milliseconds_of(END_OF_DATES)} "
+        f"timestamp_ms >= {FIRST_SECOND * 1000} and timestamp_ms < {END_OF_SECONDS * 1000} "
         f"and timestamp_ms != {NO_TIMESTAMP}"
     )
     columns = (
