@@ -38,7 +38,7 @@ class Answer:
 def empty_control_tables() -> bytes:
     """Return the SQLite file of control tables without a row.
 
-    All migrations take half a second, so they run once a process.
+    Making them takes a third of a second, so they are made once a process.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-control-") as directory:
         file = Path(directory) / "control.db"

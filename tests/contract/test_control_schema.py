@@ -194,21 +194,11 @@ def test_a_newer_schema_is_refused_by_the_upgrade_and_left_alone(database: SqlSt
     before = (database.dump(), catalog(database.open()))
 
     for create in (False, True):
-        with pytest.raises(ControlSchemaError, match=f"version 9999, newer than the {schema.SCHEMA_VERSION}"):
+        with pytest.raises(ControlSchemaError, match=f"version 9999, made by a newer .*{schema.SCHEMA_VERSION}"):
             upgrade(database.open(), create=create)
 
     assert version_rows(database) == ["9999"]
     assert (database.dump(), catalog(database.open())) == before
-
-
-def test_an_older_schema_is_refused_by_tasks_with_the_command_to_run(database: SqlStore):
-    database.execute("UPDATE kafka_ingest_schema SET version_num = '0000'")
-
-    with pytest.raises(
-        ControlSchemaError,
-        match=rf"version 0000, this kafka_ingest needs {schema.SCHEMA_VERSION}. Run `kafka-ingest db upgrade`",
-    ):
-        SqlControlTables(database.open())
 
 
 def test_a_schema_without_its_version_is_refused(database: SqlStore):

@@ -1,4 +1,8 @@
-"""Control tables of an older version, in use, on real databases: upgraded whole or not at all, and nothing is lost."""
+"""Control tables in use, on real databases: an upgrade brings them to the next schema whole or not at all.
+
+The first schema is version 0.1.0's, and no other has followed: so a trial revision follows it here. It does to each
+table what SQLite can do only by copying it, as real ones will.
+"""
 
 import errno
 import itertools
@@ -11,9 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
+from alembic.config import Config
 from sqlalchemy import URL, Engine, MetaData, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from tests.contract.builders import (
@@ -23,27 +25,22 @@ from tests.contract.builders import (
     SHA,
     TOPIC_ID,
     attempt_of,
-    batch_id_of,
     commit,
     orders,
     plan_next,
     plan_of,
     receipt_of,
-    snapshot_of,
     stored,
 )
 from tests.contract.conftest import PostgresqlServer, SqlStore
 
 from embedded_postgresql import EMPTY
-from kafka_ingest.control import schema
+from kafka_ingest.control import database, schema
+from kafka_ingest.control import upgrade as upgrading
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
-from kafka_ingest.control.upgrade import alembic_config, upgrade
+from kafka_ingest.control.upgrade import alembic_config, pending, upgrade
 from kafka_ingest.errors import ControlSchemaError
-from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import PlanRecord
-from kafka_ingest.model.gap import GapCause, NewGap
-from kafka_ingest.model.hold import Hold, HoldCause
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset
+from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan, BatchState
 
 COMMITTED = plan_of((orders(0), 0, 100), (orders(1), 40, 50), number=1, leader_epochs={orders(0): 3})
 ABANDONED = plan_of((orders(0), 100, 130), number=2)
@@ -60,15 +57,24 @@ SEEDED = {
 }
 
 
-# ── A database of version 0001 ────────────────────────────────────────────────────────────────────────────────────────
+TRIAL = f"{int(schema.SCHEMA_VERSION) + 1:04}"
+REVISION = f'''"""A trial."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "{TRIAL}", "{schema.SCHEMA_VERSION}"
 
 
-def upgrade_to(engine: Engine, version: str) -> None:
-    """Bring a database's schema to an older version than the newest."""
-    config = alembic_config()
-    with transaction(engine, "write") as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, version)
+def upgrade() -> None:
+    for table in ("feed", "batch", "attempt", "batch_range", "stored_offset", "event"):
+        with op.batch_alter_table(table, recreate="auto") as changed:
+            changed.add_column(sa.Column("tried", sa.Integer(), nullable=False, server_default="7"))
+            changed.create_check_constraint(op.f(f"ck_{{table}}_tried"), "tried = 7")
+'''
+
+
+# ── Tables with a feed that has a batch in each state ─────────────────────────────────────────────────────────────────
 
 
 def batch_row(plan: BatchPlan, state: BatchState, **values: Any) -> dict[str, Any]:
@@ -165,8 +171,8 @@ PINS: Mapping[UUID, dict[str, Any]] = {
 
 
 def make_older(engine: Engine) -> None:
-    """Make control tables of version 0001 with a feed that has a batch in each state."""
-    upgrade_to(engine, "0001")
+    """Make control tables with a feed that has a batch in each state."""
+    upgrade(engine, create=True)
     with transaction(engine, "write") as connection:
         for name, rows in ROWS.items():
             for row in rows:
@@ -175,18 +181,6 @@ def make_older(engine: Engine) -> None:
             connection.execute(
                 schema.batch.update().where(schema.batch.c.batch_id == batch_id).values(updated_at=NOON, **values)
             )
-
-
-def make_held(engine: Engine) -> None:
-    """Bring control tables to version 0002, with a hold of every cause that it knows."""
-    upgrade_to(engine, "0002")
-    with transaction(engine, "write") as connection:
-        for row in HOLD_ROWS:
-            connection.execute(insert(schema.hold).values(**row))
-
-
-def bring_up_to_date(engine: Engine) -> None:
-    assert upgrade(engine, create=False)[1] == schema.SCHEMA_VERSION
 
 
 class Databases:
@@ -238,16 +232,23 @@ def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def older(databases: Databases) -> Iterator[SqlStore]:
-    """Control tables of version 0001 with a feed that has a batch in each state."""
+    """Control tables with a feed that has a batch in each state."""
     with databases.store(make_older) as store:
         yield store
 
 
 @pytest.fixture
-def upgraded(databases: Databases) -> Iterator[SqlStore]:
-    """The same after an upgrade."""
-    with databases.store(make_older, bring_up_to_date) as store:
-        yield store
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let a revision follow the newest one, and the code need it; return its number."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(Path(str(upgrading.__file__)).parent / "migrations", scripts)
+    (scripts / "versions" / f"{TRIAL}_trial.py").write_text(REVISION)
+    config = Config()
+    config.set_main_option("script_location", str(scripts))
+    monkeypatch.setattr(upgrading, alembic_config.__name__, lambda: config)
+    for module in (upgrading, database):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", TRIAL)
+    return TRIAL
 
 
 Known = dict[str, tuple[str, ...]]
@@ -279,110 +280,36 @@ def version_of(store: SqlStore) -> str:
         return str(connection.execute(text("SELECT version_num FROM kafka_ingest_schema")).scalar_one())
 
 
-# ── From 0001 ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The next version ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_tasks_refuse_the_older_version_with_the_command_to_run(older: SqlStore) -> None:
-    with pytest.raises(ControlSchemaError, match=rf"needs {schema.SCHEMA_VERSION}\. Run `kafka-ingest db upgrade`"):
+def test_tasks_refuse_the_older_version_with_the_command_to_run(older: SqlStore, trial: str) -> None:
+    with pytest.raises(ControlSchemaError, match=rf"needs {trial}\. Run `kafka-ingest db upgrade`"):
         older.connect()
 
 
-def test_an_upgrade_says_from_where_to_where_and_needs_no_create(older: SqlStore) -> None:
-    assert upgrade(older.open(), create=False) == ("0001", schema.SCHEMA_VERSION)
-    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
+def test_an_upgrade_says_from_where_to_where_and_needs_no_create(older: SqlStore, trial: str) -> None:
+    assert pending(older.open(), create=False) == (schema.SCHEMA_VERSION, [(trial, "A trial.")])
+    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, trial)
+    assert upgrade(older.open(), create=False) == (trial, trial)
 
 
-def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore) -> None:
+def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore, trial: str) -> None:
     known = columns_of(older)
     before = content(older, known)
-    assert {name: len(rows) for name, rows in before.items()} == {
-        "feed": 1,
-        "batch": 5,
-        "attempt": 6,
-        "batch_range": 6,
-        "stored_offset": 3,
-        "event": 2,
-        "gap": 0,
+    assert {name: len(rows) for name, rows in before.items() if rows} == {
+        name: len(rows) for name, rows in ROWS.items()
     }
 
     upgrade(older.open(), create=False)
 
+    assert version_of(older) == trial
     assert content(older, known) == before
 
 
-def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(upgraded: SqlStore) -> None:
-    feed = snapshot_of(upgraded.connect())
-    assert (feed.feed_id, feed.name, feed.cluster_id, feed.revision) == (ORDERS_FEED, "orders", CLUSTER, 41)
-    assert feed.topics == ("orders",)
-    assert (feed.topic_pattern, feed.waiting_since, feed.gaps_ahead, feed.holds) == (None, None, [], [])
-    assert feed.stored == {
-        orders(0): StoredOffset(
-            orders(0), TOPIC_ID, 0, 100, "earliest", batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
-        ),
-        orders(1): StoredOffset(
-            orders(1), TOPIC_ID, 40, 50, "earliest", batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
-        ),
-        orders(2): StoredOffset(orders(2), TOPIC_ID, None, None, "latest", updated_at=ONE_O_CLOCK),
-    }
-    assert feed.open_batch is not None
-    assert (feed.open_batch.plan, feed.open_batch.state) == (WRITTEN, BatchState.WRITTEN)
-
-
-def test_upgraded_batches_are_read_in_the_states_they_were_in(upgraded: SqlStore) -> None:
-    control = upgraded.connect()
-    assert control.batch_states(ORDERS_FEED) == {
-        COMMITTED.batch_id: BatchState.COMMITTED,
-        ABANDONED.batch_id: BatchState.ABANDONED,
-        COMMITTING.batch_id: BatchState.COMMITTING,
-        PLANNED.batch_id: BatchState.PLANNED,
-        WRITTEN.batch_id: BatchState.WRITTEN,
-    }
-    assert [control.batch(plan.batch_id).plan for plan in (COMMITTED, ABANDONED, PLANNED)] == [
-        COMMITTED,
-        ABANDONED,
-        PLANNED,
-    ]
-    assert [(attempt.attempt, attempt.state, attempt.reason) for attempt in control.attempts(COMMITTED.batch_id)] == [
-        (1, AttemptState.DISCARDED, "damaged"),
-        (2, AttemptState.PINNED, None),
-    ]
-    assert control.range_counts(COMMITTED.batch_id) == receipt_of(COMMITTED, 2).range_counts(COMMITTED)
-    assert [event.detail for event in control.ledger(COMMITTED.batch_id)] == [SEEDED]
-    assert control.gaps(ORDERS_FEED) == []
-
-
-def test_what_was_filtered_before_the_upgrade_is_summed_up(older: SqlStore) -> None:
-    with older.by_hand() as connection:
-        of_batches = schema.batch_range.c.batch_id.in_([COMMITTED.batch_id, WRITTEN.batch_id])
-        fewer = {"rows": schema.batch_range.c["rows"] - 1, "filtered": 1}
-        connection.execute(schema.batch_range.update().where(of_batches).values(**fewer))
-
-    upgrade(older.open(), create=False)
-
-    found = older.connect().coverage("orders")
-    assert found is not None
-    assert found.filtered == {each.topic_partition: 1 for each in COMMITTED.ranges}
-
-
-def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_add_to_it(upgraded: SqlStore) -> None:
-    control = upgraded.connect()
-    rows = receipt_of(COMMITTED, 2).rows
-
-    assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
-    assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
-
-    # A backfill and a live batch.
-    control.complete_commit(COMMITTING.batch_id, actor="committer")
-    control.begin_commit(WRITTEN.batch_id, 1)
-    control.complete_commit(WRITTEN.batch_id, actor="committer")
-
-    rows += receipt_of(COMMITTING, 1).rows + receipt_of(WRITTEN, 1).rows
-    assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
-    assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
-
-
-def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(upgraded: SqlStore) -> None:
-    control = upgraded.connect()
+def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore, trial: str) -> None:
+    assert upgrade(older.open(), create=False)[1] == trial
+    control = older.connect()
     control.complete_commit(COMMITTING.batch_id, actor="committer")
     control.begin_commit(WRITTEN.batch_id, 1)
     control.complete_commit(WRITTEN.batch_id, actor="committer")
@@ -393,44 +320,20 @@ def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned
     assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
 
 
-def test_what_is_new_in_0002_is_written_to_upgraded_tables(upgraded: SqlStore) -> None:
-    control = upgraded.connect()
-    hold = Hold("orders", 1, HoldCause.OPEN_TRANSACTION, "open since noon", NOON, at_offset=55)
-    record = PlanRecord(CLUSTER, ["orders"], topic_pattern="ord.*", holds=[hold], waiting_since=NOON)
-    control.record_plan(snapshot_of(control), record, actor="planner")
-    gap = NewGap(OffsetRange(orders(1), 60, 70), GapCause.SKIPPED, "poisoned")
-    filed = control.file_gap(snapshot_of(control), gap, seed=None, actor="ops")
-
-    feed = snapshot_of(control)
-    assert (feed.topic_pattern, feed.holds, feed.waiting_since) == ("ord.*", [hold], NOON)
-    assert feed.gaps_ahead == [filed]
-
-
-def test_foreign_keys_still_hold_after_the_upgrade(upgraded: SqlStore) -> None:
+def test_constraints_and_foreign_keys_hold_after_the_upgrade(older: SqlStore, trial: str) -> None:
+    assert upgrade(older.open(), create=False)[1] == trial
     for table in (schema.feed, schema.batch, schema.attempt):
-        with pytest.raises(IntegrityError), upgraded.by_hand() as connection:
+        with pytest.raises(IntegrityError), older.by_hand() as connection:
             connection.execute(delete(table))
-    with pytest.raises(IntegrityError):
-        upgraded.insert("gap", **gap_row(feed_id=batch_id_of(404)))
+    for statement in ("UPDATE attempt SET tried = 8", "UPDATE batch SET state = 'COMMITTED', committed_at = NULL"):
+        with pytest.raises(IntegrityError):
+            older.execute(statement)
 
 
-def gap_row(**values: Any) -> dict[str, Any]:
-    row = {"gap_id": batch_id_of(90), "feed_id": ORDERS_FEED, "topic": "orders", "partition": 0, "start_offset": 3}
-    row |= {"end_offset": 5, "cause": "skipped", "reason": "poisoned", "decided_by": "ops", "decided_at": NOON}
-    return row | values
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ADD COLUMN waiting_since",
-        "DROP TABLE gap",
-        "CREATE TABLE gap",
-        "CREATE TABLE hold",
-        "UPDATE kafka_ingest_schema",
-    ],
-)
-def test_an_upgrade_that_fails_half_way_leaves_version_0001_as_it_was(older: SqlStore, statement: str) -> None:
+@pytest.mark.parametrize("statement", ["ck_feed_tried", "ck_event_tried", "UPDATE kafka_ingest_schema"])
+def test_an_upgrade_that_fails_half_way_leaves_the_tables_as_they_were(
+    older: SqlStore, trial: str, statement: str
+) -> None:
     known = columns_of(older)
     before = content(older, known)
     engine = older.open()
@@ -446,191 +349,29 @@ def test_an_upgrade_that_fails_half_way_leaves_version_0001_as_it_was(older: Sql
         upgrade(engine, create=False)
 
     assert seen == [statement]
-    assert version_of(older) == "0001"
+    assert version_of(older) == schema.SCHEMA_VERSION
     assert columns_of(older) == known
     assert content(older, known) == before
-    assert upgrade(older.open(), create=False) == ("0001", schema.SCHEMA_VERSION)
+    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, trial)
     assert content(older, known) == before
 
 
-# ── From 0002 ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Before the first version ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def hold_row(number: int, cause: HoldCause, **values: Any) -> dict[str, Any]:
-    row = {"hold_id": batch_id_of(number), "feed_id": ORDERS_FEED, "topic": "orders", "partition": 0}
-    row |= {"cause": cause.value, "reason": f"reason {number}", "since": NOON + timedelta(minutes=number)}
-    return row | values
+def test_tables_from_before_the_first_version_are_refused_with_the_way_out_and_left_alone(older: SqlStore) -> None:
+    known = columns_of(older)
+    older.execute("UPDATE kafka_ingest_schema SET version_num = '0017'")
+    before = content(older, known)
+    way_out = "version 0017, made by a version before 0.1.0.*`kafka-ingest db upgrade --create`.*`kafka-ingest adopt"
 
+    for use in (
+        older.connect,
+        lambda: upgrade(older.open(), create=False),
+        lambda: upgrade(older.open(), create=True),
+        lambda: pending(older.open(), create=False),
+    ):
+        with pytest.raises(ControlSchemaError, match=way_out):
+            use()
 
-HOLD_ROWS = [
-    hold_row(91, HoldCause.NO_ANSWER),
-    hold_row(92, HoldCause.OPEN_TRANSACTION, partition=1, at_offset=55),
-    hold_row(93, HoldCause.UNREADABLE, partition=2, at_offset=2**62),
-    hold_row(94, HoldCause.TOPIC_MISSING, topic="refunds", partition=None),
-]
-
-
-def hold_of(row: Mapping[str, Any]) -> Hold:
-    """Return a hold as it is read."""
-    return Hold(
-        row["topic"], row["partition"], HoldCause(row["cause"]), row["reason"], row["since"], row.get("at_offset")
-    )
-
-
-BEYOND = Hold("orders", 1, HoldCause.BEYOND_LOG, "the log ended at 30", NOON, at_offset=30)
-
-
-@pytest.fixture
-def held(databases: Databases) -> Iterator[SqlStore]:
-    """Control tables of version 0002 with a hold of every cause that it knows."""
-    with databases.store(make_older, make_held) as store:
-        yield store
-
-
-@pytest.fixture
-def upgraded_held(databases: Databases) -> Iterator[SqlStore]:
-    """The same after an upgrade."""
-    with databases.store(make_older, make_held, bring_up_to_date) as store:
-        yield store
-
-
-def test_tasks_refuse_version_0002_too(held: SqlStore) -> None:
-    with pytest.raises(ControlSchemaError, match=rf"needs {schema.SCHEMA_VERSION}\. Run `kafka-ingest db upgrade`"):
-        held.connect()
-
-
-def test_version_0002_knows_no_log_that_ended_below_its_stored_offset(held: SqlStore) -> None:
-    with pytest.raises(IntegrityError):
-        held.insert("hold", **hold_row(95, HoldCause.BEYOND_LOG, at_offset=30))
-
-
-def test_every_hold_is_in_the_upgraded_table_as_it_was(held: SqlStore) -> None:
-    known = columns_of(held)
-    before = content(held, known)
-    assert len(before["hold"]) == len(HOLD_ROWS)
-
-    assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
-
-    assert content(held, known) == before
-    assert snapshot_of(held.connect()).holds == [hold_of(row) for row in HOLD_ROWS]
-
-
-def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(upgraded_held: SqlStore) -> None:
-    control = upgraded_held.connect()
-    control.hold(ORDERS_FEED, BEYOND)
-    assert BEYOND in snapshot_of(control).holds
-    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=[BEYOND]), actor="planner")
-
-    assert snapshot_of(control).holds == [BEYOND]
-
-
-def test_an_upgrade_forgets_leader_epochs_that_may_be_of_an_offset_that_was_left_behind(held: SqlStore) -> None:
-    engine = held.open()
-    with transaction(engine, "write") as connection:
-        connection.execute(schema.stored_offset.update().values(leader_epoch=3))
-    upgrade(held.open(), create=False)
-    assert {row.leader_epoch for row in snapshot_of(held.connect()).stored.values()} == {None}
-
-
-NEWER_HOLDS = [
-    Hold("orders", 2, HoldCause.OFFSETS_LOST, "4 offsets were deleted unread", NOON, at_offset=30),
-    Hold("refunds", None, HoldCause.TOPIC_CHANGED, "it was made again", NOON),
-]
-
-
-def test_version_0002_knows_no_held_losses_and_no_held_topics_that_were_made_again(held: SqlStore) -> None:
-    for found in NEWER_HOLDS:
-        row = hold_row(95, found.cause, topic=found.topic, partition=found.partition, at_offset=found.at_offset)
-        with pytest.raises(IntegrityError):
-            held.insert("hold", **row)
-
-
-def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(upgraded_held: SqlStore) -> None:
-    control = upgraded_held.connect()
-    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=NEWER_HOLDS), actor="planner")
-
-    assert snapshot_of(control).holds == NEWER_HOLDS
-
-
-REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
-    "a log that ended, without an offset": hold_row(95, HoldCause.BEYOND_LOG),
-    "an open transaction without an offset": hold_row(95, HoldCause.OPEN_TRANSACTION),
-    "a partition without a leader, at an offset": hold_row(95, HoldCause.NO_ANSWER, at_offset=3),
-    "a log that ended of a whole topic": hold_row(95, HoldCause.BEYOND_LOG, partition=None, at_offset=3),
-    "a topic that is missing in one partition": hold_row(95, HoldCause.TOPIC_MISSING),
-    "a topic that was made again in one partition": hold_row(95, HoldCause.TOPIC_CHANGED),
-    "a topic that was made again, at an offset": hold_row(95, HoldCause.TOPIC_CHANGED, partition=None, at_offset=3),
-    "a loss without an offset": hold_row(95, HoldCause.OFFSETS_LOST),
-    "a cause that nobody knows": hold_row(95, HoldCause.NO_ANSWER) | {"cause": "bad luck"},
-    "a feed that nobody knows": hold_row(95, HoldCause.NO_ANSWER, feed_id=batch_id_of(404)),
-    "the id of another hold": hold_row(91, HoldCause.NO_ANSWER),
-    "no reason": hold_row(95, HoldCause.NO_ANSWER, reason=None),
-}
-
-
-def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(upgraded_held: SqlStore) -> None:
-    before = upgraded_held.dump()
-    taken = []
-
-    for refused, row in REFUSED_HOLDS.items():
-        try:
-            upgraded_held.insert("hold", **row)
-            taken.append(refused)
-        except IntegrityError:
-            pass
-
-    assert taken == []
-    assert upgraded_held.dump() == before
-
-
-def test_alembic_finds_no_difference_between_upgraded_tables_in_use_and_the_codes_tables(
-    upgraded_held: SqlStore,
-) -> None:
-    with transaction(upgraded_held.open(), "read") as connection:
-        options = {"version_table": schema.VERSION_TABLE, "compare_type": True, "compare_server_default": True}
-        context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, schema.metadata) == []
-        assert {index["name"] for index in inspect(connection).get_indexes("hold")} == {"ix_hold_feed"}
-
-
-@pytest.mark.parametrize("statement", ["ck_hold_cause", "UPDATE kafka_ingest_schema"])
-def test_an_upgrade_of_holds_that_fails_half_way_leaves_version_0002_as_it_was(held: SqlStore, statement: str) -> None:
-    known = columns_of(held)
-    before = content(held, known)
-    engine = held.open()
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def fail_half_way(*arguments: Any) -> None:
-        if statement in arguments[2]:
-            raise OSError(errno.EIO, "power cut")
-
-    with pytest.raises(OSError, match="power cut"):
-        upgrade(engine, create=False)
-
-    assert version_of(held) == "0002"
-    assert columns_of(held) == known
-    assert content(held, known) == before
-    assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
-    assert content(held, known) == before
-
-
-# ── A database of version 0003 ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_ended_before_version_0004_can_be_cleaned_up_after_the_upgrade(held: SqlStore) -> None:
-    upgrade_to(held.open(), "0003")
-    known = columns_of(held)
-    before = content(held, known)
-
-    assert upgrade(held.open(), create=False) == ("0003", schema.SCHEMA_VERSION)
-
-    assert content(held, known) == before
-    control = held.connect()
-    assert ended_attempts(held) == [(COMMITTED.batch_id, 1), (COMMITTED.batch_id, 2)]
-    control.note_cleaned(control.attempts(COMMITTED.batch_id)[0])
-    assert ended_attempts(held) == [(COMMITTED.batch_id, 2)]
-
-
-def ended_attempts(store: SqlStore) -> list[tuple[UUID, int]]:
-    found = store.connect().ended_attempts(ORDERS_FEED, ended_before=ONE_O_CLOCK + timedelta(days=365))
-    return [(attempt.batch_id, attempt.attempt) for attempt in found]
+    assert (version_of(older), content(older, known)) == ("0017", before)

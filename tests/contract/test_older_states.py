@@ -1,8 +1,6 @@
-"""Control tables and output that an earlier version left.
+"""Control tables and output that an earlier commit left: answered from as before, and every open batch finished.
 
-Upgraded, answered from as before, and every open batch finished.
-
-What is stored was made by that version's own code with a real broker and Spark: `older_states/README.md`.
+What is stored was made by that commit's own code with a real broker and Spark: `older_states/README.md`.
 """
 
 import tarfile
@@ -20,14 +18,13 @@ MANY = "many"
 """A topic of more partitions than are a file each."""
 
 STORED = Path(__file__).with_name("older_states")
-BEFORE_REMOVALS, BEFORE_LOCATIONS = "7a108e4", "414200d"
-VERSIONS = (BEFORE_REMOVALS, BEFORE_LOCATIONS)
-"""The commits whose code made them: before `expire`, and before an output was an `OutputLocation`."""
+VERSION = "0f93359"
+"""The commit whose code made them. Its control tables have the first schema, version 0.1.0's."""
 
 SKIPPED = {(0, 7), (0, 8), *((2, offset) for offset in range(6))}
 EXPIRED = {*((0, offset) for offset in range(5)), *((1, offset) for offset in range(3))}
 LOST = {(1, 5), (1, 6)}
-INVISIBLE = {BEFORE_REMOVALS: SKIPPED, BEFORE_LOCATIONS: SKIPPED | EXPIRED | LOST}
+INVISIBLE = SKIPPED | EXPIRED | LOST
 """Which records are not in the output when the feed has read all of its topic."""
 
 CHUNKED = {(2, offset) for offset in range(6)}
@@ -36,57 +33,43 @@ CHUNKED = {(2, offset) for offset in range(6)}
 NOT_READ_YET = {*((0, offset) for offset in range(11, 19)), (1, 9), (1, 10), *((2, offset) for offset in range(7, 10))}
 """What the open live batch reads, or the next one."""
 
-SEEN_OF_BOTH = {"spark-killed", "receipt", "committing", "published", "chunk-committing", "settled"}
-"""The states that tests restore of both versions; of the others, the newer one's do."""
-
 Restore = Callable[..., StoredProject]
-
-
-def both(*states: str) -> list[tuple[str, str]]:
-    """Return versions and states for a test."""
-    return [
-        (version, state)
-        for version in VERSIONS
-        for state in states
-        if version != BEFORE_REMOVALS or state in SEEN_OF_BOTH
-    ]
 
 
 @pytest.fixture(scope="session")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archives, unpacked: a folder for each version, with a folder for each state."""
+    """The archive, unpacked: a folder for each state."""
     directory = tmp_path_factory.mktemp("older-states")
-    for version in VERSIONS:
-        with tarfile.open(STORED / f"{version}.tar.xz") as packed:
-            unpack(packed, directory / version)
+    with tarfile.open(STORED / f"{VERSION}.tar.xz") as packed:
+        unpack(packed, directory)
     return directory
 
 
 @pytest.fixture(scope="module")
-def upgraded_tables() -> dict[tuple[str, str], bytes]:
+def upgraded_tables() -> dict[str, bytes]:
     """The control tables of the states that were restored, as their upgrade left them."""
     return {}
 
 
 @pytest.fixture
 def restored(
-    stored: Path, upgraded_tables: dict[tuple[str, str], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, upgraded_tables: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Restore:
     """Return a function that restores a state in the folder of this process, with its control tables upgraded.
 
     They are upgraded once: where several tests restore a state, the others begin with a copy.
     """
 
-    def restore(version: str, state: str) -> StoredProject:
-        project = StoredProject(tmp_path / "home", stored / version, state)
+    def restore(state: str) -> StoredProject:
+        project = StoredProject(tmp_path / "home", stored, state)
         monkeypatch.chdir(project.home)
-        if (version, state) in upgraded_tables:
-            project.control_file.write_bytes(upgraded_tables[version, state])
+        if state in upgraded_tables:
+            project.control_file.write_bytes(upgraded_tables[state])
             return project
         project.restore_control_tables()
         answer = project.kafka_ingest("db", "upgrade")
         assert answer.exit_code == 0, answer.stderr
-        upgraded_tables[version, state] = project.control_tables_now()
+        upgraded_tables[state] = project.control_tables_now()
         return project
 
     return restore
@@ -130,32 +113,25 @@ def is_in(older: Any, newer: Any) -> bool:
 # ── Open batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("version", "state"), both("planned", "attempt-recorded", "attempt-opened", "spark-killed", "discarded")
-)
+@pytest.mark.parametrize("state", ["planned", "attempt-recorded", "attempt-opened", "spark-killed", "discarded"])
 def test_a_live_batch_that_was_left_planned_is_written_and_committed_by_the_next_run(
-    restored: Restore, version: str, state: str
+    restored: Restore, state: str
 ) -> None:
-    project = restored(version, state)
+    project = restored(state)
     check_the_next_run_commits_the_open_batch(project)
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize(("version", "state"), both("receipt", "written", "committing", "receipt-kept", "published"))
-def test_a_live_batch_that_spark_had_written_is_committed_without_another_spark(
-    restored: Restore, version: str, state: str
-) -> None:
-    project = restored(version, state)
+@pytest.mark.parametrize("state", ["receipt", "written", "committing", "receipt-kept", "published"])
+def test_a_live_batch_that_spark_had_written_is_committed_without_another_spark(restored: Restore, state: str) -> None:
+    project = restored(state)
     with project.submitting(before_spark=lambda: pytest.fail("Spark is started")):
         check_the_next_run_commits_the_open_batch(project)
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_batch_whose_partitions_share_files_is_committed_and_its_receipt_read_again(
-    restored: Restore, version: str
-) -> None:
-    project = restored(version, "shared-files")
+def test_a_batch_whose_partitions_share_files_is_committed_and_its_receipt_read_again(restored: Restore) -> None:
+    project = restored("shared-files")
     [left_open] = project.open_batches
     [batch] = project.run(MANY)
     assert (batch["batch_id"], batch["result"]) == (left_open, "resumed")
@@ -184,25 +160,23 @@ def check_the_next_run_commits_the_open_batch(project: StoredProject) -> None:
 
 
 def test_a_group_that_was_not_moved_after_a_commit_is_brought_to_the_stored_offsets(restored: Restore) -> None:
-    project = restored(BEFORE_LOCATIONS, "committed")
+    project = restored("committed")
     assert project.run() == []
     project.answer("mirror", TOPIC, "--repair")
-    check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize(("version", "state"), both("settled", "abandoned-written", "abandoned-committing"))
-def test_where_no_batch_was_left_open_the_next_one_starts_at_the_stored_offsets(
-    restored: Restore, version: str, state: str
-) -> None:
-    project = restored(version, state)
+@pytest.mark.parametrize("state", ["settled", "abandoned-written", "abandoned-committing"])
+def test_where_no_batch_was_left_open_the_next_one_starts_at_the_stored_offsets(restored: Restore, state: str) -> None:
+    project = restored(state)
     [batch] = project.run()
     assert batch["result"] == "planned"
     assert batch["batch_id"] not in {each["batch_id"] for each in project.said["batches"]["batches"]}
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
 def test_a_batch_that_was_being_abandoned_is_abandoned_and_read_again(restored: Restore) -> None:
-    project = restored(BEFORE_LOCATIONS, "revoked")
+    project = restored("revoked")
     [revoked] = project.open_batches
     assert project.refusal("run", TOPIC)[:2] == (3, "BATCH_REVOKED")
 
@@ -210,43 +184,40 @@ def test_a_batch_that_was_being_abandoned_is_abandoned_and_read_again(restored: 
     project.run()
 
     assert states_of(project)[revoked] == "ABANDONED"
-    check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
+    check_every_record_once(project, but=INVISIBLE)
 
 
 def test_the_staged_files_of_a_batch_that_was_abandoned_are_published_after_all(restored: Restore) -> None:
-    project = restored(BEFORE_LOCATIONS, "abandoned-written")
+    project = restored("abandoned-written")
     [abandoned] = [batch["batch_id"] for batch in project.batches() if batch["state"] == "ABANDONED"]
     with project.submitting(before_spark=lambda: pytest.fail("Spark is started")):
         project.answer("restore", abandoned, "--execute", "--reason", "wanted after all")
         assert project.run() == []
-    check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize(("version", "state"), both("spark-killed", "abandoned-written"))
-def test_what_an_earlier_version_staged_is_removed_and_the_output_stays(
-    restored: Restore, version: str, state: str
-) -> None:
-    project = restored(version, state)
+@pytest.mark.parametrize("state", ["spark-killed", "abandoned-written"])
+def test_what_an_earlier_version_staged_is_removed_and_the_output_stays(restored: Restore, state: str) -> None:
+    project = restored(state)
     project.run()
     for batch in project.batches():
         project.answer("clean", "--batch", batch["batch_id"], "--reason", "nobody needs it")
 
     staging = project.output / "orders.kafka-ingest" / "staging"
     assert [path for path in staging.rglob("*") if path.is_file()] == []
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
 # ── Open backfills ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("version", "state"),
-    both("chunks-planned", "chunk-opened", "chunk-receipt", "chunk-written", "chunk-committing", "chunk-published"),
+    "state", ["chunks-planned", "chunk-opened", "chunk-receipt", "chunk-written", "chunk-committing", "chunk-published"]
 )
 def test_the_chunks_of_a_backfill_that_was_left_open_are_finished_and_close_their_gap(
-    restored: Restore, version: str, state: str
+    restored: Restore, state: str
 ) -> None:
-    project = restored(version, state)
+    project = restored(state)
     left_open = project.open_batches
     assert len(left_open) == 3
 
@@ -255,34 +226,31 @@ def test_the_chunks_of_a_backfill_that_was_left_open_are_finished_and_close_thei
     assert [chunk["batch_id"] for chunk in done["chunks"]] == left_open
     assert {states_of(project)[batch_id] for batch_id in left_open} == {"COMMITTED"}
     assert [gap[4] for gap in project.gaps() if gap[0] == 2] == ["closed"] * 3
-    check_output(project, but=INVISIBLE[version] - CHUNKED | NOT_READ_YET)
+    check_output(project, but=INVISIBLE - CHUNKED | NOT_READ_YET)
 
 
 def test_a_copy_that_was_left_open_is_finished_in_its_own_output(restored: Restore) -> None:
-    project = restored(BEFORE_LOCATIONS, "copy-published")
+    project = restored("copy-published")
 
     project.answer("backfill", TOPIC, "open")
 
     assert project.positions("copied") == [(1, 7), (1, 8), (2, 6), (2, 7), (2, 8), (2, 9)]
-    check_output(project, but=INVISIBLE[BEFORE_LOCATIONS] | NOT_READ_YET)
+    check_output(project, but=INVISIBLE | NOT_READ_YET)
 
 
 # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("version", "state"), both("settled", "written", "discarded", "abandoned-committing", "chunk-committing")
-)
-def test_each_answer_says_what_the_earlier_version_answered(restored: Restore, version: str, state: str) -> None:
-    project = restored(version, state)
+@pytest.mark.parametrize("state", ["settled", "written", "discarded", "abandoned-committing", "chunk-committing"])
+def test_each_answer_says_what_the_earlier_version_answered(restored: Restore, state: str) -> None:
+    project = restored(state)
     for question, older in project.said.items():
         newer = project.kafka_ingest(question, TOPIC, "--json").document
         assert is_in(older, newer), f"{question}: expected {older}, found {newer}"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_each_file_is_explained_and_its_records_are_located_in_it(restored: Restore, version: str) -> None:
-    project = restored(version, "settled")
+def test_each_file_is_explained_and_its_records_are_located_in_it(restored: Restore) -> None:
+    project = restored("settled")
     files = sorted(Path(HERE, "output", TOPIC).glob("*/*.parquet"))
     visible = set(project.positions())
     for file in files:
@@ -297,10 +265,9 @@ def test_each_file_is_explained_and_its_records_are_located_in_it(restored: Rest
     assert visible == set()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_not_in_the_output_is_located_as_such(restored: Restore, version: str) -> None:
-    project = restored(version, "settled")
-    for partition, offset in sorted(INVISIBLE[version]):
+def test_what_is_not_in_the_output_is_located_as_such(restored: Restore) -> None:
+    project = restored("settled")
+    for partition, offset in sorted(INVISIBLE):
         found = project.answer("locate", TOPIC, TOPIC, str(partition), str(offset))
         if (partition, offset) in EXPIRED:
             assert [batch["record"] for batch in found["batches"]] == ["expired"]
@@ -311,12 +278,9 @@ def test_what_is_not_in_the_output_is_located_as_such(restored: Restore, version
 # ── From the receipts alone ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_adopting_the_receipts_brings_back_what_the_earlier_control_tables_said(
-    restored: Restore, version: str
-) -> None:
+def test_adopting_the_receipts_brings_back_what_the_earlier_control_tables_said(restored: Restore) -> None:
     # Its live batch was published last: what was decided before is in receipts, what was found out after one is not.
-    project = restored(version, "committed")
+    project = restored("committed")
     project.lose_control_tables()
     assert project.refusal("run", TOPIC)[:2] == (3, "OUTPUT_UNKNOWN")
 
@@ -325,30 +289,27 @@ def test_adopting_the_receipts_brings_back_what_the_earlier_control_tables_said(
     assert placed(project.answer("coverage", TOPIC)) == placed(project.said["coverage"])
     assert listed(project.batches()) == listed(project.said["batches"]["batches"])
     assert project.run() == []
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize(
-    ("version", "state"),
-    [(BEFORE_REMOVALS, "written"), (BEFORE_LOCATIONS, "receipt-kept"), (BEFORE_LOCATIONS, "published")],
-)
+@pytest.mark.parametrize("state", ["written", "receipt-kept", "published"])
 def test_adopting_takes_an_open_batch_whose_receipt_was_kept_and_reads_others_again(
-    restored: Restore, version: str, state: str
+    restored: Restore, state: str
 ) -> None:
-    project = restored(version, state)
+    project = restored(state)
     project.lose_control_tables()
     project.answer("adopt", TOPIC, "--execute", "--reason", "the disk died")
 
+    if state == "written":  # No receipt was kept since a file was lost, so none says so.
+        [lost] = project.kafka_ingest("coverage", TOPIC, "--verify", "--json").document["verified"]["differences"]
+        project.answer("lost", TOPIC, "--batch", lost["batch_id"], "--execute", "--reason", "a disk failed")
     assert [batch["result"] for batch in project.run()] == (["planned"] if state == "written" else [])
     project.answer("mirror", TOPIC, "--repair")
-    check_every_record_once(project, but=INVISIBLE[version])
+    check_every_record_once(project, but=INVISIBLE)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_gaps_that_an_earlier_version_recorded_are_read_after_their_control_tables_were_lost(
-    restored: Restore, version: str
-) -> None:
-    project = restored(version, "chunk-published")
+def test_gaps_that_an_earlier_version_recorded_are_read_after_their_control_tables_were_lost(restored: Restore) -> None:
+    project = restored("chunk-published")
     project.lose_control_tables()
     project.answer("adopt", TOPIC, "--execute", "--reason", "the disk died")
 
@@ -356,7 +317,7 @@ def test_gaps_that_an_earlier_version_recorded_are_read_after_their_control_tabl
     project.run()
 
     assert {gap[4] for gap in project.gaps()} == {"closed"}
-    check_every_record_once(project, but=INVISIBLE[version] & EXPIRED)
+    check_every_record_once(project, but=INVISIBLE & EXPIRED)
 
 
 def placed(coverage: dict[str, Any]) -> dict[int, Any]:

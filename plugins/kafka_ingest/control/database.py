@@ -16,7 +16,7 @@ import tenacity
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
+from kafka_ingest.control.schema import FIRST_VERSION, SCHEMA_VERSION, VERSION_TABLE
 from kafka_ingest.errors import ControlAccessDeniedError, ControlSchemaError, ControlTablesUnavailableError
 
 BUSY_TIMEOUT_S = 30
@@ -226,6 +226,23 @@ def found_version(engine: Engine) -> str | None:
         return str(version) if version is not None else None
 
 
+def check_supported(found: str, where: str) -> None:
+    """Raise ControlSchemaError where tables are newer than this code, or older than all that are upgraded."""
+    if found > SCHEMA_VERSION:
+        raise ControlSchemaError(
+            f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one supports "
+            f"{SCHEMA_VERSION}. They were not changed; install the newer version here."
+        )
+    if found < FIRST_VERSION:
+        raise ControlSchemaError(
+            f"{where} has control tables of version {found}, made by a version before 0.1.0; expected {FIRST_VERSION} "
+            f"or later, since earlier ones are not upgraded. They were not changed. Make new ones: let the connection "
+            f"name another database, run `{UPGRADE_COMMAND} --create`, then `kafka-ingest adopt FEED --execute "
+            "--reason TEXT` for each feed. That reads offsets and gaps back from the receipts beside the output; what "
+            "was not committed is planned again."
+        )
+
+
 def check_version(engine: Engine) -> None:
     """Raise ControlSchemaError unless the schema is exactly the one this version of the code needs."""
     found = found_version(engine)
@@ -235,11 +252,7 @@ def check_version(engine: Engine) -> None:
             f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create` ({BY_FORM}); "
             "otherwise check the connection: starting without the stored offsets would read every topic again."
         )
-    if found > SCHEMA_VERSION:
-        raise ControlSchemaError(
-            f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one supports "
-            f"{SCHEMA_VERSION}. Install the newer version here."
-        )
+    check_supported(found, where)
     if found < SCHEMA_VERSION:
         raise ControlSchemaError(
             f"{where} has control tables of version {found}, this kafka_ingest needs {SCHEMA_VERSION}. "

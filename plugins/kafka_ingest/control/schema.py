@@ -1,4 +1,4 @@
-"""The control tables as they are now. Constraints carry the invariants; :mod:`.migrations` leads here from any version.
+"""The control tables as they are now. Constraints carry the invariants; :mod:`.migrations` leads here.
 
 ``tests/contract/test_control_schema.py`` compares these tables with what the migrations make.
 """
@@ -32,6 +32,9 @@ from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
+
+FIRST_VERSION = "0018"
+"""The schema of version 0.1.0. Each later one is an upgrade of it; earlier ones were never released."""
 
 SCHEMA_VERSION = "0018"
 """The migration that makes these tables; a test compares it with the newest one."""

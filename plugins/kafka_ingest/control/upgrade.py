@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, func, select, text
 
-from kafka_ingest.control.database import UPGRADE_COMMAND, described, found_version, transaction
+from kafka_ingest.control.database import UPGRADE_COMMAND, check_supported, described, found_version, transaction
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError
 
@@ -34,24 +34,21 @@ def pending(engine: Engine | None, *, create: bool) -> tuple[str | None, list[tu
 
 
 def check_upgradable(before: str | None, engine: Engine, *, create: bool) -> None:
-    """Raise ControlSchemaError where there are no control tables and none are to be made, or newer ones."""
+    """Raise ControlSchemaError where there are no control tables and none are to be made, or unsupported ones."""
     where = described(engine.url)
     if before is None and not create:
         raise ControlSchemaError(
             f"{where} holds no control tables. Is this the right database? To make them: `{UPGRADE_COMMAND} --create`."
         )
-    if before is not None and before > SCHEMA_VERSION:
-        raise ControlSchemaError(
-            f"{where} has control tables of version {before}, newer than the {SCHEMA_VERSION} this kafka_ingest knows. "
-            "They were not changed; install the newer version here."
-        )
+    if before is not None:
+        check_supported(before, where)
 
 
 def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
     """Bring the schema to the newest version and return (version before, version now).
 
-    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are
-    newer than this code.
+    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, where they are newer
+    than this code, or older than the first version that is upgraded.
     """
     before = found_version(engine)
     where = described(engine.url)

@@ -30,8 +30,10 @@ HERE = "/proc/self/cwd"
 """Where each process finds its own folder: plans, receipts and their hashes hold absolute paths, and these never
 change."""
 
-TABLES = "kafka_ingest.control.writer:SqlControlTables"
-SINK = "kafka_ingest.sinks.parquet_directory:ParquetDirectory"
+PLANS = "kafka_ingest.control.plan_store:PlanStore"
+ATTEMPTS = "kafka_ingest.control.attempt_store:AttemptStore"
+LIFE = "kafka_ingest.control.batch_life:BatchLife"
+SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 SUBMIT = "kafka_ingest.cli.write_and_commit:run_spark_submit"
 
@@ -171,19 +173,19 @@ def lose_newest_file(project: OlderProject) -> str:
 def make_open_batches(states: States) -> None:
     """A live batch in each state that a run can leave, and that an operator can."""
     run = ("run", TOPIC)
-    states.killed("planned", "settled", *run, at=f"after:{TABLES}.record_plan")
-    states.killed("attempt recorded", "settled", *run, at=f"after:{TABLES}.open_attempt")
+    states.killed("planned", "settled", *run, at=f"after:{PLANS}.record_plan")
+    states.killed("attempt recorded", "settled", *run, at=f"after:{ATTEMPTS}.open_attempt")
     states.killed("attempt opened", "settled", *run, at=f"before:{SUBMIT}")
     kill_spark(states)
-    states.killed("receipt", "settled", *run, at=f"before:{TABLES}.pin")
-    states.killed("written", "receipt", *run, at=f"after:{TABLES}.pin")
-    states.killed("committing", "written", *run, at=f"after:{TABLES}.begin_commit")
+    states.killed("receipt", "settled", *run, at=f"before:{LIFE}.pin")
+    states.killed("written", "receipt", *run, at=f"after:{LIFE}.pin")
+    states.killed("committing", "written", *run, at=f"after:{LIFE}.begin_commit")
     states.killed("receipt kept", "written", *run, at=f"after:{KEPT}.keep")
     states.killed("published", "written", *run, at=f"after:{SINK}.publish")
-    states.killed("committed", "written", *run, at=f"after:{TABLES}.complete_commit")
+    states.killed("committed", "written", *run, at=f"after:{LIFE}.complete_commit")
 
     damage(states.new("damaged", "written"))
-    states.killed("discarded", "damaged", *run, at=f"after:{TABLES}.discard_written")
+    states.killed("discarded", "damaged", *run, at=f"after:{LIFE}.discard_written")
     for name, like in (("abandoned written", "written"), ("abandoned committing", "committing")):
         states.new(name, like).does("abandon", open_batch(states, like), "--reason", "not wanted")
         states.keep(name)
@@ -195,11 +197,11 @@ def make_open_backfills(states: States) -> None:
     """The first of three chunks in each state, and a copy into another output."""
     backfill = ("backfill", TOPIC, f"{TOPIC}:2=0-6", "--max-records", "2", "--reason", "mended")
     resume = ("backfill", TOPIC, "open")
-    states.killed("chunks planned", "settled", *backfill, at=f"after:{TABLES}.record_backfill")
+    states.killed("chunks planned", "settled", *backfill, at=f"after:{PLANS}.record_backfill")
     states.killed("chunk opened", "settled", *backfill, at=f"before:{SUBMIT}")
-    states.killed("chunk receipt", "settled", *backfill, at=f"before:{TABLES}.pin")
-    states.killed("chunk written", "chunk receipt", *resume, at=f"after:{TABLES}.pin")
-    states.killed("chunk committing", "chunk written", *resume, at=f"after:{TABLES}.begin_commit")
+    states.killed("chunk receipt", "settled", *backfill, at=f"before:{LIFE}.pin")
+    states.killed("chunk written", "chunk receipt", *resume, at=f"after:{LIFE}.pin")
+    states.killed("chunk committing", "chunk written", *resume, at=f"after:{LIFE}.begin_commit")
     states.killed("chunk published", "chunk written", *resume, at=f"after:{SINK}.publish")
     copy = ("backfill", TOPIC, f"{TOPIC}:1=7-9", f"{TOPIC}:2=6-10", "--copy-to", "copied")
     states.killed("copy published", "settled", *copy, at=f"after:{SINK}.publish")
@@ -212,7 +214,7 @@ def make_shared_files(states: States, many: Topic) -> None:
     project = states.new("many partitions")
     project.upgrade()
     project.write_feed(MANY, name=MANY)
-    states.killed("shared files", "many partitions", "run", MANY, at=f"after:{TABLES}.begin_commit", feed=MANY)
+    states.killed("shared files", "many partitions", "run", MANY, at=f"after:{LIFE}.begin_commit", feed=MANY)
 
 
 def kill_spark(states: States) -> None:
