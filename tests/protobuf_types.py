@@ -1,12 +1,15 @@
 """Message types for tests: what `protoc` makes of `.proto` text, and what records of them should become."""
 
+import datetime as dt
 import tempfile
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import grpc_tools
+import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -16,7 +19,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from grpc_tools import protoc
 
 from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_set
-from kafka_ingest.message_types.message_columns import MessageColumns, message_columns
+from kafka_ingest.message_types.message_columns import WRAPPERS, MessageColumns, message_columns
 from kafka_ingest.writing.protobuf_batches import END_OF_SECONDS, FIRST_SECOND, MessageReader, SentType
 
 EVERYTHING = """
@@ -80,10 +83,32 @@ def message_class(text: str, message: str = "shop.Order") -> Any:
 
 @cache
 def reader(text: str, message: str = "shop.Order") -> MessageReader:
-    found = columns(text, message)
-    return MessageReader(
-        SentType(found.value, found.plain_file, found.plain_message, schema(text, message).descriptors)
-    )
+    return reader_of(schema(text, message))
+
+
+def reader_of(read: MessageSchema) -> MessageReader:
+    found = message_columns(read.descriptor)
+    return MessageReader(SentType(found.value, found.plain_file, found.plain_message, read.descriptors))
+
+
+def values(read: MessageReader, content: Sequence[bytes | None]) -> list[Any]:
+    """Return each record's value, or the class of why it is dead."""
+    found = read.read(pa.array(content, pa.binary())).to_pylist()
+    return [each["class"] or plain(each["v"]) for each in found]
+
+
+def plain(found: Any) -> Any:
+    """Return a value of Arrow's with times as microseconds and maps in order."""
+    match found:
+        case dt.datetime():
+            return (found - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        case dict():
+            return {name: plain(each) for name, each in found.items()}
+        case [(_, _), *_]:
+            return sorted((key, plain(value)) for key, value in found)
+        case list():
+            return [plain(each) for each in found]
+    return found
 
 
 def proto(fields: str, before: str = "") -> str:
@@ -105,6 +130,20 @@ def expected(descriptor: Descriptor, content: bytes) -> dict[str, Any]:
     except DecodeError as error:
         raise DeadError from error
     return fields_of(message)
+
+
+def value_or_dead(descriptor: Descriptor, content: bytes) -> Any:
+    """Return what should become of a record: its value, or that it is dead."""
+    try:
+        return expected(descriptor, content)
+    except DeadError:
+        return "dead"
+
+
+def same(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Compare what became of records; NaN is itself."""
+    for number, (each, other) in enumerate(zip(found, wanted, strict=True)):
+        assert repr("dead" if isinstance(each, str) else each) == repr(other), number
 
 
 def fields_of(message: Any) -> dict[str, Any]:
@@ -135,7 +174,7 @@ def value_of(found: Any, field: FieldDescriptor) -> Any:
             if not (FIRST_SECOND <= found.seconds < END_OF_SECONDS and 0 <= found.nanos < 10**9):
                 raise DeadError
             return found.seconds * 10**6 + found.nanos // 1000
-        case "google.protobuf.Int64Value" | "google.protobuf.StringValue":
+        case name if name in WRAPPERS:
             return fields_of(found)["value"]
         case "google.protobuf.Struct" | "google.protobuf.Value" | "shop.Node":
             return as_json(found)

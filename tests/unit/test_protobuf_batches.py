@@ -1,6 +1,5 @@
 """Batches of Protobuf records become columns: what is good, what is dead and why."""
 
-import datetime as dt
 import random
 import subprocess
 import sys
@@ -11,8 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.protobuf_types import EVERYTHING, DeadError, columns, expected, message_class, proto, reader, schema
+from tests.protobuf_types import (
+    EVERYTHING,
+    columns,
+    descriptor_set,
+    message_class,
+    proto,
+    reader,
+    reader_of,
+    same,
+    schema,
+    value_or_dead,
+    values,
+)
 
+from kafka_ingest.message_types.descriptor_sets import schema_of_set
 from kafka_ingest.writing.decode_protobuf import send_by_value
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from repeatable_random import repeatable_random
@@ -22,24 +34,9 @@ UNKNOWN = b"\xf8\x3f\x01"
 """A field with the number 1023."""
 
 
-def plain(found: Any) -> Any:
-    """Return a value of Arrow's with times as microseconds and maps in order."""
-    match found:
-        case dt.datetime():
-            return (found - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-        case dict():
-            return {name: plain(each) for name, each in found.items()}
-        case [(_, _), *_]:
-            return sorted((key, plain(value)) for key, value in found)
-        case list():
-            return [plain(each) for each in found]
-    return found
-
-
 def read(content: Sequence[bytes | None], text: str = EVERYTHING, message: str = "shop.Order") -> list[Any]:
     """Return each record's value, or the class of why it is dead."""
-    found = reader(text, message).read(pa.array(content, pa.binary())).to_pylist()
-    return [each["class"] or plain(each["v"]) for each in found]
+    return values(reader(text, message), content)
 
 
 def read_one(content: bytes, text: str = EVERYTHING) -> Any:
@@ -49,7 +46,7 @@ def read_one(content: bytes, text: str = EVERYTHING) -> Any:
 def some_order(chance: random.Random) -> Any:
     """Return a message with some fields, of values at the edges of their types."""
     order = Order()
-    for name, values in {
+    for name, edges in {
         "d": (0.5, -0.0, float("inf")),
         "i32": (-1, 2**31 - 1, -(2**31)),
         "i64": (-1, 2**63 - 1),
@@ -69,9 +66,9 @@ def some_order(chance: random.Random) -> Any:
         "cash": (0, 3),
     }.items():
         if chance.random() < 0.4:
-            setattr(order, name, chance.choice(values))
-    for name, values in {"numbers": (0, -1, 300), "loose": (0, -5), "words": ("", "w"), "states": (0, 1, 9)}.items():
-        getattr(order, name).extend(chance.choices(values, k=chance.randrange(4)))
+            setattr(order, name, chance.choice(edges))
+    for name, edges in {"numbers": (0, -1, 300), "loose": (0, -5), "words": ("", "w"), "states": (0, 1, 9)}.items():
+        getattr(order, name).extend(chance.choices(edges, k=chance.randrange(4)))
     for _ in range(chance.randrange(3)):
         order.items.add(name=chance.choice(["", "x"]), count=chance.randrange(3))
         order.by_id[chance.randrange(3)].count = chance.randrange(3)
@@ -92,20 +89,7 @@ def some_order(chance: random.Random) -> Any:
 
 def outcome(content: bytes) -> Any:
     """Return what should become of a record."""
-    try:
-        return expected(Order.DESCRIPTOR, content)
-    except DeadError:
-        return "dead"
-
-
-def dead_or_value(found: Any) -> Any:
-    return "dead" if isinstance(found, str) else found
-
-
-def same(found: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Compare what became of records; NaN is itself."""
-    for number, (each, other) in enumerate(zip(found, wanted, strict=True)):
-        assert repr(dead_or_value(each)) == repr(other), number
+    return value_or_dead(Order.DESCRIPTOR, content)
 
 
 def test_every_type_becomes_what_googles_library_reads() -> None:
@@ -114,6 +98,34 @@ def test_every_type_becomes_what_googles_library_reads() -> None:
     same(read(content), [outcome(each) for each in content])
     # Also one by one: most batches hold something that has to be looked at twice.
     same([read_one(each) for each in content[:50]], [outcome(each) for each in content[:50]])
+
+
+def test_fields_that_are_declared_in_another_order_than_their_numbers_keep_their_values() -> None:
+    address = "message Address { string zip = 2; string city = 1; }"
+    text = proto(
+        "string zip = 7; Address one = 6; string city = 5; repeated Address many = 4; map<string, Address> by_name = 3;"
+        " oneof o { string b = 2; string a = 1; }",
+        address,
+    )
+    there = {"zip": "ZIP", "city": "CITY"}
+    order = message_class(text)(a="A", one=there, many=[there], by_name={"k": there}, **there)
+    wanted = {
+        "zip": "ZIP",
+        "one": there,
+        "city": "CITY",
+        "many": [there],
+        "by_name": [("k", there)],
+        "b": None,
+        "a": "A",
+    }
+    assert read([order.SerializeToString()], text) == [wanted]
+
+
+def test_a_producers_own_copy_of_protobufs_times_may_have_another_order() -> None:
+    own = 'syntax = "proto3"; package google.protobuf; message Timestamp { int32 nanos = 2; int64 seconds = 1; }'
+    text = proto("google.protobuf.Timestamp at = 1;", 'import "own.proto";')
+    copied = schema_of_set(descriptor_set(text, own=own), "shop.Order")
+    assert values(reader_of(copied), [b"\x0a\x05\x08\x07\x10\xe8\x07"]) == [{"at": 7_000_001}]
 
 
 def test_no_bytes_make_it_fail() -> None:

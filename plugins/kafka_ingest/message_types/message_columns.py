@@ -34,6 +34,15 @@ TREES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "go
 
 PLAIN_PACKAGE: Final = "kafka_ingest_plain"
 PLAIN_FILE: Final = "kafka_ingest_plain.proto"
+KEY, VALUE = 1, 2
+"""The numbers of the fields in any entry of a map."""
+
+SECONDS, NANOS = 1, 2
+"""Those of a google.protobuf.Timestamp, which have these numbers in any copy of it (check_well_known)."""
+
+WRAPPED: Final = 1
+"""That of what is in a wrapper."""
+
 OF_MAPS: Final = "E"
 """How the names of plain types begin that are entries of maps; others begin otherwise."""
 
@@ -97,7 +106,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message. ``oneofs``: of each the numbers of its members in ``fields``."""
+    """A message. ``oneofs``: of each with more than one member, the numbers of its members."""
 
     fields: "tuple[MessageField, ...]"
     oneofs: tuple[tuple[int, ...], ...] = ()
@@ -116,8 +125,9 @@ class Repetition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """A field of a message. ``key``: Spark's type of a map's keys."""
+    """A field of a message. ``number``: by it the plain field is found. ``key``: Spark's type of a map's keys."""
 
+    number: int
     name: str
     value: Value
     repetition: Repetition = Repetition.ONE
@@ -174,12 +184,8 @@ class Plain:
         plain = DescriptorProto()
         fields = tuple(self.field(each, plain, depth) for each in descriptor.fields)
         oneofs = self.oneofs(descriptor, plain)
-        known = [
-            each
-            for each, source in zip(plain.field, descriptor.fields, strict=True)
-            if source.has_presence and not each.HasField("oneof_index") and each.type != each.TYPE_MESSAGE
-        ]
-        make_optional(plain, known)
+        alone = [each for each in plain.field if not each.HasField("oneof_index") and each.type != each.TYPE_MESSAGE]
+        make_optional(plain, [each for each in alone if descriptor.fields_by_number[each.number].has_presence])
         plain.name = f"M{len(self.made)}"
         self.file.message_type.append(plain)
         self.made[descriptor.full_name] = plain.name, Message(fields, oneofs)
@@ -192,20 +198,20 @@ class Plain:
         if source.message_type is not None and source.message_type.GetOptions().map_entry:
             return self.map(source, source.message_type, plain, depth)
         label = FieldDescriptorProto.LABEL_OPTIONAL
-        added = plain.field.add(name=f"f{source.number}", number=source.number, label=label)
+        added = plain.field.add(name=plain_name(source.number), number=source.number, label=label)
         if source.is_repeated:
             added.label = FieldDescriptorProto.LABEL_REPEATED
         value = self.value(source, added, depth)
         repetition = Repetition.MANY if source.is_repeated else Repetition.ONE
-        return MessageField(source.name, value, repetition, is_required=source.is_required)
+        return MessageField(source.number, source.name, value, repetition, is_required=source.is_required)
 
     def map(self, source: FieldDescriptor, entries: Descriptor, plain: DescriptorProto, depth: int) -> MessageField:
         """Add a plain field with the entries of a map."""
         entry = DescriptorProto()
-        key, value = (entries.fields_by_name[name] for name in ("key", "value"))
+        key, value = (entries.fields_by_number[number] for number in (KEY, VALUE))
         kept_key, kept_value = (
-            entry.field.add(name=each.name, number=each.number, label=FieldDescriptorProto.LABEL_OPTIONAL)
-            for each in (key, value)
+            entry.field.add(name=plain_name(number), number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+            for number in (KEY, VALUE)
         )
         kept_key.type = FieldDescriptorProto.Type.ValueType(key.type)
         found = self.value(value, kept_value, depth)
@@ -214,13 +220,13 @@ class Plain:
         entry.name = f"{OF_MAPS}{len(self.file.message_type)}"
         self.file.message_type.append(entry)
         plain.field.add(
-            name=f"f{source.number}",
+            name=plain_name(source.number),
             number=source.number,
             label=FieldDescriptorProto.LABEL_REPEATED,
             type=FieldDescriptorProto.TYPE_MESSAGE,
             type_name=f".{PLAIN_PACKAGE}.{entry.name}",
         )
-        return MessageField(source.name, found, Repetition.MAP, key=SPARK_TYPES[key.type])
+        return MessageField(source.number, source.name, found, Repetition.MAP, key=SPARK_TYPES[key.type])
 
     def value(self, source: FieldDescriptor, added: FieldDescriptorProto, depth: int) -> Value:
         """Give a plain field its type, and return what its values are."""
@@ -248,17 +254,25 @@ class Plain:
         return Wrapped(SPARK_TYPES[kind.fields[0].type]) if kind.full_name in WRAPPERS else value
 
     def oneofs(self, descriptor: Descriptor, plain: DescriptorProto) -> tuple[tuple[int, ...], ...]:
-        """Add a type's oneofs of more than one member, and return where these are among its fields."""
-        places = {each.number: place for place, each in enumerate(descriptor.fields)}
+        """Add a type's oneofs of more than one member, and return the numbers of these."""
+        by_number = {each.number: each for each in plain.field}
         found = []
         for oneof in descriptor.oneofs:
-            members = tuple(sorted(places[each.number] for each in oneof.fields))
+            members = tuple(each.number for each in oneof.fields)
             if len(members) > 1:
-                for place in members:
-                    plain.field[place].oneof_index = len(plain.oneof_decl)
+                for number in members:
+                    by_number[number].oneof_index = len(plain.oneof_decl)
                 plain.oneof_decl.add(name=f"o{len(plain.oneof_decl)}")
                 found.append(members)
         return tuple(found)
+
+
+def plain_name(number: int) -> str:
+    """Return the name of a plain field.
+
+    Libraries put fields in the order of their numbers or in that of the text, so nothing goes by places.
+    """
+    return f"f{number}"
 
 
 def make_optional(plain: DescriptorProto, fields: Iterable[FieldDescriptorProto]) -> None:

@@ -26,7 +26,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from ptars import HandlerPool, PtarsConfig
 
 from kafka_ingest.message_types.message_columns import (
+    KEY,
+    NANOS,
     OF_MAPS,
+    SECONDS,
+    VALUE,
+    WRAPPED,
     Enumerated,
     Instant,
     JsonText,
@@ -37,6 +42,7 @@ from kafka_ingest.message_types.message_columns import (
     Single,
     Value,
     Wrapped,
+    plain_name,
 )
 
 NOT_PROTOBUF = "NOT_PROTOBUF"
@@ -237,17 +243,16 @@ class MessageReader:
 
     def message(self, value: Message, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
         """Return a column of structs."""
-        fields = [found.field(place) for place in range(found.type.num_fields)]
         for members in value.oneofs:
-            is_there = [fields[place].is_valid().cast(pa.int8()) for place in members]
+            is_there = [found.field(plain_name(number)).is_valid().cast(pa.int8()) for number in members]
             total = is_there[0]
             for each in is_there[1:]:
                 total = pc.add(total, each)
             if len(total) and pc.max(total).as_py() > 1:
                 raise NotCanonicalError
         columns = []
-        for each, column in zip(value.fields, fields, strict=True):
-            name = f"{path}{each.name}"
+        for each in value.fields:
+            name, column = f"{path}{each.name}", found.field(plain_name(each.number))
             if each.is_required:
                 dead.where(pc.and_(found.is_valid(), column.is_null()), to_rows, DOES_NOT_FIT, f"{LACKING}{name}")
             columns.append(self.field(each, column, to_rows, name, dead))
@@ -264,17 +269,17 @@ class MessageReader:
             items = self.one_value(of.value, found.flatten(), inside, path, dead)
             return pa.ListArray.from_arrays(offsets_of(found), items, type=pa.list_(pa.field("element", items.type)))
         entries = found.flatten()
-        if entries.field(0).null_count or entries.field(1).null_count:
+        keys = entries.field(plain_name(KEY))
+        if keys.null_count or entries.field(plain_name(VALUE)).null_count:
             raise NotCanonicalError
         parents: Indices = pc.list_parent_indices(found)
-        keys = entries.field(0)
         last = last_of_each(parents, keys)
         offsets = offsets_of(found)
         if last is not None:
             entries, parents, keys = entries.take(last), parents.take(last), keys.take(last)
             offsets = offsets_by_parent(parents, len(found))
             inside = partial(rows_of_parents, parents, to_rows)
-        items = self.one_value(of.value, entries.field(1), inside, path, dead)
+        items = self.one_value(of.value, entries.field(plain_name(VALUE)), inside, path, dead)
         key_type = ARROW_TYPES[of.key or "string"]
         map_type: Any = pa.map_(key_type, items.type)
         return pa.MapArray.from_arrays(offsets, keys.cast(key_type), items, type=map_type)
@@ -289,7 +294,7 @@ class MessageReader:
             case Instant():
                 column = instants(found, to_rows, path, dead)
             case Wrapped(spark):
-                column = masked(found.field(0).cast(ARROW_TYPES[spark]), found.is_null())
+                column = masked(found.field(plain_name(WRAPPED)).cast(ARROW_TYPES[spark]), found.is_null())
             case Marker():
                 column = masked(pa.repeat(pa.scalar(value=True), len(found)), found.is_null())
             case JsonText(message):
@@ -375,7 +380,7 @@ def named(found: Column, names: Mapping[int, str]) -> Column:
 
 def instants(found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
     """Return timestamps, cut off to microseconds; those that no reader has are dead."""
-    seconds, nanos = found.field(0), found.field(1)
+    seconds, nanos = found.field(plain_name(SECONDS)), found.field(plain_name(NANOS))
     is_fine = pc.and_(
         pc.and_(pc.greater_equal(seconds, pa.scalar(FIRST_SECOND)), pc.less(seconds, pa.scalar(END_OF_SECONDS))),
         pc.and_(pc.greater_equal(nanos, pa.scalar(0)), pc.less(nanos, pa.scalar(SECOND_NANOS))),
