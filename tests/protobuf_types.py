@@ -20,7 +20,7 @@ from grpc_tools import protoc
 
 from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_set
 from kafka_ingest.message_types.message_columns import WRAPPERS, MessageColumns, message_columns
-from kafka_ingest.writing.protobuf_batches import END_OF_SECONDS, FIRST_SECOND, MessageReader, SentType
+from kafka_ingest.writing.protobuf_batches import MessageReader, SentType
 
 EVERYTHING = """
 syntax = "proto3";
@@ -171,7 +171,7 @@ def value_of(found: Any, field: FieldDescriptor) -> Any:
     match field.message_type.full_name:
         case "google.protobuf.Timestamp":
             fields_of(found)
-            if not (FIRST_SECOND <= found.seconds < END_OF_SECONDS and 0 <= found.nanos < 10**9):
+            if not (-62_135_596_800 <= found.seconds < 253_402_300_800 and 0 <= found.nanos < 10**9):
                 raise DeadError
             return found.seconds * 10**6 + found.nanos // 1000
         case name if name in WRAPPERS:

@@ -75,7 +75,7 @@ def some_order(chance: random.Random) -> Any:
         order.counts[chance.choice("abc")] = chance.randrange(3)
         order.times.add(seconds=chance.choice([0, -1, 1_700_000_000]), nanos=chance.choice([0, 1_999]))
     if chance.random() < 0.5:
-        order.at.seconds = chance.choice([0, -62_135_510_400, 253_402_214_399, -1, 2**62, -(2**63)])
+        order.at.seconds = chance.choice([0, -62_135_596_800, 253_402_300_799, -1, 2**62, -(2**63)])
         order.at.nanos = chance.choice([0, 999_999_999, 5])
         order.maybe.value = chance.choice([0, -1])
         order.any.type_url = "type.googleapis.com/shop.Item"
@@ -126,6 +126,27 @@ def test_a_producers_own_copy_of_protobufs_times_may_have_another_order() -> Non
     text = proto("google.protobuf.Timestamp at = 1;", 'import "own.proto";')
     copied = schema_of_set(descriptor_set(text, own=own), "shop.Order")
     assert values(reader_of(copied), [b"\x0a\x05\x08\x07\x10\xe8\x07"]) == [{"at": 7_000_001}]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "microseconds"),
+    [
+        (-62_135_596_800, 0, -62_135_596_800_000_000),  # 0001-01-01T00:00:00Z
+        (253_402_300_799, 999_999_999, 253_402_300_799_999_999),  # 9999-12-31T23:59:59.999999999Z
+        (-1, 999_999_999, -1),
+        (1_700_000_000, 1_999, 1_700_000_000_000_001),
+        (-62_135_596_801, 999_999_999, "OUT_OF_RANGE"),
+        (253_402_300_800, 0, "OUT_OF_RANGE"),
+        (0, -1, "OUT_OF_RANGE"),
+        (0, 1_000_000_000, "OUT_OF_RANGE"),
+        (2**63 - 1, 0, "OUT_OF_RANGE"),
+    ],
+)
+def test_times_of_the_years_1_to_9999_are_stored(seconds: int, nanos: int, microseconds: int | str) -> None:
+    order = Order()
+    order.at.seconds, order.at.nanos = seconds, nanos
+    found = read_one(order.SerializeToString())
+    assert (found if isinstance(found, str) else found["at"]) == microseconds
 
 
 def test_no_bytes_make_it_fail() -> None:

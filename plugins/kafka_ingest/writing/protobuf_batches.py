@@ -44,6 +44,7 @@ from kafka_ingest.message_types.message_columns import (
     Wrapped,
     plain_name,
 )
+from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 
 NOT_PROTOBUF = "NOT_PROTOBUF"
 INVALID_UTF8 = "INVALID_UTF8"
@@ -56,9 +57,6 @@ NO_TEXT = "expected text in UTF-8, found other bytes in the message"
 NO_JSON = "expected a message that has a form in JSON, found another in "
 BEYOND = "expected values that their types can hold, found others in "
 LACKING = "expected the required fields, found none of "
-
-FIRST_SECOND, END_OF_SECONDS = -62_135_510_400, 253_402_214_400
-"""0001-01-02 and 9999-12-31 in seconds since 1970, as for the records' own timestamps (read_ranges.py)."""
 
 SECOND_NANOS = 1_000_000_000
 MICROSECONDS = 1_000_000
