@@ -15,12 +15,14 @@ from deltalake import DeltaTable
 from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, written
 
-from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
+from kafka_ingest.sinks.delta.output import DeltaOutput as TableOutput
 from kafka_ingest.sinks.delta.places import entry_name
 from kafka_ingest.sinks.delta.table_log import TableLog, form_of
+from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 BEFORE, AFTER = (1, 2, 3), (4, 5)
@@ -40,6 +42,22 @@ def log_of(output: DeltaOutput) -> Path:
 
 def table(output: DeltaOutput) -> DeltaTable:
     return DeltaTable(str(output.path))
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "file:///etc/passwd", "s3://other/x.parquet", "../orders-of-others/x.parquet", "a%2F..%2Fx"]
+)
+def test_a_file_that_the_log_names_outside_of_the_table_is_neither_read_nor_counted(
+    output: DeltaOutput, path: str
+) -> None:
+    batch = plan_to(output, 1)
+    publish(output, batch)
+    add = {"path": path, "size": 7, "partitionValues": {}, "modificationTime": 1, "dataChange": True, "stats": None}
+    (log_of(output) / entry_name(2)).write_text(json.dumps({"add": add}))
+
+    for ask in (DeltaRows(TableLog(output.path)).visible, lambda: TableOutput(output.path).delete_rows(batch.batch_id)):
+        with pytest.raises(OutputNotUsableError, match="expected files below the Delta table, found "):
+            ask()
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────

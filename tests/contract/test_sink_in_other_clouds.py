@@ -243,10 +243,13 @@ def test_names_from_one_on_are_those_that_come_after_it(output: InStore) -> None
 
 @of_any_format
 @pytest.mark.parametrize("content", [b"", b"0123456789"])
-def test_the_end_of_a_file_is_read(output: InStore, content: bytes) -> None:
+def test_the_beginning_and_the_end_of_a_file_are_read(output: InStore, content: bytes) -> None:
     file = output.opened(output.place / "said")
     storage.write_whole(file, content)
     assert [storage.read_end(file, most) for most in (4, 10, 40)] == [content[-4:], content, content]
+    assert [storage.read_at_most(file, most) for most in (4, 10, 40)] == [content[:4], content, content]
+    with pytest.raises(FileNotFoundError):
+        storage.read_at_most(output.opened(output.place / "not said"), 4)
     with pytest.raises(FileNotFoundError):
         storage.read_end(output.opened(output.place / "not said"), 4)
 

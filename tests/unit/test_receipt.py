@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
 
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.receipt import Filtered, RangeCount, Receipt, WrittenFile, WrittenPartition
 
@@ -67,14 +68,14 @@ def test_a_receipt_that_was_cut_off_is_refused() -> None:
 
 
 def test_a_receipt_that_is_not_an_object_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected a receipt, a JSON object; found list"):
+    with pytest.raises(ForeignJsonError, match="expected a JSON object, found list"):
         Receipt.from_bytes(b"[]")
 
 
 def test_a_receipt_that_lacks_a_field_is_refused() -> None:
     document = a_receipt(PLAN).as_document()
     del document["rows_read"]
-    with pytest.raises(KeyError, match="rows_read"):
+    with pytest.raises(ForeignJsonError, match="expected 'rows_read' in it, found none"):
         Receipt.from_document(document)
 
 
@@ -407,5 +408,5 @@ def test_a_receipt_of_decoded_records_keeps_their_columns_and_others_have_none()
     assert Receipt.from_bytes(plain.as_bytes()).columns is None
     assert b"columns" not in plain.as_bytes()
     for damaged in (["value"], {"value": 1}):
-        with pytest.raises(TypeError, match="a JSON object of texts"):
+        with pytest.raises(ForeignJsonError, match="a JSON object of texts"):
             Receipt.from_bytes(changed_document(plain, columns=damaged))

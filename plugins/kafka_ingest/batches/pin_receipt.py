@@ -5,6 +5,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.check_identity import check_identity
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, sha256
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt
@@ -105,8 +106,8 @@ def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> R
         )
     try:
         receipt = Receipt.from_bytes(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidReceiptError(f"{where}: its receipt cannot be read ({type(error).__name__}: {error}).") from error
+    except ForeignJsonError as error:
+        raise InvalidReceiptError(f"{where}: its receipt cannot be read ({error}).") from error
     problems = receipt.contradictions(plan) or receipt.not_replayed(plan)
     if receipt.attempt != attempt.attempt:
         problems.append(f"expected attempt {attempt.attempt}, found {receipt.attempt}")

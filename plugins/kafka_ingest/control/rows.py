@@ -22,6 +22,7 @@ from sqlalchemy import (
 from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.event import Event
@@ -164,7 +165,7 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
     """Return the batch that a row describes."""
     try:
         plan = BatchPlan.from_document(row["plan"])
-    except (ValueError, KeyError, TypeError) as error:
+    except ForeignJsonError as error:
         raise ControlSchemaError(
             f"batch {row['batch_id']}: its plan cannot be read ({error}). Finish or abandon it with the version that "
             "made it."

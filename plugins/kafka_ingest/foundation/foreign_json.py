@@ -8,10 +8,15 @@ has, and what is larger or deeper than any document of ours.
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, NoReturn
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of a receipt of 300,000 files. Read, it takes some ten times as much memory."""
+ENOUGH_BYTES = MOST_BYTES + 1
+"""What is read of a file, so that one that is too large is refused."""
 MOST_LEVELS = 100
 MOST_BITS = 63
 """Of a whole number without its sign: what Kafka counts, and what databases can keep."""
@@ -21,6 +26,45 @@ HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 class ForeignJsonError(ValueError):
     """A text is no JSON, or none that can be used."""
+
+
+@contextmanager
+def read_as_ours() -> Iterator[None]:
+    """Give what a document raises by other names, types or values than ours one error, where its parts are taken."""
+    try:
+        yield
+    except ForeignJsonError:
+        raise
+    except KeyError as error:
+        raise ForeignJsonError(f"expected {error} in it, found none") from error
+    except ValueError as error:
+        raise ForeignJsonError(str(error)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ForeignJsonError(f"expected values of other types in it, found that {error}") from error
+
+
+def whole(document: Mapping[str, Any], name: str) -> int:
+    """Return a whole number of a document, which True and 1.0 are not; raises ForeignJsonError, or KeyError."""
+    found = document[name]
+    if type(found) is not int:
+        raise ForeignJsonError(f"expected {name} to be a whole number, found {str(found)[:100]!r}")
+    return found
+
+
+def said(document: Mapping[str, Any], name: str) -> str:
+    """Return a text of a document, without NUL, which no database stores; raises ForeignJsonError, or KeyError."""
+    found = document[name]
+    if not isinstance(found, str) or "\0" in found:
+        raise ForeignJsonError(f"expected {name} to be a text, found {str(found)[:100]!r}")
+    return found
+
+
+def moment(document: Mapping[str, Any], name: str) -> datetime:
+    """Return a point in time of a document, with its offset from UTC; raises ForeignJsonError, or KeyError."""
+    found = datetime.fromisoformat(said(document, name))
+    if found.tzinfo is None:
+        raise ForeignJsonError(f"expected {name} with its offset from UTC, found {found}")
+    return found
 
 
 def read_foreign_json(content: bytes | str, most_bytes: int = MOST_BYTES, most_bits: int = MOST_BITS) -> Any:  # noqa: ANN401 - whatever JSON has
@@ -55,6 +99,14 @@ def read_foreign_json(content: bytes | str, most_bytes: int = MOST_BYTES, most_b
     except ValueError as error:
         raise ForeignJsonError(f"expected JSON, found {error}") from None
     return found
+
+
+def read_foreign_object(content: bytes | str, most_bits: int = MOST_BITS) -> dict[str, Any]:
+    """Return the object that a text is; raises ForeignJsonError, and nothing else."""
+    found = read_foreign_json(content, most_bits=most_bits)
+    if isinstance(found, dict):
+        return found
+    raise ForeignJsonError(f"expected a JSON object, found {type(found).__name__}")
 
 
 def finite(text: str) -> float:

@@ -9,6 +9,7 @@ and says that a file is damaged.
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ Opened: TypeAlias = Union[Path, "UPath"]
 
 REMOVE_TRIES = 10
 UNKNOWN = AnyStore()
+EMPTY = re.compile(r"InvalidRange|not satisfiable|, 416\b")
+"""How stores refuse to read the beginning of a file without content (HTTP 416)."""
 
 
 def opened(place: Path | Remote, access: StoreAccess | None = None) -> Opened:
@@ -60,6 +63,21 @@ def is_installed(scheme: str) -> bool:
 def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
     """Return what gives failures at a place their number: on a disk they have one."""
     return contextlib.nullcontext() if isinstance(path, Path) else remote_errors(store_of(path), path)
+
+
+def read_at_most(path: Opened, most: int) -> bytes:
+    """Return the first bytes of a file, at most so many; raises as :func:`read_whole` does."""
+    if isinstance(path, Path):
+        with path.open("rb") as file:
+            return file.read(most)
+    try:
+        with errors_at(path):
+            beginning: bytes = path.fs.cat_file(path.path, start=0, end=most)
+            return beginning
+    except OSError as error:
+        if EMPTY.search(str(error)):
+            return b""
+        raise
 
 
 def read_whole(path: Opened) -> bytes:

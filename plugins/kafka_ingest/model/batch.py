@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
+from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said, whole
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
@@ -229,28 +230,28 @@ class BatchPlan:
         )
 
     @classmethod
+    @read_as_ours()
     def from_document(cls, document: Mapping[str, Any]) -> "BatchPlan":
-        """Read a plan back; raises ValueError where the document is of another version."""
+        """Read a plan back; raises ForeignJsonError where it is damaged or of another version."""
         require_version(document, PLAN_VERSION, "plan")
         ranges: list[OffsetRange] = []
         leader_epochs: dict[TopicPartition, int] = {}
         for entry in document["ranges"]:
-            topic_partition = TopicPartition(entry["topic"], entry["partition"])
-            ranges.append(OffsetRange(topic_partition, entry["start_offset"], entry["end_offset"]))
+            ranges.append(OffsetRange.from_document(entry))
             if entry["leader_epoch"] is not None:
-                leader_epochs[topic_partition] = entry["leader_epoch"]
+                leader_epochs[ranges[-1].topic_partition] = whole(entry, "leader_epoch")
         return cls(
-            batch_id=UUID(document["batch_id"]),
+            batch_id=UUID(said(document, "batch_id")),
             kind=BatchKind(document["kind"]),
-            feed_id=UUID(document["feed"]["feed_id"]),
-            feed_name=document["feed"]["name"],
-            cluster_id=document["cluster_id"],
-            topic_ids=document["topic_ids"],
+            feed_id=UUID(said(document["feed"], "feed_id")),
+            feed_name=said(document["feed"], "name"),
+            cluster_id=said(document, "cluster_id"),
+            topic_ids=ids_of(document["topic_ids"]),
             ranges=tuple(ranges),
             isolation=Isolation(document["isolation"]),
             offsets_policy=OffsetsPolicy(document["offsets"]),
             output=OutputLocation.from_document(document["sink"]),
-            planned_at=datetime.fromisoformat(document["planned_at"]),
+            planned_at=moment(document, "planned_at"),
             capped=document["capped"],
             leader_epochs=leader_epochs,
             folded=document.get("folded"),
@@ -435,6 +436,11 @@ def canonical_json(document: Mapping[str, Any]) -> bytes:
 def sha256(content: bytes) -> str:
     """Return the SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def ids_of(document: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Read the topic ids of a plan back."""
+    return {topic: said(document, topic) if topic_id is not None else None for topic, topic_id in document.items()}
 
 
 def require_version(document: Mapping[str, Any], supported: int | Collection[int], what: str) -> None:

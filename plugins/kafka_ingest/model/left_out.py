@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from kafka_ingest.foundation.foreign_json import whole
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable
 
 
@@ -32,9 +33,7 @@ class LeftOut:
     @classmethod
     def from_document(cls, entry: Mapping[str, Any]) -> "LeftOut":
         """Read it back; raises ValueError, KeyError or TypeError where it is damaged."""
-        topic_partition = TopicPartition(entry["topic"], int(entry["partition"]))
-        offset_range = OffsetRange(topic_partition, int(entry["start_offset"]), int(entry["end_offset"]))
-        return cls(offset_range, int(entry["log_start_offset"]))
+        return cls(OffsetRange.from_document(entry), whole(entry, "log_start_offset"))
 
 
 def ranges_read(planned: Iterable[OffsetRange], left_out: Collection[LeftOut]) -> tuple[OffsetRange, ...]:

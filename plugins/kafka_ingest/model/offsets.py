@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import said, whole
+
 
 class Isolation(StrEnum):
     """Which records a batch may see, named as Kafka's consumer setting ``isolation.level`` (KIP-98)."""
@@ -34,6 +36,11 @@ class TopicPartition:
             raise ValueError("a topic-partition needs a topic name, found an empty one")
         if self.partition < 0:
             raise ValueError(f"{self.topic}: partition numbers start at 0, found {self.partition}")
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "TopicPartition":
+        """Read one back, whatever else is beside it."""
+        return cls(said(document, "topic"), whole(document, "partition"))
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -86,8 +93,8 @@ class OffsetRange:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "OffsetRange":
         """Read one back, whatever else is beside it."""
-        topic_partition = TopicPartition(document["topic"], document["partition"])
-        return cls(topic_partition, document["start_offset"], document["end_offset"])
+        start, end = whole(document, "start_offset"), whole(document, "end_offset")
+        return cls(TopicPartition.from_document(document), start, end)
 
 
 @dataclass(frozen=True, slots=True)

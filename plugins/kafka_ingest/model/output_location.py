@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from kafka_ingest.foundation.foreign_json import said
 from kafka_ingest.model.place import Place, place_of
 
 
@@ -52,7 +53,8 @@ class OutputLocation:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "OutputLocation":
         """Read an output back."""
-        return cls(document["format"], document["path"], tuple(sorted(document.get("options", {}).items())))
+        options: Mapping[str, str] = document.get("options", {})
+        return cls.at(said(document, "format"), said(document, "path"), {name: said(options, name) for name in options})
 
     def as_document(self) -> dict[str, Any]:
         """Return the output as JSON-able data; the options only where there are any."""

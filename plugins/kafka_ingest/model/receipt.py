@@ -1,7 +1,6 @@
 """What an attempt wrote: the last thing it writes, and the only evidence a commit accepts."""
 
 import itertools
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import moment, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.offset_sets import span_of, union
@@ -373,19 +373,20 @@ class Receipt:
         return canonical_json(self.as_document())
 
     @classmethod
+    @read_as_ours()
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
-        """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
+        """Read a receipt back; raises ForeignJsonError where it is damaged or of another version."""
         versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED)
         require_version(document, versions, "receipt")
         return cls(
-            batch_id=UUID(document["batch_id"]),
-            attempt=int(document["attempt"]),
-            plan_fingerprint=document["plan_fingerprint"],
-            document_sha256=document["document_sha256"],
-            rows_read=int(document["rows_read"]),
+            batch_id=UUID(said(document, "batch_id")),
+            attempt=whole(document, "attempt"),
+            plan_fingerprint=said(document, "plan_fingerprint"),
+            document_sha256=said(document, "document_sha256"),
+            rows_read=whole(document, "rows_read"),
             files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
-            written_at=datetime.fromisoformat(document["written_at"]),
-            written_by=document["written_by"],
+            written_at=moment(document, "written_at"),
+            written_by=said(document, "written_by"),
             left_out=left_out_of(document),
             dead_letters=dead_letters_of(document),
             filtered=filtered_of(document),
@@ -395,11 +396,8 @@ class Receipt:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Receipt":
-        """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
-        document = json.loads(content)
-        if not isinstance(document, dict):
-            raise TypeError(f"expected a receipt, a JSON object; found {type(document).__name__}")
-        return cls.from_document(document)
+        """Read a receipt back; raises ForeignJsonError where it is damaged or of another version."""
+        return cls.from_document(read_foreign_object(content))
 
 
 def dead_letters_of(document: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
@@ -429,8 +427,7 @@ def filtered_of(document: Mapping[str, Any]) -> tuple[Filtered, ...]:
     if document["version"] != RESHAPED:
         return ()
     filtered = tuple(
-        Filtered(TopicPartition(each["topic"], int(each["partition"])), int(each["records"]))
-        for each in document.get("filtered", ())
+        Filtered(TopicPartition.from_document(each), whole(each, "records")) for each in document.get("filtered", ())
     )
     if not filtered and document.get("in_any_order") is not True:
         raise ValueError(f"a receipt of format version {RESHAPED} has filtered records, found none")
@@ -469,15 +466,15 @@ def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
     """Read a file back from a receipt of that version."""
     partitions = [entry] if version == ONE_PARTITION_A_FILE else entry["partitions"]
     return WrittenFile(
-        name=entry["name"],
-        size_bytes=int(entry["size_bytes"]),
-        without_date=int(entry.get("without_date", 0)),
+        name=said(entry, "name"),
+        size_bytes=whole(entry, "size_bytes"),
+        without_date=whole({"without_date": 0, **entry}, "without_date"),
         partitions=tuple(
             WrittenPartition(
-                topic_partition=TopicPartition(held["topic"], int(held["partition"])),
-                rows=int(held["rows"]),
-                smallest_offset=int(held["smallest_offset"]),
-                largest_offset=int(held["largest_offset"]),
+                topic_partition=TopicPartition.from_document(held),
+                rows=whole(held, "rows"),
+                smallest_offset=whole(held, "smallest_offset"),
+                largest_offset=whole(held, "largest_offset"),
             )
             for held in partitions
         ),

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said
 from kafka_ingest.model.batch import require_version
 from kafka_ingest.model.offsets import OffsetRange
 
@@ -53,15 +54,16 @@ class Removal:
         }
 
     @classmethod
+    @read_as_ours()
     def from_document(cls, document: Mapping[str, Any]) -> "Removal":
-        """Read a removal back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
+        """Read a removal back; raises ForeignJsonError where it is damaged or of another version."""
         require_version(document, REMOVAL_VERSION, "removal")
         return cls(
-            UUID(document["batch_id"]),
+            UUID(said(document, "batch_id")),
             RemovalCause(document["cause"]),
-            datetime.fromisoformat(document["at"]),
-            document["who"],
-            document["reason"],
+            moment(document, "at"),
+            said(document, "who"),
+            said(document, "reason"),
         )
 
 

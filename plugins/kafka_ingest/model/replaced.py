@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import said
 from kafka_ingest.model.offset_sets import by_partition
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -28,7 +29,7 @@ class ReplacedRange:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplacedRange":
         """Read one back."""
-        return cls(OffsetRange.from_document(document), UUID(document["batch_id"]))
+        return cls(OffsetRange.from_document(document), UUID(said(document, "batch_id")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import said, whole
 from kafka_ingest.model.offset_sets import by_partition
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -50,8 +51,8 @@ class ReplayedLetters:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplayedLetters":
         """Read one back."""
-        records = tuple(sorted(document["records"].items()))
-        return cls(OffsetRange.from_document(document), UUID(document["batch_id"]), records)
+        records = tuple((cause, whole(document["records"], cause)) for cause in sorted(document["records"]))
+        return cls(OffsetRange.from_document(document), UUID(said(document, "batch_id")), records)
 
 
 @dataclass(frozen=True, slots=True)

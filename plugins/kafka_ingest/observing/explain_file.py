@@ -15,6 +15,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     UnknownBatchError,
 )
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.data_file import FileContents, FilePlace, partitions_that_differ
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -221,8 +222,8 @@ def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -
         raise InvalidReceiptError(f"attempt {place.attempt} has written no receipt: it is not done, or failed")
     try:
         return Receipt.from_bytes(content)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidReceiptError(f"the receipt of attempt {place.attempt} cannot be used: {error!r}") from error
+    except ForeignJsonError as error:
+        raise InvalidReceiptError(f"the receipt of attempt {place.attempt} cannot be used: {error}") from error
 
 
 def output_of_batch(batch: Batch, place: FilePlace) -> OutputLocation:

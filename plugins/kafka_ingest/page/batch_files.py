@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_ingest.errors import InvalidReceiptError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -64,5 +65,5 @@ def receipt_in(content: bytes) -> Receipt:
     """Return a staged receipt; raises InvalidReceiptError."""
     try:
         return Receipt.from_bytes(content)
-    except (ValueError, KeyError, TypeError) as error:
+    except ForeignJsonError as error:
         raise InvalidReceiptError(f"the pinned attempt's receipt cannot be read: {error}") from error

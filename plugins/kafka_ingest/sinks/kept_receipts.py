@@ -9,7 +9,6 @@ are moved (:meth:`KeptReceipts.sort`).
 
 import contextlib
 import errno
-import json
 import os
 import stat
 from collections.abc import Collection, Sequence
@@ -20,7 +19,8 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.foundation.storage import Opened, flush, names_in, read_whole, remove_file, write_new, write_whole
+from kafka_ingest.foundation.foreign_json import ENOUGH_BYTES, ForeignJsonError, read_foreign_object
+from kafka_ingest.foundation.storage import Opened, flush, names_in, read_at_most, remove_file, write_new, write_whole
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.dated_ids import DATED, milliseconds_of
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -109,7 +109,7 @@ class KeptReceipts:
         return kept is not None and kept.attempt == attempt
 
     def published(self, batch_id: str) -> PublishedReceipt:
-        """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError if unusable."""
+        """Return what is kept of a batch; raises ValueError if unusable."""
         kept = self._read(UUID(batch_id))
         if kept is None:
             raise ValueError("there is none")
@@ -124,11 +124,11 @@ class KeptReceipts:
         if kept is None:
             return None
         try:
-            return Receipt.from_document(kept["receipt"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return Receipt.from_document(kept.get("receipt", {}))
+        except ForeignJsonError as error:
             raise OutputConflictError(
                 f"{self.path(batch_id)}: expected the receipt of a published batch, found that it cannot be used: "
-                f"{error!r}. Restore it, or move it elsewhere to have it written again."
+                f"{error}. Restore it, or move it elsewhere to have it written again."
             ) from error
 
     def keep(self, published: PublishedReceipt) -> None:
@@ -190,12 +190,12 @@ class KeptReceipts:
         """Return why a batch was removed, None where it was not; raises OutputConflictError on an unusable mark."""
         for mark in self._places(batch_id, REMOVED):
             try:
-                return Removal.from_document(json.loads(read_whole(mark)))
+                return Removal.from_document(read_foreign_object(read_at_most(mark, ENOUGH_BYTES)))
             except FileNotFoundError:
                 continue
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except ForeignJsonError as error:
                 raise OutputConflictError(
-                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error!r}. "
+                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error}. "
                     "Restore it from a backup; if readers see the batch's files, move the mark elsewhere."
                 ) from error
         return None
@@ -233,7 +233,7 @@ class KeptReceipts:
         for path in self._places(batch_id, suffix):
             try:
                 # On other storage only reading tells a missing bucket from a missing file.
-                path.stat() if isinstance(path, Path) else read_whole(path)
+                path.stat() if isinstance(path, Path) else read_at_most(path, 1)
             except FileNotFoundError:
                 continue
             return path
@@ -257,27 +257,20 @@ class KeptReceipts:
     def _read(self, batch_id: UUID) -> dict[str, Any] | None:
         for path in self._places(batch_id, KEPT):
             try:
-                content = read_whole(path)
+                return self._parsed(path, read_at_most(path, ENOUGH_BYTES))
             except FileNotFoundError:
                 continue
-            return self._parsed(path, content)
         return None
 
     @staticmethod
     def _parsed(path: Opened, content: bytes) -> dict[str, Any]:
         try:
-            kept = json.loads(content)
-        except ValueError as error:
+            return read_foreign_object(content)
+        except ForeignJsonError as error:
             raise OutputConflictError(
-                f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written "
-                "atomically, so it was changed; restore it, or move it elsewhere to have it written again."
+                f"{path}: expected the receipt of a published batch, found that it cannot be used: {error}. Receipts "
+                "are written atomically, so it was changed; restore it, or move it elsewhere to have it written again."
             ) from error
-        if not isinstance(kept, dict):
-            raise OutputConflictError(
-                f"{path}: expected the receipt of a published batch, found {type(kept).__name__}. It was changed; "
-                "restore it, or move it elsewhere to have it written again."
-            )
-        return kept
 
 
 def on_disk(paths: Sequence[Opened]) -> list[Path]:

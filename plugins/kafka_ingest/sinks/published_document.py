@@ -1,9 +1,9 @@
 """What is kept of a published batch permanently, to rebuild lost tables: plan, receipt, origin of its offsets."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
+from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said, whole
 from kafka_ingest.model.batch import BatchPlan, canonical_json, require_version
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -29,8 +29,9 @@ def published_document(published: PublishedReceipt) -> bytes:
     )
 
 
+@read_as_ours()
 def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
-    """Read back what is kept of a published batch; raises ValueError, KeyError or TypeError where it is damaged."""
+    """Read back what is kept of a published batch; raises ForeignJsonError where it is damaged."""
     require_version(document, PUBLISHED_RECEIPT_VERSION, "published receipt")
     plan = BatchPlan.from_document(document["plan"])
     if plan.fingerprint != document["plan_fingerprint"]:
@@ -38,10 +39,12 @@ def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
     receipt = Receipt.from_document(document["receipt"])
     if problems := receipt.contradictions(plan):
         raise ValueError("; ".join(problems))
-    ledger = [
-        Event(
-            entry["event_id"], entry["kind"], datetime.fromisoformat(entry["at"]), entry["who"], None, entry["detail"]
-        )
-        for entry in document["ledger"]
-    ]
-    return PublishedReceipt(plan, receipt, ledger)
+    return PublishedReceipt(plan, receipt, list(map(event_of, document["ledger"])))
+
+
+def event_of(entry: Mapping[str, Any]) -> Event:
+    """Read a line of the journal back."""
+    if not isinstance(entry["detail"], dict):
+        raise TypeError(f"expected what a line of the journal says as an object, found {str(entry['detail'])[:100]}")
+    at = moment(entry, "at")
+    return Event(whole(entry, "event_id"), said(entry, "kind"), at, said(entry, "who"), None, entry["detail"])

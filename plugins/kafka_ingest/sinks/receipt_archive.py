@@ -49,7 +49,7 @@ class ArchivedReceipts:
         try:
             with storage_errors(path):
                 return self._kept.published(batch_id)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise OutputConflictError(
                 f"the output holds batch {batch_id}, expected its receipt in {path}, found that it cannot be used: "
                 f"{error}. Restore that file from a backup; without it, it is unknown which offsets the batch holds."

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import ENOUGH_BYTES
 from kafka_ingest.foundation.storage import (
     Opened,
     flush,
     make_folder,
     names_in,
     opened,
+    read_at_most,
     read_end,
-    read_whole,
     remove_if_empty,
     remove_tree,
     size_below,
@@ -32,6 +33,8 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_data import DataInAttempt, StagedData
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of, verify_footer
 from kafka_ingest.sinks.storage_errors import storage_errors
+
+MOST_OF_FAILURE = 4 * 1024 * 1024
 
 
 class StagedFiles:
@@ -75,11 +78,11 @@ class StagedFiles:
             write_unsynced(self._open(directory / PACKAGE), content)
 
     def read_receipt(self, directory: Place) -> bytes | None:
-        """Return the attempt's receipt as stored, None where there is none."""
+        """Return the attempt's receipt as stored, None where there is none; of one that is too large its beginning."""
         with storage_errors(directory):
             self.check_mounted()
             try:
-                return read_whole(self._open(directory / RECEIPT))
+                return read_at_most(self._open(directory / RECEIPT), ENOUGH_BYTES)
             except FileNotFoundError:
                 return None
 
@@ -89,10 +92,10 @@ class StagedFiles:
             write_new(self._open(directory / RECEIPT), content)
 
     def read_failure(self, directory: Place) -> str | None:
-        """Return Spark's output when the attempt failed, None where there is none."""
+        """Return Spark's output when the attempt failed, None where there is none; of a long one its beginning."""
         with storage_errors(directory):
             try:
-                return read_whole(self._open(directory / FAILURE)).decode(errors="replace")
+                return read_at_most(self._open(directory / FAILURE), MOST_OF_FAILURE).decode(errors="replace")
             except FileNotFoundError:
                 return None
 

@@ -5,17 +5,18 @@ commit need the newest protocol and metadata and the application transactions: t
 and the entries since. https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Importing this imports pyarrow.
 """
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_json, said, whole
 from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_all, read_whole
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
+from kafka_ingest.sinks.delta.log_schema import schema_in
 from kafka_ingest.sinks.delta.places import entry_name
 from kafka_ingest.sinks.delta.table_fit import TableForm
 
@@ -56,6 +57,7 @@ class LogReading:
         return cls._read(folder)
 
     @classmethod
+    @read_as_ours()
     def _read(cls, folder: Opened) -> "LogReading | None":
         names = names_from(folder, f"{noted_checkpoint(folder):020d}")
         if not (checkpoints := complete(names)):
@@ -74,6 +76,7 @@ class LogReading:
         reading.update()
         return reading
 
+    @read_as_ours()
     def update(self) -> None:
         """Read what others have committed since."""
         while True:
@@ -99,7 +102,7 @@ class LogReading:
     def form(self) -> TableForm:
         """The newest protocol and metadata."""
         if not (self._protocol and self._metadata):
-            raise ValueError(f"version {self.version} has no protocol or no metadata")
+            raise ForeignJsonError(f"version {self.version} has no protocol or no metadata")
         return form_in(self._protocol, self._metadata)
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -117,7 +120,7 @@ class LogReading:
             found = actions[column].drop_null()
             if column == "txn":
                 of_both = (pc.struct_field(found, each).to_pylist() for each in ("appId", "version"))
-                self._transactions.update(zip(*of_both, strict=True))
+                self._take_transactions(zip(*of_both, strict=True))
             else:
                 for action in found.to_pylist(maps_as_pydicts="strict"):
                     self._take_action({column: action})
@@ -135,31 +138,43 @@ class LogReading:
         for number, line in enumerate(lines, 1):
             # The last one is read in any case: an entry may be cut off.
             if line.strip() and (number == len(lines) or not line.startswith(FILE)):
-                self._take_action(json.loads(line))
+                self._take_action(read_foreign_json(line))
 
     def _take_action(self, action: Mapping[str, Any]) -> None:
         if "txn" in action:
-            self._transactions[action["txn"]["appId"]] = action["txn"]["version"]
+            self._take_transactions([(action["txn"]["appId"], action["txn"]["version"])])
         elif "protocol" in action:
             self._protocol = action["protocol"]
         elif "metaData" in action:
             self._metadata = action["metaData"]
 
+    def _take_transactions(self, found: Iterable[tuple[str, int]]) -> None:
+        for each in found:
+            transaction = dict(zip(("appId", "version"), each, strict=True))
+            self._transactions[said(transaction, "appId")] = whole(transaction, "version")
 
+
+@read_as_ours()
 def form_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> TableForm:
-    """Return what both actions say; raises ValueError where they lack what the protocol requires."""
-    try:
-        return TableForm(
-            reader_version=protocol["minReaderVersion"],
-            writer_version=protocol["minWriterVersion"],
-            reader_features=protocol.get("readerFeatures") or (),
-            writer_features=protocol.get("writerFeatures") or (),
-            partition_columns=tuple(metadata["partitionColumns"]),
-            configuration=dict(metadata.get("configuration") or {}),
-            schema=json.loads(metadata["schemaString"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"expected protocol and metadata of a Delta table, found none of {error}") from error
+    """Return what both actions say; raises ForeignJsonError where they lack what the protocol requires."""
+    configuration: Mapping[str, Any] = metadata.get("configuration") or {}
+    return TableForm(
+        reader_version=whole(protocol, "minReaderVersion"),
+        writer_version=whole(protocol, "minWriterVersion"),
+        reader_features=names_in(protocol.get("readerFeatures")),
+        writer_features=names_in(protocol.get("writerFeatures")),
+        partition_columns=names_in(metadata["partitionColumns"]),
+        # A property may have no value.
+        configuration={name: said(configuration, name) for name in configuration if configuration[name] is not None},
+        schema=schema_in(said(metadata, "schemaString")),
+    )
+
+
+def names_in(found: list[str] | None) -> tuple[str, ...]:
+    """Return the texts in a list; raises ForeignJsonError on anything else."""
+    if all(isinstance(each, str) for each in found or ()):
+        return tuple(found or ())
+    raise ForeignJsonError(f"expected a list of names, found {str(found)[:100]}")
 
 
 def version_of(name: str) -> int:

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +46,7 @@ KEYS = POSITIONS.append(pa.field(BATCH_COLUMN, TYPES[BATCH_COLUMN]))
 
 def may_be_in(path: str, wanted: ReplacedRows) -> bool:
     """Whether a file may hold such rows, by its place: one below ``batches/`` holds one batch."""
-    return not path.startswith(f"{BATCHES}/") or UUID(path.split("/")[1]) in wanted.batches
+    return not path.startswith(f"{BATCHES}/") or path.split("/")[1] in map(str, wanted.batches)
 
 
 def may_be_in_group(group: pyarrow.parquet.RowGroupMetaData, wanted: ReplacedRows) -> bool:

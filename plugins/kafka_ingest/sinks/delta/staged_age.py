@@ -18,7 +18,7 @@ LEAST_RETENTION_S = 3_600.0
 """With less, files that are renewed may be too old again when the task is tried again."""
 MARGIN_S = 86_400.0
 UNITS_S = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0}
-INTERVAL = re.compile(r"(?:interval\s+)?([0-9]+)\s+([a-z]+?)s?", re.IGNORECASE)
+INTERVAL = re.compile(r"(?:interval\s+)?([0-9]{1,12})\s+([a-z]+?)s?", re.IGNORECASE)
 
 
 def retention_s(configuration: Mapping[str, str]) -> float:

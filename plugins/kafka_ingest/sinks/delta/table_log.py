@@ -465,7 +465,7 @@ def properties(mark: Mark) -> "CommitProperties":
 def interval_of(form: TableForm) -> int:
     """Return after how many entries a checkpoint is due."""
     asked = form.configuration.get(CHECKPOINT_INTERVAL, "")
-    return int(asked) if asked.isdecimal() and int(asked) else DEFAULT_INTERVAL
+    return int(asked) if re.fullmatch(r"0*[1-9][0-9]{0,8}", asked) else DEFAULT_INTERVAL
 
 
 def form_of(table: "DeltaTable") -> TableForm:

@@ -4,12 +4,14 @@ A file below ``batches/`` holds one batch; rows of any other file name their bat
 """
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import UUID
 
+from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
@@ -21,6 +23,9 @@ from kafka_ingest.sinks.tables.own_files import OwnFiles
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
+"""A path that is absolute, a URI, or leads out of the folder that it begins in."""
 
 
 class DeltaRows:
@@ -50,7 +55,14 @@ class DeltaRows:
         with self._log.named_errors():
             actions = self._table.get_add_actions()
             paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
-        return {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+        found = {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+        if outside := [path for path in found if OUTSIDE.search(path)]:
+            raise OutputNotUsableError(
+                f"{self.output}: expected files below the Delta table, found {outside[0]!r} in its log, which names "
+                "another place. Nothing of it was read. Remove that file from the table with the program that added "
+                "it, or restore an earlier version of the table."
+            )
+        return found
 
     @cached_property
     def partitions(self) -> dict[str, dict[str, Any]]:

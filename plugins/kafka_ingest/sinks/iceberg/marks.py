@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
-from kafka_ingest.foundation.storage import Opened, make_folder, read_whole, write_new
+from kafka_ingest.foundation.storage import Opened, make_folder, read_at_most, write_new
 from kafka_ingest.sinks.kept_receipts import day_of
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 PREFIX = "kafka_ingest.batch."
+LONGEST = 200
+"""How many bytes of a mark that is kept beside the table are read; it has fewer."""
 MOST, STAY = 200, 100
 """From how many marks on a commit removes the oldest, and how many stay then."""
 
@@ -55,7 +57,7 @@ class OlderMarks:
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark, None where it has none here."""
         try:
-            return mark_of(batch_id, read_whole(self._path(batch_id)).decode("ascii"))
+            return mark_of(batch_id, read_at_most(self._path(batch_id), LONGEST).decode(errors="replace"))
         except FileNotFoundError:
             return None
 

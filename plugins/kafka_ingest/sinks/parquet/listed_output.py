@@ -15,6 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from kafka_ingest.foundation.foreign_json import (
+    ENOUGH_BYTES,
+    ForeignJsonError,
+    read_as_ours,
+    read_foreign_object,
+    whole,
+)
+from kafka_ingest.foundation.storage import read_at_most
 from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 
 VERSION = 1
@@ -81,9 +89,11 @@ class ListedOutput:
 
     def _noted(self) -> Change | None:
         try:
-            noted = json.loads(self._note.read_bytes())
-            return Change(noted["modified_ns"], noted["inode"]) if noted["version"] == VERSION else None
-        except (OSError, ValueError, KeyError, TypeError):
+            with read_as_ours():
+                noted = read_foreign_object(read_at_most(self._note, ENOUGH_BYTES), most_bits=64)
+                change = Change(whole(noted, "modified_ns"), whole(noted, "inode"))
+                return change if noted["version"] == VERSION else None
+        except (OSError, ForeignJsonError):
             return None
 
     def _write(self, change: Change) -> None:
