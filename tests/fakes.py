@@ -1935,7 +1935,7 @@ class FeedInMemory:
             sink=with_own_collections(self.sink),
         )
 
-    def plan(self, actor: str = "run 1", end: EndPositions = None) -> PlanOutcome:
+    def plan(self, actor: str | None = "run 1", end: EndPositions = None) -> PlanOutcome:
         """Run the plan task."""
         return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), actor=actor, end=end)
 

@@ -3,15 +3,14 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
@@ -28,7 +27,7 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import WrongUseError
+from kafka_ingest.errors import ColumnsChangedError, WrongUseError
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
@@ -165,12 +164,15 @@ class FeedParts:
         """Where the schemas of records are asked for."""
         return schemas_of(self.find_connection, self.environment)
 
-    def plan(self, *, actor: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
-        """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once."""
+    def plan(self, *, actor: str | None, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
+        """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once.
+
+        Without an actor only decide what the next batch would be.
+        """
         self.check_spark()
         settings = self.settings_of_run(max_records)
         outcome = plan_batch(settings, self.control, self.kafka, self.sinks, actor=actor, end=end)
-        if outcome.moved:
+        if actor is not None and outcome.moved:
             self.mirror(actor=actor)
         return outcome
 
@@ -179,15 +181,30 @@ class FeedParts:
         limits = [limit for limit in (self.plan_settings.max_records, max_records) if limit is not None]
         return replace(self.plan_settings, max_records=min(limits, default=None))
 
-    def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
-        """Run a backfill's plan task: claim its chunks, or with ``once`` return those that ``actor`` claimed before."""
-        self.check_spark()
-        return plan_backfill(request, self.plan_settings, self.control, self.kafka, self.sinks, actor=actor, once=once)
+    def plan_backfill(self, request: BackfillRequest, *, actor: str | None, once: bool = False) -> BackfillOutcome:
+        """Run a backfill's plan task: claim its chunks, or with ``once`` return those that ``actor`` claimed before.
 
-    def would_backfill(self, request: BackfillRequest) -> BackfillDecision:
-        """Return what a backfill would read; nothing is written."""
+        Without an actor only decide what it would read.
+        """
         self.check_spark()
-        return dry_run(request, self.plan_settings, self.control, self.kafka, self.sinks)
+        return plan_backfill(
+            request,
+            self.plan_settings,
+            self.control,
+            self.kafka,
+            self.sinks,
+            actor=actor,
+            once=once,
+            check_records=self.check_records,
+        )
+
+    def check_records(self, output: OutputLocation, topics: Collection[str]) -> None:
+        """Refuse records that no attempt could write into an output, before any batch claims them."""
+        decoding = self.feed.decoding()
+        if decoding.has_sources:
+            decoding = self.schemas.frozen(decoding, topics, {})
+        if (refused := self.compare_columns(decoding, output).refused) is not None:
+            raise ColumnsChangedError(refused)
 
     def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
@@ -207,15 +224,15 @@ class FeedParts:
         """How the columns of the feed's records are found, and what becomes of new ones."""
         return ColumnRules(self.schemas.columns, self.feed.on_new_fields)
 
-    def compare_columns(self, decoding: Decoding) -> ComparedColumns:
-        """Compare the columns that the feed makes now with those of its output; ``decoding`` has its schemas.
+    def compare_columns(self, decoding: Decoding, output: OutputLocation | None = None) -> ComparedColumns:
+        """Compare the columns that the feed makes now with those of an output; ``decoding`` has its schemas.
 
         Raises ColumnsChangedError where the output cannot hold such records at all.
         """
         known, name = self.control.feed(self.feed.name), self.feed.name
         feed_id = known.feed_id if known is not None else NOBODY
-        output = self.plan_settings.output
-        return compare_columns(name, feed_id, output, decoding, self.control, self.sinks, self.column_rules)
+        target = output or self.plan_settings.output
+        return compare_columns(name, feed_id, target, decoding, self.control, self.sinks, self.column_rules)
 
     def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
         """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""

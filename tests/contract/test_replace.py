@@ -18,7 +18,7 @@ from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
 
-from kafka_ingest.backfilling.plan_backfill import dry_run, plan_backfill
+from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OfBatch, OffsetRanges
 from kafka_ingest.backfilling.restore import decide_restore
 from kafka_ingest.commands.history_sentences import describe_offset
@@ -166,13 +166,15 @@ def test_a_batch_names_what_is_replaced_and_may_be_replaced_again(feed: WholeFee
     [was] = {each.replaced.batch_id for each in replacements if each.by == again[0]}
     assert feed.control.batch(was).plan.kind is BatchKind.REPLACE
     request = BackfillRequest(OfBatch(again[0]), asked={}, mode=Mode.REPLACE)
-    decision = dry_run(request, feed.settings, feed.control, feed.kafka, feed.sinks)
+    decision = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=None).decision
     assert decision.chunks == [(FIRST,)]
 
 
 def test_a_dry_run_shows_rows_files_and_batches_and_writes_nothing(feed: WholeFeed) -> None:
     before = feed.snapshot().revision
-    decision = dry_run(request_of(FIRST, OTHER), feed.settings, feed.control, feed.kafka, feed.sinks)
+    decision = plan_backfill(
+        request_of(FIRST, OTHER), feed.settings, feed.control, feed.kafka, feed.sinks, actor=None
+    ).decision
     # One was changed by hand, and its rows are in another file since.
     assert decision.rows_replaced == RowsReplaced(rows=7, files=2, rewritten=0)
     assert decision.chunks == [(FIRST,), (OTHER,)]
@@ -339,7 +341,7 @@ def test_an_abandoned_replacement_is_not_restored_since_the_rows_are_there(feed:
     feed.write(batch_id, RUN)
     feed.control.abandon(batch_id, reason="not wanted", actor="ops")
     with pytest.raises(BatchStateError, match="replace its ranges again"):
-        decide_restore(batch_id, feed.control, feed.sinks)
+        decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
 
 
 # ── What is refused ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from tests.contract.lives import Feeds, feeds_in, produce, second_batch
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, a_plan, span
 
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
 from kafka_ingest.backfilling.restore import decide_restore
 from kafka_ingest.batches.plan_batch import next_batch_id
@@ -92,7 +92,7 @@ def request_of(
     return BackfillRequest(wanted, asked={}, mode=Mode.REPLAY, max_records=max_records)
 
 
-def plan(feed: WholeFeed, request: BackfillRequest | None = None, actor: str = RUN) -> BackfillOutcome:
+def plan(feed: WholeFeed, request: BackfillRequest | None = None, actor: str | None = RUN) -> BackfillOutcome:
     request = request or request_of()
     return plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=actor, once=True)
 
@@ -321,7 +321,7 @@ def test_a_replay_is_of_one_batch_or_of_those_committed_since_a_time(feed: Whole
     assert plan(feed, request_of(since=later)).chunks == []
     with pytest.raises(InvalidBackfillError, match=f"with dead letters, found {first}, which is COMMITTED and has non"):
         plan(feed, request_of(first))
-    assert dry_run(request_of(source), feed.settings, feed.control, feed.kafka, feed.sinks).records_at_most == 5
+    assert plan(feed, request_of(source), None).decision.records_at_most == 5
     assert len(replay(feed, request_of(source, since=later - timedelta(hours=2)))) == 1
 
 
@@ -397,7 +397,7 @@ def test_an_abandoned_replay_gives_the_letters_back_and_is_not_restored(feed: Wh
     abandon(chunk.batch_id, feed.control, feed.sinks, reason="wrong schema", actor="ops")
 
     with pytest.raises(BatchStateError, match=f"which are still there: `kafka-ingest replay {feed.settings.name}`"):
-        decide_restore(chunk.batch_id, feed.control, feed.sinks)
+        decide_restore(chunk.batch_id, feed.control, feed.kafka, feed.sinks)
     staged = staged_outputs_of_batch(chunk.batch_id, feed.control, feed.sinks)
     assert [each.kept for each in clean_up(staged, feed.control, feed.sinks)] == [None]
     again(feed)

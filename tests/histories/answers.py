@@ -5,7 +5,7 @@ from uuid import UUID
 
 from tests.histories.world import FEED, World
 
-from kafka_ingest.backfilling.plan_backfill import dry_run
+from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
 from kafka_ingest.commands.coverage import partition_document, verify_output
 from kafka_ingest.errors import KafkaIngestError
@@ -73,6 +73,8 @@ def again(batch_id: UUID) -> BackfillRequest:
 def chosen(world: World, request: BackfillRequest) -> object:
     """Return what a backfill would read, or why it would not."""
     try:
-        return dry_run(request, world.settings, world.tables, world.topics.cluster, world.sinks)
+        return plan_backfill(
+            request, world.settings, world.tables, world.topics.cluster, world.sinks, actor=None
+        ).decision
     except KafkaIngestError as error:
         return type(error)

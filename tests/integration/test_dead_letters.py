@@ -149,6 +149,12 @@ def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
 def check_replay(quick: QuickProject, topic: str, batch_id: str) -> None:
     """Replay two of the letters, as JSON of any form now: one becomes a row, the other stays with its new error."""
     only = ("replay", "orders", "--batch", batch_id, "--error", "DOES_NOT_FIT", "--error", "INVALID_UTF8")
+    # Columns that do not go with the output's are refused before the letters are claimed, by the dry run too.
+    quick.edit_feed(select=[*AS_BEFORE[:1], {**AS_BEFORE[1], "type": "string", "sql": "value"}])
+    refused = [quick.refusal(*only, *dry)[:2] for dry in (["--dry-run"], [])]
+    assert refused == [(3, "COLUMNS_CHANGED")] * 2
+    assert quick.answer("backfill", "orders", "open", "--dry-run")["chunks"] == []
+    quick.edit_feed(select=AS_BEFORE)
     shown = quick.answer(*only, "--dry-run")
     assert (shown["executed"], shown["records"], shown["chunks"]) == (False, 2, [])
     stored = quick.stored_offsets()
@@ -174,6 +180,11 @@ def check_replay(quick: QuickProject, topic: str, batch_id: str) -> None:
     assert (coverage["accounted"], coverage["verified"]["differences"]) == (True, [])
     counts = [(each["offsets"]["dead_letters"], each["offsets"]["replayed"]) for each in coverage["partitions"]]
     assert counts == [(10, 0), (5, 0), (2, 1)]
+    sums = {each["partition"]: (each["rows"], each["dead_letters"]) for each in coverage["verified"]["counts"]}
+    assert sums == {0: (0, 10), 1: (0, 5), 2: (7, 2)}
+    assert coverage["verified"]["rows"] == sum(each["in_output"] for each in coverage["verified"]["counts"]) == 7
+    said = quick.kafka_ingest("coverage", "orders", "--verify", COLUMNS="200").stdout
+    assert "24 committed offsets: 7 rows, 0 filtered, 17 dead letters, 0 without a record" in said
     located = quick.answer("locate", "orders", topic, "2", "4")
     assert [(each["kind"], each["record"]) for each in located["batches"]] == [
         ("replay", "in_file"),

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
 
-from kafka_ingest.batches.plan_batch import dry_run
 from kafka_ingest.planning.default_limit import LEAST_RECORDS, with_default_limit
 
 AUTO = feed_settings(limit_follows_speed=True)
@@ -39,7 +38,8 @@ def test_the_first_batch_of_a_backlog_is_small_and_says_that_there_is_more(feed:
 
 
 def test_a_dry_run_shows_the_same_limit(feed: FeedInMemory) -> None:
-    decision = dry_run(feed.settings, feed.control, feed.kafka, lambda _: feed.sink)
+    decision = feed.plan(None).decision
+    assert decision is not None
     assert (decision.max_records, sum(found.span for found in decision.ranges)) == (500_000, 500_000)
 
 
@@ -58,7 +58,8 @@ def test_a_run_of_its_own_limit_may_read_less_than_that_and_not_more(
     feed: FeedInMemory, asked_for: int, planned: int
 ) -> None:
     feed.settings = replace(AUTO, max_records=asked_for)
-    shown = dry_run(feed.settings, feed.control, feed.kafka, lambda _: feed.sink)
+    shown = feed.plan(None).decision
+    assert shown is not None
     assert (shown.max_records, feed.planned().max_rows) == (planned, planned)
 
 

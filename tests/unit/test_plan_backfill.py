@@ -24,7 +24,7 @@ from tests.fakes import (
 from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import (
     BackfillRequest,
     BetweenTimestamps,
@@ -88,7 +88,10 @@ class Backfilled(FeedInMemory):
         return plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), actor=actor, once=once)
 
     def dry_run(self, *ranges: OffsetRange, **request: Any) -> BackfillDecision:
-        return dry_run(a_request(*ranges, **request), self.settings, self.control, self.kafka, self.sinks())
+        asked = a_request(*ranges, **request)
+        found = plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), actor=None).decision
+        assert found is not None
+        return found
 
     def chunks(self) -> list[tuple[OffsetRange, ...]]:
         """Return the ranges of all backfills and copies that are open."""

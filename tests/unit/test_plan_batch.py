@@ -19,13 +19,12 @@ from tests.fakes import (
     feed_settings,
     log,
     partition,
-    sinks,
     span,
     topic,
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.batches.plan_batch import PlanResult, dry_run, next_batch_id
+from kafka_ingest.batches.plan_batch import PlanResult, next_batch_id
 from kafka_ingest.errors import (
     EndOutsideLogError,
     FeedChangedError,
@@ -204,8 +203,10 @@ def test_another_cluster_stops_a_known_feed_and_moves_nothing(feed: FeedInMemory
 
 
 def test_a_dry_run_decides_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
-    decision = dry_run(feed.settings, feed.control, feed.kafka, sinks(feed.sink))
-    assert decision.ranges == (span(0, 0, 100), span(1, 0, 50))
+    shown = feed.plan(None)
+    assert (shown.result, shown.batch) == (PlanResult.PLANNED, None)
+    assert shown.decision is not None
+    assert shown.decision.ranges == (span(0, 0, 100), span(1, 0, 50))
     assert_no_trace(feed)
 
 

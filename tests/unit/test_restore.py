@@ -40,7 +40,7 @@ def abandoned(feed: FeedInMemory) -> BatchPlan:
 
 
 def restored(feed: FeedInMemory, plan: BatchPlan, reason: str = "the last copy") -> list[UUID]:
-    decision = decide_restore(plan.batch_id, feed.control, sinks(feed.sink))
+    decision = decide_restore(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink))
     return restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason=reason, actor="ops")
 
 
@@ -102,7 +102,7 @@ def test_kafka_need_not_hold_the_records(feed: FeedInMemory, abandoned: BatchPla
 def test_where_the_feed_changed_since_it_was_decided_the_journal_names_no_batch(
     feed: FeedInMemory, abandoned: BatchPlan
 ) -> None:
-    decision = decide_restore(abandoned.batch_id, feed.control, sinks(feed.sink))
+    decision = decide_restore(abandoned.batch_id, feed.control, feed.kafka, sinks(feed.sink))
     feed.control.note_holds(feed.control.feed("orders"), [])
     with pytest.raises(FeedChangedError):
         restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason="the last copy", actor="ops")

@@ -7,7 +7,7 @@ from tests.fakes import OUTPUT, FeedInMemory, InMemorySink, feed_settings, log, 
 from tests.outputs import parquet_at
 
 from kafka_ingest.batches.known_output import check_output
-from kafka_ingest.batches.plan_batch import PlanResult, dry_run
+from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import OutputElsewhereError
 
 HERE = Path("/home/me/data") / OUTPUT.name
@@ -37,7 +37,7 @@ def test_a_plan_under_another_root_is_refused_and_nothing_is_recorded(feed: Feed
 
 def test_a_dry_run_and_status_say_it_too(feed: FeedInMemory) -> None:
     with pytest.raises(OutputElsewhereError, match=SAYS):
-        dry_run(feed.settings, feed.control, feed.kafka, sinks(feed.sink))
+        feed.plan(None)
     with pytest.raises(OutputElsewhereError, match=SAYS):
         check_output(feed.control.feed("orders"), feed.settings, feed.control, sinks(feed.sink))
 

@@ -1,9 +1,9 @@
 """Logs that were cut off below what was read of them, and have grown again: only leader epochs show it."""
 
 import pytest
-from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, sinks, topic
+from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
 
-from kafka_ingest.batches.plan_batch import PlanResult, dry_run
+from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.batches.truncation import Counted, cut_off_at
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, StoredOffsetBeyondLogError
 from kafka_ingest.model.batch import BatchState
@@ -50,7 +50,7 @@ def test_a_log_that_has_not_grown_so_far_again_is_held_where_it_was_cut_off_not_
 def test_a_dry_run_says_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
     cut_off_and_grown(feed, 60, 150)
     with pytest.raises(StoredOffsetBeyondLogError, match="log end 150, and 60 on"):
-        dry_run(feed.settings, feed.control, feed.kafka, sinks(feed.sink))
+        feed.plan(None)
     assert feed.control.feed("orders").holds == []
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -56,10 +56,16 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 
+CheckRecords = Callable[[OutputLocation, Collection[str]], object]
+"""Refuses records of topics that no attempt could write into an output."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The chunks to work on, in order; ``decision`` is None where an earlier try planned them."""
+    """The chunks to work on, in order; ``decision`` is None where an earlier try planned them.
+
+    Where a backfill was only shown, there are no chunks, and the decision says what they would be.
+    """
 
     chunks: Sequence[BatchPlan]
     decision: BackfillDecision | None
@@ -72,11 +78,13 @@ def plan_backfill(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    actor: str,
+    actor: str | None,
     once: bool = False,
+    check_records: CheckRecords = lambda _output, _topics: None,
 ) -> BackfillOutcome:
     """Return the chunks of a backfill, durable and claimed. ``once``: those that ``actor`` planned before, if any.
 
+    Without an actor nothing is written: a dry run decides, and is refused, as the backfill itself is.
     As with a plan, no transaction is open while Kafka or the sink is asked, and the step is retried where another
     process wrote to the feed in the meantime. So two backfills never take the same hole.
     """
@@ -84,18 +92,20 @@ def plan_backfill(
         rows = planned_before(settings.name, control)
         if isinstance(request.selection, OpenChunks):
             return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
-        known = [
-            batch.plan for batch in control.backfill_of(rows.feed.feed_id, actor) if once and not is_abandoned(batch)
-        ]
-        if known:
+        planned = control.backfill_of(rows.feed.feed_id, actor) if once and actor is not None else []
+        known = [batch.plan for batch in planned if not is_abandoned(batch)]
+        if actor is not None and known:
             check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
             return BackfillOutcome(known, None)
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
         output = request.output or settings.output
-        if decision.chunks:
-            sinks(output).publisher.prepare()
         chunks = plans_of(decision, request, rows.feed, settings, output)
-        if not chunks and not decision.gaps:
+        if chunks:
+            check_records(output, {topic for chunk in chunks for topic in chunk.topic_ids})
+            # A copy's place is not made for a dry run; the feed's own is there.
+            if actor is not None or request.output is None:
+                sinks(output).publisher.prepare()
+        if actor is None or not (chunks or decision.gaps):
             return BackfillOutcome([], decision)
         try:
             control.record_backfill(rows.feed, BackfillRecord(chunks, decision.gaps, request.asked), actor=actor)
@@ -128,13 +138,6 @@ def shown(asked: Mapping[str, Any]) -> str:
 def is_abandoned(batch: Batch) -> bool:
     """Whether a chunk no longer claims its offsets."""
     return batch.state is BatchState.ABANDONED
-
-
-def dry_run(
-    request: BackfillRequest, settings: FeedPlanSettings, control: ControlTables, kafka: KafkaCluster, sinks: Sinks
-) -> BackfillDecision:
-    """Return what a backfill would read, or raise what planning it would raise; nothing is written."""
-    return decide_backfill(request, planned_before(settings.name, control), settings, control, kafka, sinks)
 
 
 def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:

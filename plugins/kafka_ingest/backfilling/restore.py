@@ -67,11 +67,12 @@ def planner_of(batch_id: UUID) -> str:
     return f"{RESTORED_BY}{batch_id}"
 
 
-def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> RestoreDecision:
+def decide_restore(batch_id: UUID, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks) -> RestoreDecision:
     """Return what is restored of an abandoned batch; nothing is written.
 
     Raises BatchStateError where it is not abandoned or has no receipt any more, StagedOutputUnusableError where its
-    files differ from the receipt, OutputUnavailableError where its storage is not available.
+    files differ from the receipt, OutputUnavailableError where its storage is not available, and what pinning raises
+    where Kafka does not answer, or topic ids differ from those of the stored offsets.
     """
     batch = control.batch(batch_id)
     check_can_come_back(batch)
@@ -102,7 +103,9 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
             f"{open_live.state}. {NOTHING_DONE} Finish that one (run the feed) or abandon it, then restore."
         )
     held = subtract(intersect(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
-    return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, cut_off, begun)
+    decision = RestoreDecision(rows, batch, attempt, receipt, live, fill, held, cut_off, begun)
+    check_can_be_pinned(decision, kafka)
+    return decision
 
 
 def check_can_come_back(batch: Batch) -> None:
@@ -182,8 +185,7 @@ def restore(
 ) -> list[UUID]:
     """Plan and write what is restored, and return its batches, WRITTEN, in the order in which to commit them.
 
-    Raises FeedChangedError where the feed changed since the decision. Where Kafka does not answer, or topic ids differ
-    from those of the stored offsets, the named error is raised before anything is written.
+    Raises FeedChangedError where the feed changed since the decision.
     """
     planner = planner_of(decision.batch.batch_id)
     feed, begun = decision.rows.feed, decision.begun
@@ -197,9 +199,6 @@ def restore(
     if decision.live:
         live = plan_again(decision.batch.plan, next_batch_id(newest), BatchKind.LIVE, tuple(decision.live), feed)
     plans = [*(each.plan for each in begun), *chunks, *([live] if live is not None else [])]
-    # Batches that are written already do not need their topics any more, only the commit.
-    to_write = [*(each.plan for each in begun if each.state is BatchState.PLANNED), *plans[len(begun) :]]
-    check_can_be_pinned(to_write, feed, kafka)
     if chunks:
         request = {"restored": str(decision.batch.batch_id), "reason": reason}
         control.record_backfill(feed, BackfillRecord(chunks, [], request), actor=planner)
@@ -219,15 +218,22 @@ def restore(
     return [plan.batch_id for plan in plans]
 
 
-def check_can_be_pinned(plans: Sequence[BatchPlan], feed: FeedSnapshot, kafka: KafkaCluster) -> None:
+def check_can_be_pinned(decision: RestoreDecision, kafka: KafkaCluster) -> None:
     """Raise what pinning would raise, before it leaves an open batch: the feed would stop at it."""
-    if not plans:
+    feed = decision.rows.feed
+    # Batches that are written already do not need their topics any more, only the commit.
+    to_write = [
+        (each.plan.cluster_id, each.plan.topic_ids) for each in decision.begun if each.state is BatchState.PLANNED
+    ]
+    if planned := [*decision.live, *decision.fill]:
+        to_write.append((feed.cluster_id, {each.topic: feed.stored[each.topic_partition].topic_id for each in planned}))
+    if not to_write:
         return
-    described = kafka.describe_topics({topic for plan in plans for topic in plan.topic_ids})
+    described = kafka.describe_topics({topic for _, topic_ids in to_write for topic in topic_ids})
     found = kafka.cluster_id()
-    for plan in plans:
-        check_cluster(plan.cluster_id, found, feed.name)
-        check_topic_ids(plan.topic_ids, described, feed.name)
+    for cluster_id, topic_ids in to_write:
+        check_cluster(cluster_id, found, feed.name)
+        check_topic_ids(topic_ids, described, feed.name)
 
 
 def plan_again(

@@ -10,13 +10,13 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batches.ask_kafka import ask_kafka
-from kafka_ingest.batches.known_output import check_newest_known, check_output, new_feed
+from kafka_ingest.batches.known_output import check_newest_known, new_feed
 from kafka_ingest.batches.resume_open_batch import resume_open_batch
 from kafka_ingest.batches.used_output import check_output_there, check_same_root
 from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUndecidedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchKind, BatchPlan
-from kafka_ingest.model.control_rows import FeedSnapshot, PlanRecord
+from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.model.dated_ids import BELOW_TIMESTAMP, milliseconds_of
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
@@ -63,10 +63,12 @@ def plan_batch(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    actor: str,
+    actor: str | None,
     end: EndPositions = None,
 ) -> PlanOutcome:
     """Return the feed's open batch, a new one that is durable now, or nothing new.
+
+    Without an actor nothing is written: a dry run decides, and is refused, as the plan itself is.
 
     No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and
     the whole step is retried a few times where another process wrote in the meantime.
@@ -87,19 +89,19 @@ def plan_batch(
         answers = ask_kafka(feed, settings, kafka, end)
         now = datetime.now(UTC)
         if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
-            # Recorded first, so that it still stops the feed once the log has grown past the stored offset again.
-            note_holds(feed, beyond, control)
-            continue
+            if actor is not None:
+                # Recorded first, so that it still stops the feed once the log has grown past the stored offset again.
+                note_holds(feed, beyond, control)
+                continue
+            feed = replace(feed, holds=[*feed.holds, *beyond])
         decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
-        if feed is None:
-            check_something_answered(decision)
-        # Nothing is created before this point: a first plan that is refused above leaves no trace.
-        sink = sinks(settings.output)
-        if feed is not None:
-            check_output_there(feed.feed_id, settings.output, control, sinks)
-        sink.publisher.prepare()
         try:
-            target = feed or new_feed(settings, control, sink)
+            target = target_of(decision, feed, settings, control, sinks)
+            if actor is None:
+                check_something_answered(decision)
+                return PlanOutcome(result_of(decision), None, decision)
+            # Nothing is created before this point: a first plan that is refused above leaves no trace.
+            sinks(settings.output).publisher.prepare()
             batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
             plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
             control.record_plan(target, record_of(decision, settings, plan, feed, asked_at), actor=actor)
@@ -114,6 +116,21 @@ def plan_batch(
     raise FeedChangedError(
         f"feed {settings.name}: another process wrote to it {TRIES} times while it was planned; try again"
     )
+
+
+def target_of(
+    decision: PlanDecision,
+    feed: FeedSnapshot | None,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    sinks: Sinks,
+) -> FeedSnapshot | NewFeed:
+    """Return the feed that a decision is recorded of; raises what forbids that, of a first plan and of later ones."""
+    if feed is not None:
+        check_output_there(feed.feed_id, settings.output, control, sinks)
+        return feed
+    check_something_answered(decision)
+    return new_feed(settings, control, sinks(settings.output))
 
 
 def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:
@@ -181,23 +198,6 @@ def check_something_answered(decision: PlanDecision) -> None:
             f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was "
             "planned; check the brokers."
         )
-
-
-def dry_run(
-    settings: FeedPlanSettings,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
-    *,
-    end: EndPositions = None,
-) -> PlanDecision:
-    """Return what the next plan would be if no batch is open, or raise what it would raise; nothing is written."""
-    feed = control.feed(settings.name)
-    check_output(feed, settings, control, sinks)
-    answers, now = ask_kafka(feed, settings, kafka, end), datetime.now(UTC)
-    if feed is not None:
-        feed = replace(feed, holds=[*feed.holds, *newly_beyond_log(feed, answers, now)])
-    return decide(feed, answers, limited(settings, feed, control), now=now, end=end)
 
 
 def limited(settings: FeedPlanSettings, feed: FeedSnapshot | None, control: ControlTables) -> FeedPlanSettings:

@@ -30,16 +30,34 @@ def resume_open_batch(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    actor: str,
+    actor: str | None,
 ) -> bool:
     """Return whether an open batch can be resumed; where it cannot be read any more, abandon it and return False.
 
     WRITTEN and COMMITTING batches are resumed without a question to Kafka. A PLANNED batch with a valid receipt is
     pinned; without one it is compared with the log, because its ranges will be read (again). Where only the beginning
     of some ranges was deleted it is resumed: the attempt leaves these ranges out, and the next plan decides on them.
+    Without an actor nothing is written: raises what stops the feed at this batch until an operator decides.
     """
     if batch.state is not BatchState.PLANNED:
         return True
+    if actor is None:
+        held_topics(batch, settings, kafka)
+        return True
+    return resume_planned(feed, batch, settings, control, kafka, sinks, actor=actor)
+
+
+def resume_planned(
+    feed: FeedSnapshot,
+    batch: Batch,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    actor: str,
+) -> bool:
+    """Return whether a batch that is PLANNED can be resumed, as above."""
     if pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
         return True
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])

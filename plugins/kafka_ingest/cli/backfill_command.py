@@ -142,10 +142,8 @@ def planned(
     parts: FeedParts, request: BackfillRequest, *, only_show: bool
 ) -> tuple[Sequence[BatchPlan], BackfillDecision | None]:
     """Plan a backfill, or only decide what it would be."""
-    if only_show:
-        return [], parts.would_backfill(request)
     with step("plan"):
-        outcome = parts.plan_backfill(request, actor=actor())
+        outcome = parts.plan_backfill(request, actor=None if only_show else actor())
     return outcome.chunks, outcome.decision
 
 

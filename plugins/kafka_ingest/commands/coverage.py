@@ -1,6 +1,5 @@
 """``coverage``: which offset is where, and whether every offset is accounted for."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.observing.committed_sums import PARTS, CommittedSums, parts_of
 from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
 from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
@@ -31,8 +30,6 @@ from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 
 if TYPE_CHECKING:
     from kafka_ingest.model.output_location import OutputLocation
-
-PARTS: Final = ("rows", "filtered", "dead_letters", "invisible")
 
 
 def coverage(
@@ -87,18 +84,18 @@ def verify_output(
 ) -> dict[str, Any]:
     """Count what readers see of each committed batch, and return the differences from the control tables.
 
-    ``advance`` is called after each batch. ``counts``: what the committed ranges of each partition add up to, offsets =
-    rows + filtered + dead_letters + invisible. What is committed again after a reset counts each time.
+    ``advance`` is called after each batch. ``counts`` are those of :class:`CommittedSums`, and ``rows`` is what readers
+    see: in the feed's outputs, and in copies.
     """
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
     outputs: set[OutputLocation] = set()
     folded = FoldedProof(control.folded(rows.feed.feed_id))
-    counts: dict[TopicPartition, Counter[str]] = {}
-    batches, counted, filtered, removed, proven = 0, 0, 0, 0, 0
+    sums = CommittedSums(rows.replacements)
+    batches, counted, removed, proven = 0, 0, 0, 0
     for each in count_batches(rows, control, sinks):
         batches, counted = batches + 1, counted + each.rows
-        filtered += sum(of_batch.count.filtered for of_batch in each.batch.ranges)
+        sums.add(each)
         removed += each.removal is not None
         found += each.differences
         outputs.add(each.batch.output)
@@ -109,7 +106,6 @@ def verify_output(
             known = partitions.get(topic_partition)
             if not each.batch.kind.commits_offsets:
                 continue
-            counts.setdefault(topic_partition, Counter()).update(parts_of(of_batch.count))
             if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
                 kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                 committed.setdefault(topic_partition, []).extend(kept)
@@ -119,23 +115,17 @@ def verify_output(
     found += folded.differences()
     found += holes_and_overlaps(partitions, committed)
     found += unknown_batches(outputs, rows, control, sinks)
+    counts = sums.as_documents()
     return {
         "batches": batches,
         "rows": counted,
-        "filtered": filtered,
-        "counts": [
-            {"topic": tp.topic, "partition": tp.partition, "offsets": parts.total(), **parts}
-            for tp, parts in sorted(counts.items())
-        ],
+        "copied": sums.copied,
+        "filtered": sum(each["filtered"] for each in counts),
+        "counts": counts,
         "removed_batches": removed,
         "folded_batches": proven,
         "differences": [difference_document(each) for each in found],
     }
-
-
-def parts_of(committed: RangeCount | FoldedRange) -> dict[str, int]:
-    """Return what the offsets of committed ranges are; together they are all of them (invariant 11)."""
-    return {name: getattr(committed, name) for name in PARTS}
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
@@ -272,12 +262,12 @@ def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
     count = len(verified["differences"])
     result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
     removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
-    filtered = f", {verified['filtered']:,} records were filtered" if verified["filtered"] else ""
-    yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{filtered}: {result}")
-    sums = {name: sum(count[name] for count in verified["counts"]) for name in ("offsets", *PARTS)}
-    if sums["offsets"] != sums["rows"]:
+    copied = f", {verified['copied']:,} of the rows in copies" if verified["copied"] else ""
+    yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{copied}: {result}")
+    sums = {name: sum(count[name] for count in verified["counts"]) for name in ("offsets", *PARTS, "in_output")}
+    if not sums["offsets"] == sums["rows"] == sums["in_output"]:
+        gone = f" ({sums['in_output']:,} are in the output)" if sums["rows"] != sums["in_output"] else ""
         yield Line(
-            f"{sums['offsets']:,} committed offsets, as their batches read them: {sums['rows']:,} rows, "
-            f"{sums['filtered']:,} filtered, {sums['dead_letters']:,} dead letters, "
-            f"{sums['invisible']:,} without a record"
+            f"{sums['offsets']:,} committed offsets: {sums['rows']:,} rows{gone}, {sums['filtered']:,} filtered, "
+            f"{sums['dead_letters']:,} dead letters, {sums['invisible']:,} without a record"
         )

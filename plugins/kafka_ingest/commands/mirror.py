@@ -12,9 +12,9 @@ def mirror(parts: FeedParts, *, actor: str | None) -> Answer:
     feed = known_feed(parts.control, name)
     if group is None:
         raise WrongUseError(f"feed {name} names no kafka.group: it leaves Kafka untouched")
+    parts.check_output_known()
     failure = None
     if actor is not None:
-        parts.check_output_known()
         failure = parts.mirror(actor=actor).failure
     stored = {tp: row.next_offset for tp, row in feed.stored.items() if tp.topic in feed.topics and not row.is_pending}
     found = parts.kafka.group_offsets(group, stored.keys())

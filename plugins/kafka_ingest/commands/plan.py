@@ -1,9 +1,10 @@
 """``plan``: the feed's next batch, planned or only shown."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batches.plan_batch import dry_run, result_of, why_nothing
+from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.documents import decision_document
 from kafka_ingest.commands.fitting_table import FittingTable
@@ -11,26 +12,19 @@ from kafka_ingest.commands.tables import decision_table, moment
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 
+WOULD_BE: Final = {PlanResult.PLANNED: "would_plan", PlanResult.RESUMED: "open_batch"}
+"""What a dry run calls the result of a plan."""
+
 
 def plan(parts: FeedParts, request: RunRequest, *, actor: str | None) -> Answer:
     """Plan the next batch as the DAG's plan task does; without an actor only show it."""
     name = parts.feed.name
-    stored = parts.control.feed(name)
-    open_batch = stored.open_batch if stored is not None else None
-    if actor is not None:
-        outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
-        decision, result, planned = outcome.decision, outcome.result.value, outcome.batch
-    elif open_batch is not None:
-        decision, result, planned = None, "open_batch", open_batch.plan
-    else:
-        parts.check_spark()
-        settings = parts.settings_of_run(request.max_records)
-        decision, planned = dry_run(settings, parts.control, parts.kafka, parts.sinks, end=request.end()), None
-        result = "would_plan" if decision.ranges else result_of(decision).value
-    batch_id = str(planned.batch_id) if planned is not None else None
+    outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
+    result = outcome.result.value if actor is not None else WOULD_BE.get(outcome.result, outcome.result.value)
+    batch_id = str(outcome.batch.batch_id) if outcome.batch is not None else None
     return Answer(
-        {"feed": name, "result": result, "batch_id": batch_id} | decision_document(decision),
-        lines_of(name, decision, batch_id, request),
+        {"feed": name, "result": result, "batch_id": batch_id} | decision_document(outcome.decision),
+        lines_of(name, outcome.decision, batch_id, request),
     )
 
 

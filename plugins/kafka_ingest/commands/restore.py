@@ -17,7 +17,7 @@ def restore(parts: FeedParts, batch_id: UUID, decided: Decided | None, commit: C
 
     ``commit`` is called for each batch that takes its records over.
     """
-    decision = decide_restore(batch_id, parts.control, parts.sinks)
+    decision = decide_restore(batch_id, parts.control, parts.kafka, parts.sinks)
     parts.check_output_known()
     into: list[UUID] = []
     if decided is not None:

@@ -18,8 +18,10 @@ from kafka_ingest.operating.topic_changed import (
     Changes,
     Choice,
     accept_batch,
+    acceptable,
     apply_choice,
     changes_of,
+    check_applicable,
     choices_of,
     rows_after,
 )
@@ -58,6 +60,10 @@ def topic_changed(
     after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
     choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
     mirror_failure = None
+    if batch is BatchChoice.ACCEPT:
+        acceptable(changes, parts.control, parts.sinks)
+    elif after is not None:
+        check_applicable(changes, discard_batch=batch is BatchChoice.DISCARD)
     if decided is not None and batch is BatchChoice.ACCEPT:
         accept_batch(changes, parts.control, parts.sinks, reason=decided.reason, actor=decided.actor)
     elif decided is not None and after is not None:

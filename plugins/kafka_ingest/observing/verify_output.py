@@ -1,6 +1,6 @@
 """Compare the output with the control tables: each committed range is counted where readers see it; none is missing."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -39,12 +39,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One batch that was counted: its rows as readers see them, and the differences."""
+    """One batch that was counted: what readers see of it, and the differences."""
 
     batch: CommittedBatch
-    rows: int
+    seen: Sequence[PublishedCount]
     differences: tuple[Difference, ...]
     removal: Removal | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many of its rows readers see."""
+        return sum(count.rows for count in self.seen)
 
 
 def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Counted]:
@@ -62,7 +67,7 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             batch = with_ranges(batch, sinks)
             removal = sink.archive.removal(batch.batch_id)
             if removal is not None:
-                yield Counted(batch, 0, (), removal)
+                yield Counted(batch, (), (), removal)
                 continue
             inspector = role_of(batch.output, sink.inspector, "be counted batch by batch")
             look = inspector.look_at(batch.batch_id)
@@ -71,13 +76,13 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             expected = without_replaced(expected_of(batch, lost, sink), gone)
         except (OutputConflictError, OutputUnavailableError) as error:
             unreadable = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
-            yield Counted(batch, 0, (unreadable,))
+            yield Counted(batch, (), (unreadable,))
             continue
         known = {each.file for each in lost}
         problems = [each for each in look.problems if each.is_there or each.name not in known]
         differences = list(differences_of(batch, expected, replace(look, problems=problems)))
         differences += differences_of_dead_letters(batch, sinks)
-        yield Counted(batch, sum(count.rows for count in look.counts), tuple(differences))
+        yield Counted(batch, look.counts, tuple(differences))
 
 
 def with_ranges(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:

@@ -16,7 +16,8 @@ def abandonable(
     """Return a batch that may be abandoned, and whether it may be published already; nothing is written.
 
     A receipt is kept before its files become visible, so only revoking can find out which came first. Raises
-    BatchStateError where the batch has ended, OutputUnavailableError where its output is not available.
+    BatchStateError where the batch has ended or readers see its rows, OutputUnavailableError where its output is not
+    available.
     """
     batch = control.batch(batch_id)
     if not batch.state.is_open:
@@ -24,7 +25,15 @@ def abandonable(
     if batch.state is not BatchState.COMMITTING or output_is_lost:
         return batch, False
     check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-    return batch, str(batch_id) in sinks(batch.plan.output).publisher.known_batches(since=batch_id)
+    sink = sinks(batch.plan.output)
+    if str(batch_id) not in sink.publisher.known_batches(since=batch_id):
+        return batch, False
+    if sink.inspector is not None and sink.inspector.look_at(batch_id).counts:
+        raise BatchStateError(
+            f"batch {batch_id} is published already, so it cannot be abandoned any more: it only rolls forward. Run "
+            "the feed, or its commit task, again. Nothing was changed."
+        )
+    return batch, True
 
 
 def ended(batch: Batch) -> str:

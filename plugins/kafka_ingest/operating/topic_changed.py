@@ -8,10 +8,11 @@ from enum import StrEnum
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
-from kafka_ingest.model.batch import AttemptState, Batch, BatchState, sha256
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -359,19 +360,10 @@ def rewound(row: StoredOffset, log_end: int | None) -> StoredOffset:
     return replace(row, next_offset=min(row.next_offset, log_end), first_offset=min(row.first_offset, log_end))
 
 
-def apply_choice(
-    changes: Changes,
-    after: list[StartOver],
-    control: OperatorTables,
-    *,
-    discard_batch: bool,
-    reason: str,
-    actor: str,
-) -> None:
-    """Write the stored offsets as they were shown; refused while an open batch reads one of the topics.
+def check_applicable(changes: Changes, *, discard_batch: bool) -> None:
+    """Raise BatchStateError while an open batch reads one of the topics whose stored offsets are to change.
 
-    Raises BatchStateError where it is WRITTEN or COMMITTING, which commit without asking Kafka, or PLANNED and not to
-    be discarded.
+    Where it is WRITTEN or COMMITTING, which commit without asking Kafka, or PLANNED and not to be discarded.
     """
     feed = changes.feed
     if (batch := changes.affected) is not None:
@@ -385,12 +377,37 @@ def apply_choice(
                 f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: `--batch discard` "
                 "abandons it; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
             )
-    abandoned = batch.batch_id if batch is not None else None
-    control.start_over(feed, changes.cluster_id, after, reason=reason, actor=actor, abandoned=abandoned)
+
+
+def apply_choice(
+    changes: Changes,
+    after: list[StartOver],
+    control: OperatorTables,
+    *,
+    discard_batch: bool,
+    reason: str,
+    actor: str,
+) -> None:
+    """Write the stored offsets as they were shown; raises what :func:`check_applicable` raises."""
+    check_applicable(changes, discard_batch=discard_batch)
+    abandoned = changes.affected.batch_id if changes.affected is not None else None
+    control.start_over(changes.feed, changes.cluster_id, after, reason=reason, actor=actor, abandoned=abandoned)
 
 
 def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> Batch:
     """Pin what a PLANNED batch wrote although its topic changed since: an operator confirms that the read was clean.
+
+    Raises what :func:`acceptable` raises.
+    """
+    batch, attempt, content, receipt = acceptable(changes, control, sinks)
+    control.pin(batch.batch_id, attempt.attempt, receipt, sha256(content), receipt.range_counts(batch.plan))
+    detail = {"attempt": attempt.attempt, "reason": reason}
+    control.record_event(batch.plan.feed_id, "receipt_accepted", actor=actor, batch_id=batch.batch_id, detail=detail)
+    return control.batch(batch.batch_id)
+
+
+def acceptable(changes: Changes, control: OperatorTables, sinks: Sinks) -> tuple[Batch, Attempt, bytes, Receipt]:
+    """Return the attempt of a PLANNED batch that can be accepted, with its receipt, also as it was written.
 
     Raises BatchStateError where there is no such batch, WrongUseError where it wrote nothing usable.
     """
@@ -409,13 +426,8 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
             receipt = valid_receipt(batch.plan, attempt, content)
         except InvalidReceiptError as error:
             refused.append(str(error))
-            continue
-        control.pin(batch.batch_id, attempt.attempt, receipt, sha256(content), receipt.range_counts(batch.plan))
-        detail = {"attempt": attempt.attempt, "reason": reason}
-        control.record_event(
-            batch.plan.feed_id, "receipt_accepted", actor=actor, batch_id=batch.batch_id, detail=detail
-        )
-        return control.batch(batch.batch_id)
+        else:
+            return batch, attempt, content, receipt
     raise WrongUseError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found no usable "
         f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: `--batch "
