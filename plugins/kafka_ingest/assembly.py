@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
@@ -206,10 +207,14 @@ class FeedParts:
         if (refused := self.compare_columns(decoding, output).refused) is not None:
             raise ColumnsChangedError(refused)
 
+    def batch(self, batch_id: UUID) -> Batch:
+        """Return one of the feed's batches; raises UnknownBatchError where it is another feed's."""
+        return batch_of_feed(batch_id, self.feed.name, self.control)
+
     def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
         return open_attempt(
-            batch_id,
+            self.batch(batch_id).batch_id,
             self.control,
             self.kafka,
             self.sinks,
@@ -395,7 +400,7 @@ class FeedParts:
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""
         return commit_batch(
-            batch_id,
+            self.batch(batch_id).batch_id,
             self.control,
             self.kafka,
             self.sinks,

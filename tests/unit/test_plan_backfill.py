@@ -341,7 +341,7 @@ def test_a_batch_of_another_feed_is_refused(feed: Backfilled) -> None:
     )
     theirs = refunds.planned()
 
-    message = refused(feed, InvalidBackfillError, selection=OfBatch(theirs.batch_id))
+    message = refused(feed, UnknownBatchError, selection=OfBatch(theirs.batch_id))
     assert f"expected a batch of feed orders, found {theirs.batch_id}, which is feed refunds's" in message
 
 

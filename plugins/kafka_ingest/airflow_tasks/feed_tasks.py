@@ -130,7 +130,7 @@ class WriteOperator(SparkSubmitOperator):
             with errors_for_airflow():
                 parts = parts_of_run(self.feed, context)
                 if self.feed is None:
-                    self.shown_as = label_of(parts.control.batch(id_of_batch(self.batch_id)))
+                    self.shown_as = label_of(parts.batch(id_of_batch(self.batch_id)))
                 attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
                 if attempt is None:
                     self.log.info("batch %s is written already: no need for Spark", self.batch_id)
@@ -272,7 +272,7 @@ class NextBatchOperator(TriggerDagRunOperator):
     def execute(self, context: Context) -> None:
         """Trigger the next run, at most once for each committed batch."""
         with errors_for_airflow():
-            batch = parts_of(self.feed).control.batch(id_of_batch(self.batch_id))
+            batch = parts_of(self.feed).batch(id_of_batch(self.batch_id))
             request = RunRequest.of(context["dag_run"].conf or {})
             if batch.state is not BatchState.COMMITTED:
                 raise BatchStateError(

@@ -21,6 +21,7 @@ from kafka_ingest.backfilling.replaying import letters_to_replay
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
 from kafka_ingest.batches.ask_kafka import where_cut_off
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.batches.plan_batch import next_batch_id
@@ -211,16 +212,10 @@ def replacement(
 
 
 def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[Batch]:
-    """Return the batches that a request refers to; raises InvalidBackfillError where they are not the feed's."""
+    """Return the batches that a request refers to; raises UnknownBatchError where one is not the feed's."""
     match request.selection:
         case OfBatch(batch_id):
-            batch = control.batch(batch_id)
-            if batch.plan.feed_id != feed.feed_id:
-                raise InvalidBackfillError(
-                    f"expected a batch of feed {feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. "
-                    f"{NOTHING_DONE}"
-                )
-            return [batch]
+            return [batch_of_feed(batch_id, feed.name, control)]
         case OfDagRun(run_id):
             batches = control.batches_of_run(feed.feed_id, run_id)
             if not batches:

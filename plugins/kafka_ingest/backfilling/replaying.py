@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.request import BackfillRequest, StoredDeadLetters
 from kafka_ingest.backfilling.selection import NOTHING_DONE
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.errors import BatchStateError, InvalidBackfillError, NotADataFileError, RangesTakenError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows, DeadLetters
@@ -43,8 +44,8 @@ def letters_to_replay(
 ) -> LettersFound:
     """Return the dead letters that a request means, counted in the files that hold them.
 
-    Raises InvalidBackfillError where it names a batch that is not the feed's, RangesTakenError where all that it means
-    is claimed by open replays, OutputUnavailableError where files are missing or cannot be read.
+    Raises UnknownBatchError where it names a batch that is not the feed's, RangesTakenError where all that it means is
+    claimed by open replays, OutputUnavailableError where files are missing or cannot be read.
     """
     wanted = request.selection
     if not isinstance(wanted, StoredDeadLetters):
@@ -85,13 +86,8 @@ def letters_to_replay(
 
 
 def check_batch(batch_id: UUID, rows: CoverageRows, control: ControlReader) -> None:
-    """Raise InvalidBackfillError where a batch is not of the feed, or has no dead letters."""
-    batch = control.batch(batch_id)
-    if batch.plan.feed_id != rows.feed.feed_id:
-        raise InvalidBackfillError(
-            f"expected a batch of feed {rows.feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. "
-            f"{NOTHING_DONE}"
-        )
+    """Raise UnknownBatchError where a batch is not of the feed, InvalidBackfillError where it has no dead letters."""
+    batch = batch_of_feed(batch_id, rows.feed.name, control)
     if all(each.batch_id != batch_id for each in rows.dead_letters):
         raise InvalidBackfillError(
             f"expected a committed batch with dead letters, found {batch_id}, which is {batch.state} and has none. "

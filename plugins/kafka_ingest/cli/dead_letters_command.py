@@ -6,6 +6,7 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.assembly import control_tables
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor
 from kafka_ingest.cli.output import answers, counting, show
 from kafka_ingest.commands.answer import Answer
@@ -36,6 +37,8 @@ def dead_letters(
             decided = Decided(actor(), reason_given(reason))
             show(given_up(feed_name, control, batch, decided), as_json=as_json)
             return
+        if batch is not None:
+            batch_of_feed(batch, feed_name, control)
         with counting("batches read") as advance:
             answer = count_dead_letters(
                 control,
@@ -51,9 +54,9 @@ def dead_letters(
 
 def given_up(feed_name: str, control: SqlControlTables, batch_id: UUID | None, decided: Decided) -> Answer:
     """Give the dead letters of one of the feed's batches up."""
-    if batch_id is None or control.batch(batch_id).feed_name != feed_name:
-        raise WrongUseError(f"expected --batch with a batch of feed {feed_name}, found {batch_id or 'none'}")
-    return give_up_dead_letters(batch_id, control, SINKS, decided)
+    if batch_id is None:
+        raise WrongUseError(f"expected --batch with a batch of feed {feed_name}, found none")
+    return give_up_dead_letters(batch_of_feed(batch_id, feed_name, control).batch_id, control, SINKS, decided)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.batches.whole_plan import whole_plan
-from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, UnknownBatchError
+from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -56,12 +57,8 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
     Raises UnknownBatchError and BatchStateError where it is no committed batch of the feed's output,
     OutputUnavailableError where its storage is not available, OutputConflictError where it is unknown what is lost.
     """
-    rows = control.coverage(known_feed(control, feed_name).name)
-    batch = control.batch(batch_id)
-    if rows is None or batch.plan.feed_id != rows.feed.feed_id:
-        raise UnknownBatchError(
-            f"expected a batch of feed {feed_name}, found {batch_id}, which is feed {batch.feed_name}'s"
-        )
+    rows = control.coverage(feed_name) or CoverageRows(known_feed(control, feed_name))
+    batch = batch_of_feed(batch_id, feed_name, control)
     check_can_be_lost(batch)
     # An empty folder in the place of a mount must not be taken for files that are lost.
     check_output_there(rows.feed.feed_id, batch.plan.output, control, sinks)
