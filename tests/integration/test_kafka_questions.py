@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import (
@@ -28,7 +28,9 @@ from tests.kafka_faults import (
 from tests.killing import wait_for
 
 from embedded_broker import EmbeddedBroker
+from kafka_ingest.cluster import first_answers
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.first_answers import MEMORY_MIB
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, NewestRecord, Retention, TopicPartition, Unavailable
@@ -202,6 +204,35 @@ def test_a_damaged_batch_is_unreadable_at_each_of_its_offsets_and_at_no_other(
     assert "CRC" in kafka.unreadable_at({partition: 4})[partition]
     corrupt_batch(broker, name, 0, 5)
     assert kafka.unreadable_at({partition: 5}) == {}
+
+
+def test_a_record_batch_that_becomes_too_large_for_memory_is_named_and_hides_no_other_partition(
+    servers: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # librdkafka ends its process where it gets no memory for it. Of zstd it refuses what is so large.
+    monkeypatch.setattr(first_answers, "LIMITED", first_answers.LIMITED.replace(str(MEMORY_MIB * 1024), "131072"))
+    create_topic(servers, name, partitions=4)
+    for partition in range(4):
+        produce(servers, name, partition, plain_records(2))
+    produce_one(servers, name, 2, bytes(200_000_000), "lz4")
+    kafka = cluster(servers)
+    partitions = [TopicPartition(name, partition) for partition in range(4)]
+    too_large = f"its record batch takes more than {MEMORY_MIB} MiB of memory once it is decompressed"
+
+    firsts = kafka.first_records(dict.fromkeys(partitions, 1) | {partitions[2]: 2})
+
+    assert firsts[partitions[2]] == Unavailable(too_large)
+    assert [firsts[partitions[number]].offset for number in (0, 1, 3)] == [1, 1, 1]
+    assert kafka.unreadable_at({partitions[1]: 0, partitions[2]: 2}) == {partitions[2]: too_large}
+    assert kafka.unreadable_at({partitions[2]: 1}) == {}, "what is before it can be read"
+
+
+def produce_one(servers: str, topic: str, partition: int, value: bytes, codec: str) -> None:
+    """Produce one record of any size."""
+    settings = {"bootstrap.servers": servers, "compression.type": codec, "message.max.bytes": 1_000_000_000}
+    producer, failed = Producer(settings), []
+    producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error))
+    assert (producer.flush(60), failed) == (0, [None])
 
 
 def test_a_healthy_record_the_log_s_end_and_an_open_transaction_are_all_readable(

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreachable
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
 from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
+from kafka_ingest.model.offsets import TopicPartition
 
 CLIENT_IDLE_S = 5.0
 """How long an idle client is kept: within a step questions follow at once, between steps Spark may work for hours.
@@ -85,23 +87,35 @@ class KafkaClient:
             ) from None
 
     @contextlib.contextmanager
-    def consumer(self, group: str, **settings: object) -> Iterator[Consumer]:
-        """Yield a consumer that is closed again; it joins no group by itself."""
-        # A consumer would repeat a refused password until the question's timeout: the admin client goes first.
-        self.connected_admin()
-        consumer = Consumer(
-            {
-                "log_level": "0",
-                **self.settings.admin_settings(),
-                "group.id": group,
-                "enable.auto.commit": False,
-                **settings,
-            }
-        )
+    def consumer(self, group: str) -> Iterator[Consumer]:
+        """Yield a consumer that is closed again; it joins no group by itself. It is not for reading records."""
+        consumer = Consumer(self._consumer_settings(group))
         try:
             yield consumer
         finally:
             consumer.close()
+
+    def first_answers(
+        self, offsets: Mapping[TopicPartition, int], question: str, settings: Mapping[str, object]
+    ) -> dict[TopicPartition, FirstAnswer]:
+        """Return a consumer's first answer at each offset: a record's place, the log's end, or an error.
+
+        Those without an answer within the time limit are left out. What a record takes, this process does not.
+        """
+        if not offsets:
+            return {}
+        with self.time_limited(question):
+            positions = [(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+            consumer = {**self._consumer_settings("kafka_ingest reads where a log begins"), **settings}
+            found = first_answers(consumer, positions, self.request_timeout_s)
+        return {TopicPartition(*place): answer for place, answer in found.items()}
+
+    def _consumer_settings(self, group: str) -> dict[str, object]:
+        """Return the settings of a consumer that is given its partitions: it joins no group, and commits nothing."""
+        # A consumer would repeat a refused password until the question's timeout: the admin client goes first.
+        self.connected_admin()
+        own = {"log_level": "0", "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+        return {**self.settings.admin_settings(), **LITTLE, **own}
 
     def result(self, future: Future[Any]) -> Any:  # noqa: ANN401 - confluent-kafka's futures are untyped
         """Return an answer; raises KafkaException, or TimeoutError where none comes."""

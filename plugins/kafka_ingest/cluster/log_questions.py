@@ -1,18 +1,17 @@
 """Questions about partitions' logs: where they begin and end, and whether their records can be read."""
 
-import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
+from kafka_ingest.cluster.epoch_ends import epoch_ends
+from kafka_ingest.cluster.first_answers import FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
-from kafka_ingest.cluster.log_reader import LITTLE, epoch_ends, first_records
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
 
 LEADER_CHANGED = Unavailable("FENCED_LEADER_EPOCH: its leader changed while it was asked")
@@ -80,7 +79,7 @@ class LogQuestions:
         """Return where each log continues with a later leader epoch, or ends; None where it knows no such epoch."""
         with (
             self._client.time_limited(f"the ends of leader epochs in {len(epochs):,} partitions"),
-            self._client.consumer("kafka_ingest looks for logs that were cut off", **LITTLE) as consumer,
+            self._client.consumer("kafka_ingest looks for logs that were cut off") as consumer,
         ):
             return epoch_ends(consumer, epochs, self._client.request_timeout_s)
 
@@ -89,41 +88,38 @@ class LogQuestions:
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
         """Return the first record of each log, read where it starts; None where no record is left in it."""
         # Also a record that its transaction has not committed says when the log began.
-        settings = {"enable.partition.eof": True, "isolation.level": "read_uncommitted"}
-        with (
-            self._client.time_limited(f"the first records of {len(log_starts):,} partitions"),
-            self._client.consumer("kafka_ingest looks how old a topic is", **LITTLE, **settings) as consumer,
-        ):
-            return first_records(consumer, log_starts, self._client.request_timeout_s)
+        answers = self._client.first_answers(
+            log_starts, f"the first records of {len(log_starts):,} partitions", {"isolation.level": "read_uncommitted"}
+        )
+        silent = Unavailable(f"its first record did not come within {self._client.request_timeout_s:g} s")
+        return dict.fromkeys(log_starts, silent) | {tp: first_record(answer) for tp, answer in answers.items()}
 
     def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
         """Try to read at each offset, with a consumer's checks; return where the record is damaged, and how.
 
-        No answer in time, or one about the brokers, says nothing of a record: Unavailable.
+        A record batch that takes too much memory counts as damaged: no process of ours reads it. No answer in time, or
+        one about the brokers, says nothing of a record: Unavailable.
         """
+        answers = self._client.first_answers(offsets, "records that could not be read before", {"check.crcs": True})
         failed: dict[TopicPartition, str | Unavailable] = {}
         for topic_partition, offset in sorted(offsets.items()):
-            # The group is never joined, and nothing is committed to it.
-            settings = {"auto.offset.reset": "error", "check.crcs": True, "enable.partition.eof": True}
-            with self._client.consumer("kafka_ingest looks whether it can read", **settings) as consumer:
-                consumer.assign([ClientTopicPartition(topic_partition.topic, topic_partition.partition, offset)])
-                answer = self._first_word(consumer)
-            error = answer.error() if answer is not None else None
-            if error is not None and error.code() in ACCESS_ERRORS:
-                raise self._client.no_access(f"the record at {topic_partition}, offset {offset:,}", error)
+            answer = answers.get(topic_partition)
+            if answer is not None and answer.code in ACCESS_ERRORS:
+                refused = KafkaError(answer.code, answer.error)
+                raise self._client.no_access(f"the record at {topic_partition}, offset {offset:,}", refused)
             if answer is None:
                 failed[topic_partition] = Unavailable(f"no record within {self._client.request_timeout_s:g} s")
-            elif error is not None and error.code() not in PAST_READING:
-                reason = f"{error.name()}: {error.str()}"
-                failed[topic_partition] = reason if error.code() in DAMAGED else Unavailable(reason)
+            elif answer.is_too_large or answer.code in DAMAGED:
+                failed[topic_partition] = answer.error
+            elif answer.code is not None and answer.code not in PAST_READING:
+                failed[topic_partition] = Unavailable(answer.error)
         return failed
 
-    def _first_word(self, consumer: Consumer) -> Message | None:
-        """Return the first record or error of the one partition; errors about the group's rights do not matter."""
-        until = time.monotonic() + self._client.request_timeout_s
-        while (left_s := until - time.monotonic()) > 0:
-            answer = consumer.poll(left_s)
-            error = answer.error() if answer is not None else None
-            if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return answer
+
+def first_record(answer: FirstAnswer) -> FirstRecord | Unavailable | None:
+    """Return what a consumer's first answer says of a log's first record; None where the log ends there."""
+    if answer.code == KafkaError._PARTITION_EOF:
         return None
+    if answer.error:
+        return Unavailable(answer.error)
+    return FirstRecord(answer.timestamp_ms, by_broker=answer.by_broker, offset=answer.offset)

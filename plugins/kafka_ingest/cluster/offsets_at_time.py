@@ -5,15 +5,14 @@ from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.answer_errors import NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.cluster.log_questions import LogQuestions
-from kafka_ingest.cluster.log_reader import LITTLE, first_answers, timestamp_of
-from kafka_ingest.model.offsets import NewestRecord, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, NewestRecord, TopicPartition, Unavailable
 
 NO_SUCH_OFFSET = -1
 """ListOffsets' answer where no record is of that time or later (KIP-79)."""
@@ -92,11 +91,10 @@ class OffsetsAtTime:
         if not timestamps:
             return {}
         found = self._offsets_at(timestamps)
-        firsts = self._first_records({tp: log_starts[tp] for tp, offset in found.items() if offset is None})
-        for tp, first in firsts.items():
-            first_ms, first_offset = timestamp_of(first), first.offset()
-            if first_ms is not None and first_offset is not None and first_ms >= milliseconds(timestamps[tp]):
-                found[tp] = first_offset
+        not_found = {tp: log_starts[tp] for tp, offset in found.items() if offset is None}
+        for tp, first in self._logs.first_records(not_found).items():
+            if isinstance(first, FirstRecord) and (first.timestamp_ms or 0) >= milliseconds(timestamps[tp]):
+                found[tp] = first.offset
         return {
             tp: Unavailable(contradiction(timestamps[tp])) if offset is None else offset for tp, offset in found.items()
         }
@@ -123,12 +121,6 @@ class OffsetsAtTime:
                 return None
             return unavailable(error)
         return NewestRecord(int(found.offset), int(found.timestamp)) if found.timestamp >= 0 else None
-
-    def _first_records(self, log_starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Message]:
-        if not log_starts:
-            return {}
-        with self._client.consumer("kafka_ingest looks at the first record", **LITTLE) as consumer:
-            return first_answers(consumer, log_starts, self._client.request_timeout_s)
 
 
 def contradiction(timestamp: datetime) -> str:
