@@ -127,7 +127,7 @@ def test_a_url_that_fails_is_passed_over_and_asked_again_after_the_others(server
     assert (len(server.asked), len(other.asked)) == (3, 3)
 
 
-@pytest.mark.parametrize("status", [0, 500, 503, 429, 302, 400])
+@pytest.mark.parametrize("status", [0, 500, 503, 429, 302, 408])
 def test_a_registry_that_does_not_answer_is_for_a_later_try(server: SchemaRegistryServer, status: int) -> None:
     server.failures = [status] * 3
     with pytest.raises(SchemaRegistryUnavailableError, match=f"found none: {server.url}: .*a retry asks again"):
@@ -142,7 +142,7 @@ def test_a_port_without_a_registry_and_answers_that_are_none_are_for_a_later_try
         registry(host=LOOPBACK, port=1).versions("orders")
     monkeypatch.setattr(SchemaRegistryServer, "answer", lambda *_: (404, "a proxy's own page"))
     with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
-        registry(host=server.url).by_id(5)
+        registry(host=server.url).by_id(5)  # nothing shows that there is a registry at all
     for page in (b"", b"<html>nothing</html>"):  # as Apicurio answers at a wrong path, and proxies anywhere
         server.failures = [answer_of(page, status="404 Not Found")] * 3
         with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
@@ -166,13 +166,11 @@ def answer_of(body: bytes, *headers: str, status: str = "200 OK", length: int | 
         (answer_of(b'{"schema":', length=100), "10 bytes read, 90 more expected"),
         (answer_of(b"no gzip", "Content-Encoding: gzip"), "incorrect header check"),
         (answer_of(b"{"), "expected JSON"),
-        (answer_of(b"null"), "expected a schema, found JSON of another shape"),
-        (answer_of(b'{"schema": "x", "references": 5}'), "expected a schema, found"),
-        (answer_of(b'{"schema": "x", "references": [{"name": "x"}]}'), "expected references with name"),
-        (answer_of(b'{"schema": "x"}'), "expected a schema with its id"),
+        (answer_of(b"<html>Log in</html>"), "expected JSON"),
+        (answer_of(b'{"schema": "x", "id": NaN}'), "expected finite numbers"),
     ],
 )
-def test_an_answer_that_breaks_off_or_has_another_shape_is_for_another_url_and_a_later_try(
+def test_an_answer_that_breaks_off_or_is_no_json_is_for_another_url_and_a_later_try(
     server: SchemaRegistryServer, answer: bytes, message: str
 ) -> None:
     server.failures = [answer] * 4
@@ -208,8 +206,63 @@ def test_a_registry_that_has_too_much_to_do_is_left_alone_as_long_as_it_says_wit
 @pytest.mark.parametrize("found", [b"{}", b'["1"]', b"[null]"])
 def test_versions_are_numbers(server: SchemaRegistryServer, found: bytes) -> None:
     server.failures = [answer_of(found)] * 3
-    with pytest.raises(SchemaRegistryUnavailableError, match="expected a list of versions"):
+    with pytest.raises(SubjectMissingError, match=r"found another answer: .*expected a list of versions"):
         registry(host=server.url).versions("orders")
+
+
+IN_OTHER_WORDS = {
+    "Apicurio's own API": ("404 Not Found", b'{"error_code": 404, "name": "ArtifactNotFoundException"}'),
+    "Glue's": ("400 Bad Request", b'{"__type": "EntityNotFoundException"}'),
+    "Karapace's": ("422 Unprocessable Entity", b'{"error_code": 42202, "message": "The id is not valid"}'),
+    "a gateway's page": ("404 Not Found", b"<html>nothing</html>"),
+    "no word": ("410 Gone", b""),
+}
+
+
+@pytest.mark.parametrize(("status", "body"), IN_OTHER_WORDS.values(), ids=IN_OTHER_WORDS)
+def test_what_a_registry_does_not_know_in_words_of_its_own_is_unknown_and_asked_for_three_times_at_most(
+    server: SchemaRegistryServer, status: str, body: bytes
+) -> None:
+    server.register("orders", '"long"')
+    asked = registry(host=server.url)
+    assert asked.versions("orders") == [1]
+    refusal, guid = answer_of(body, status=status), "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    for unknown in (5, guid):
+        server.failures = [refusal] * 3
+        assert asked.by_id(unknown) is None
+        assert server.failures == []
+    assert server.asked[-1] == f"GET /schemas/guids/{guid}"
+    for question in (lambda: asked.versions("ordres"), lambda: asked.version("ordres", 2)):
+        server.failures = [refusal] * 3
+        with pytest.raises(SubjectMissingError, match=f"'ordres' .*found another answer: .*HTTP {status[:3]}.*Correct"):
+            question()
+
+
+UNUSABLE = {
+    b"null": "expected a schema, found JSON of another shape",
+    b'{"schema": 5, "id": 1}': "expected a schema, found",
+    b'{"schema": "x", "references": 5, "id": 1}': "expected a schema, found",
+    b'{"schema": "x", "references": [{"name": "x"}], "id": 1}': "expected references with name",
+}
+
+
+@pytest.mark.parametrize(("body", "message"), UNUSABLE.items())
+def test_a_schema_of_another_shape_concerns_the_records_of_its_id_only(
+    server: SchemaRegistryServer, body: bytes, message: str
+) -> None:
+    server.register("orders", '"long"')
+    asked = registry(host=server.url)
+    server.failures = [answer_of(body)] * 3
+    with pytest.raises(SubjectMissingError, match=message):
+        asked.version("orders", 7)
+    server.failures = [answer_of(body)] * 3
+    with pytest.raises(SchemaRegistryUnavailableError, match=message):
+        asked.by_id(5)
+    assert asked.versions("orders") == [1]
+    server.failures = [answer_of(body)] * 3
+    found = asked.by_id(5)
+    assert found is not None
+    assert message in str(found.lacks)
 
 
 def test_an_answer_that_comes_in_small_pieces_ends_at_one_time_limit(server: SchemaRegistryServer) -> None:
@@ -226,9 +279,10 @@ def test_a_wrong_path_does_not_mean_that_the_registry_knows_no_such_schema(serve
     server.register("orders", '"long"')
     mistyped = registry(host=f"{server.url}/api")
 
-    for question in (lambda: mistyped.by_id(1), lambda: mistyped.version("orders", None)):
-        with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
-            question()
+    with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
+        mistyped.by_id(1)
+    with pytest.raises(SubjectMissingError, match=r"HTTP 404, which is .* Correct the path of the connection's URL"):
+        mistyped.version("orders", None)
 
 
 @pytest.mark.parametrize("values", [{}, {"login": "app", "password": "wrong"}, {"extra": {"bearer.auth.token": "x"}}])
@@ -285,6 +339,7 @@ def test_a_registry_may_have_an_authority_of_its_own_and_ask_for_a_certificate(t
     ("values", "urls"),
     [
         ({"host": "schemas", "port": 8081}, ("http://schemas:8081",)),
+        ({"host": "schemas", "schema": "http", "login": "x", "password": "y"}, ("http://schemas",)),
         ({"host": "schemas", "schema": "https"}, ("https://schemas",)),
         ({"host": "https://schemas/apis/ccompat/v7/"}, ("https://schemas/apis/ccompat/v7",)),
         ({"extra": {"url": "http://a:8081, https://b/x/"}}, ("http://a:8081", "https://b/x")),
@@ -303,6 +358,8 @@ def test_a_registry_is_where_a_connections_fields_or_its_extra_say(
         ({"extra": {"url": f"http://app:{SECRET}@schemas"}}, "expected a registry's URL such as https"),
         ({"host": f"app:{SECRET}@schemas"}, "expected a host's name or address"),
         ({"host": "ftp://schemas"}, "expected a registry's URL such as https"),
+        ({"host": "schemas", "login": "x", "password": SECRET}, "expected https or http in the schema field or before"),
+        ({"host": "schemas", "extra": {"bearer.auth.token": SECRET}}, "expected https or http in the schema field"),
         ({"host": "a", "extra": {"url": "http://a"}}, "either a host or url in its extra, found both"),
         ({"host": "a", "extra": {"ulr": "http://a"}}, "at most url, basic.auth.user.info, .*, found ulr"),
         ({"host": "a", "extra": {"bearer.auth.token": [1]}}, "expected texts in its extra, found something else as"),

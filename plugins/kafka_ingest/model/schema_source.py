@@ -1,7 +1,11 @@
 """Where the schemas of a feed's keys or values come from: a file, or a schema registry."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
+
+GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The other form of a schema's id, the same in all registries (Confluent Platform 8)."""
 
 TOPIC: Final = "{topic}"
 """Stands for the topic's name in the name of a subject."""

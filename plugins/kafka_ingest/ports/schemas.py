@@ -20,8 +20,8 @@ class SchemaRegistry(Protocol):
     def version(self, subject: str, version: int | None) -> RegisteredSchema:
         """Return a version of a subject, None for the latest; raises SubjectMissingError."""
 
-    def by_id(self, schema_id: int) -> RegisteredSchema | None:
-        """Return the schema of an id; None where the registry knows none."""
+    def by_id(self, schema_id: int | str) -> RegisteredSchema | None:
+        """Return the schema of an id or a GUID; None where the registry knows none."""
 
 
 class MessageTypes(Protocol):

@@ -1,6 +1,5 @@
 """Confluent's API of schema registries, which others speak as well, over HTTP."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -17,8 +16,18 @@ from kafka_ingest.errors import (
     SchemaRegistryUnavailableError,
     SubjectMissingError,
 )
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.schema_source import RegisteredSchema
-from kafka_ingest.registry.answers import Answer, NoAnswerError, SchemaAnswer, says_nothing_of_the_kind, versions_of
+from kafka_ingest.registry.answers import (
+    NOT_THE_QUESTIONS,
+    Answer,
+    NoAnswerError,
+    NoSchemaError,
+    NoUseError,
+    SchemaAnswer,
+    says_nothing_of_the_kind,
+    versions_of,
+)
 from kafka_ingest.registry.registry_settings import RegistrySettings
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -76,38 +85,58 @@ class HttpSchemaRegistry:
         self._clock = clock
         self._versions: dict[tuple[str, int], SchemaAnswer] = {}
         """Versions never change: each is asked for once."""
-        self._ids: dict[int, RegisteredSchema] = {}
+        self._ids: dict[int | str, RegisteredSchema] = {}
         """Nor do the schemas of ids."""
+        self._known_urls: set[str] = set()
+        """Those behind which there is a registry: one of them has answered a question."""
 
     def versions(self, subject: str) -> Sequence[int]:
         """Return a subject's versions, in ascending order; raises SubjectMissingError."""
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions", versions_of)
+        try:
+            found = self._get(f"subjects/{quote(subject, safe='')}/versions", versions_of)
+        except NoUseError as error:
+            raise self._missing(subject, None, str(error)) from None
         if found is None:
             raise self._missing(subject, None)
         return found
 
     def version(self, subject: str, version: int | None) -> RegisteredSchema:
         """Return a version of a subject, None for the latest; raises SubjectMissingError."""
-        found = self._version(subject, version)
+        try:
+            found = self._version(subject, version)
+        except NoUseError as error:
+            raise self._missing(subject, version, str(error)) from None
         if found is None:
             raise self._missing(subject, version)
         return self._schema(found.schema_id or 0, found)
 
-    def by_id(self, schema_id: int) -> RegisteredSchema | None:
-        """Return the schema of an id; None where the registry knows none."""
-        if not 0 < schema_id <= LARGEST_ID:
+    def by_id(self, schema_id: int | str) -> RegisteredSchema | None:
+        """Return the schema of an id or a GUID; None where the registry knows none, in whatever words it says so.
+
+        Where its answer is none that can be used, the schema lacks everything. That counts only where a question was
+        answered at the same URL before: a wrong path knows no id either.
+        """
+        if isinstance(schema_id, int) and not 0 < schema_id <= LARGEST_ID:
             return None
         if schema_id not in self._ids:
-            found = self._get(f"schemas/ids/{schema_id}", SchemaAnswer.of)
+            try:
+                found = self._get(
+                    f"schemas/{'ids' if isinstance(schema_id, int) else 'guids'}/{schema_id}", SchemaAnswer.of
+                )
+            except NoUseError as error:
+                if not self._known_urls:
+                    raise self._unavailable(str(error)) from None
+                return RegisteredSchema(schema_id, "", lacks=str(error)) if isinstance(error, NoSchemaError) else None
             if found is None:
                 return None  # it may be registered in the next moment
             self._ids[schema_id] = self._schema(schema_id, found)
         return self._ids[schema_id]
 
-    def _schema(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
+    def _schema(self, schema_id: int | str, found: SchemaAnswer) -> RegisteredSchema:
         references: dict[str, str] = {}
         lacks = self._collect(found, references)
-        return RegisteredSchema(schema_id, found.text, found.kind, found.version, tuple(references.items()), lacks)
+        known = tuple(references.items())
+        return RegisteredSchema(schema_id, found.text, found.kind, found.version, known, lacks, found.guid)
 
     def _collect(self, found: SchemaAnswer, references: dict[str, str]) -> str | None:
         """Ask for what a schema refers to, and for what that refers to; return why some of it cannot be had."""
@@ -117,10 +146,13 @@ class HttpSchemaRegistry:
             if len(references) >= MOST_REFERENCES:
                 return f"expected a schema with at most {MOST_REFERENCES} references, found more"
             # What was deleted softly is still what the schema refers to.
-            referred = self._version(reference.subject, reference.version, deleted=True)
+            what = f"expected version {reference.version} of subject {reference.subject!r}, to which it refers, in the"
+            try:
+                referred = self._version(reference.subject, reference.version, deleted=True)
+            except NoUseError as error:
+                return f"{what} schema registry, found another answer: {error}"
             if referred is None:
-                what = f"version {reference.version} of subject {reference.subject!r}"
-                return f"expected {what}, to which it refers, in the schema registry, found none"
+                return f"{what} schema registry, found none"
             references[reference.name] = referred.text
             if lacks := self._collect(referred, references):
                 return lacks
@@ -136,8 +168,11 @@ class HttpSchemaRegistry:
         return found
 
     def _get(self, path: str, read: Read[Found]) -> Found | None:
-        """Return the answer to a question; None where the registry says that there is nothing of the kind."""
-        problems: dict[str, str] = {}
+        """Return the answer to a question; None where the registry says that there is nothing of the kind.
+
+        Raises NoUseError where the last answer of all URLs is one that would be the same later.
+        """
+        problems: dict[str, NoAnswerError] = {}
         asked_for = 0.0
         for pause in (0.0, *PAUSES_S):
             if pause:
@@ -145,15 +180,17 @@ class HttpSchemaRegistry:
             asked_for = 0.0
             for url in self._settings.urls:
                 try:
-                    return self._ask(url, path, read)
+                    found = self._ask(url, path, read)
                 except NoAnswerError as error:
-                    problems[url] = str(error)
+                    problems[url] = error
                     asked_for = max(asked_for, error.pause_s)
-        raise SchemaRegistryUnavailableError(
-            f"connection {self._settings.conn_id!r}: expected an answer of the schema registry, found none: "
-            f"{'; '.join(f'{url}: {problem}' for url, problem in problems.items())}. Nothing was moved; a retry asks "
-            "again."
-        )
+                else:
+                    self._known_urls.add(url)
+                    return found
+        said = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
+        if all(isinstance(problem, NoUseError) for problem in problems.values()):
+            raise (NoSchemaError if isinstance(problems[url], NoSchemaError) else NoUseError)(said)
+        raise self._unavailable(said)
 
     def _ask(self, url: str, path: str, read: Read[Found]) -> Found | None:
         end = self._clock() + ANSWER_TIMEOUT_S
@@ -193,16 +230,18 @@ class HttpSchemaRegistry:
             )
         if status == BUSY or status >= SERVERS_FAULT or 300 <= status < CLIENTS_FAULT:  # noqa: PLR2004 - a redirect
             raise NoAnswerError(f"HTTP {status}", pause_of(answer))
+        if status in NOT_THE_QUESTIONS:
+            raise NoAnswerError(no_registrys(status))
         try:
-            found = json.loads(self._content(answer, end))
-        except (ValueError, RecursionError) as error:
+            found = read_foreign_json(self._content(answer, end))
+        except ForeignJsonError as error:
             if status >= CLIENTS_FAULT:
-                raise NoAnswerError(no_registrys(status)) from None
-            raise NoAnswerError(f"expected JSON, found {error}") from None
+                raise NoUseError(no_registrys(status)) from None
+            raise NoAnswerError(str(error)) from None
         if status == NOT_FOUND and says_nothing_of_the_kind(found):
             return None
         if status >= CLIENTS_FAULT:
-            raise NoAnswerError(no_registrys(status))
+            raise NoUseError(no_registrys(status))
         return read(found)
 
     def _content(self, answer: requests.Response, end: float) -> bytes:
@@ -211,7 +250,7 @@ class HttpSchemaRegistry:
         while piece := answer.raw.read1(PIECE_BYTES, decode_content=True):
             content += piece
             if len(content) > MOST_BYTES:
-                raise NoAnswerError(f"expected at most {MOST_BYTES:,} bytes, found more")
+                raise NoSchemaError(f"expected at most {MOST_BYTES:,} bytes, found more")
             if self._clock() > end:
                 raise NoAnswerError(f"expected the whole answer within {ANSWER_TIMEOUT_S:.0f} s")
         return bytes(content)
@@ -227,16 +266,23 @@ class HttpSchemaRegistry:
         session.cert = self._settings.certificate
         return session
 
-    def _missing(self, subject: str, version: int | None) -> SubjectMissingError:
+    def _missing(self, subject: str, version: int | None, said: str | None = None) -> SubjectMissingError:
         what = f"subject {subject!r}" if version is None else f"version {version} of subject {subject!r}"
+        found, url = (f"another answer: {said}", "the path of the connection's URL, ") if said else ("none", "")
         return SubjectMissingError(
-            f"connection {self._settings.conn_id!r}: expected {what} in the schema registry, found none. Correct "
-            "subject or version in the feed file, or register the schema. Nothing was moved."
+            f"connection {self._settings.conn_id!r}: expected {what} in the schema registry, found {found}. Correct "
+            f"{url}subject or version in the feed file, or register the schema. Nothing was moved."
+        )
+
+    def _unavailable(self, said: str) -> SchemaRegistryUnavailableError:
+        return SchemaRegistryUnavailableError(
+            f"connection {self._settings.conn_id!r}: expected an answer of the schema registry, found none: {said}. "
+            "Nothing was moved; a retry asks again."
         )
 
 
 def no_registrys(status: int) -> str:
-    """Return the problem of an answer such as a proxy's, or of a registry's at a wrong path."""
+    """Return the problem of an answer such as a proxy's, of another kind of registry, or of one at a wrong path."""
     return f"HTTP {status}, which is no schema registry's answer"
 
 

@@ -36,7 +36,7 @@ def registry_settings(fields: ConnectionFields) -> RegistrySettings:
         raise invalid(fields, f"expected {CERTIFICATE} and {KEY} together, found one of them")
     return RegistrySettings(
         fields.conn_id,
-        urls_of(fields, extra.get("url")),
+        urls_of(fields, extra.get("url"), has_secret=user is not None or token is not None),
         user,
         password,
         token,
@@ -57,10 +57,19 @@ def login_of(fields: ConnectionFields, info: str | None) -> tuple[str | None, st
     return user, password
 
 
-def urls_of(fields: ConnectionFields, several: str | None) -> tuple[str, ...]:
-    """Return the URLs to ask in turn; none of them may hold a password, since errors name them."""
+def urls_of(fields: ConnectionFields, several: str | None, *, has_secret: bool) -> tuple[str, ...]:
+    """Return the URLs to ask in turn; none of them may hold a password, since errors name them.
+
+    A secret is sent over plain HTTP only where the connection says http itself.
+    """
     if several is None:
         host = checked_host(fields)
+        if has_secret and "://" not in host and not fields.schema:
+            raise invalid(
+                fields,
+                f"expected https or http in the schema field or before the host {host}, as a login goes with it, found "
+                "neither: https keeps it secret",
+            )
         several = host if "://" in host else f"{fields.schema or 'http'}://{host}"
         several = f"{several.rstrip('/')}:{fields.port}" if fields.port else several
     elif fields.host:
