@@ -6,7 +6,7 @@ stands between backticks.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -73,12 +73,8 @@ class Paths:
             self._found.add(path)
         return said
 
-    def below(self, path: str) -> Iterator[str]:
-        """Yield the paths of values inside of the one at a path, or its own."""
-        for each in self._read_as:
-            rest = each.removeprefix(path)
-            if each.startswith(path) and (not path or not rest or rest[0] in ".[{"):
-                yield each
+    def __bool__(self) -> bool:
+        return bool(self._read_as)
 
     def check(self) -> None:
         """Raise WrongSchemaError where a path has led to nothing."""
