@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -33,6 +33,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+from kafka_ingest.model.shape import Shape
 from kafka_ingest.writing import object_batches, stage_objects
 from kafka_ingest.writing import stage_decoded as stage_decoded_module
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
@@ -44,7 +45,10 @@ from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import Places, RecordsChangedError, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import staged_files
 
-COLUMNS = "kafka_offset bigint, key binary, value binary, kafka_topic_id string"
+COLUMNS = (
+    "kafka_offset bigint, key binary, value binary, kafka_headers array<struct<key: string, value: binary>>, "
+    "kafka_topic_id string"
+)
 SCHEMA = """
     id bigint, name string, amount double, ratio float, price decimal(10,2), paid boolean, small smallint,
     tags array<string>, address struct<city: string, since: date>, counts map<string,bigint>,
@@ -70,11 +74,21 @@ STRICT = FieldDecoding(Format.JSON, FEW_FIELDS, UnknownFields.REFUSE)
 TEXT = FieldDecoding(Format.STRING)
 
 
-def records(spark: SparkSession, values: Sequence[str | bytes | None], key: bytes | None = b"k") -> DataFrame:
+Headers = list[tuple[str, bytes | None]]
+
+
+def records(
+    spark: SparkSession,
+    values: Sequence[str | bytes | None],
+    key: bytes | None = b"k",
+    headers: Sequence[Headers | None] | None = None,
+) -> DataFrame:
     """Return records as they are read, with these values."""
     raw = [value.encode() if isinstance(value, str) else value for value in values]
-    rows = [(number, key and bytearray(key), value and bytearray(value), "t") for number, value in enumerate(raw)]
-    rows = [(n, k, bytearray() if raw[n] == b"" else v, t) for n, k, v, t in rows]
+    rows = [
+        (number, key and bytearray(key), None if value is None else bytearray(value), beside, "t")
+        for number, (value, beside) in enumerate(zip(raw, headers or [None] * len(raw), strict=True))
+    ]
     return spark.createDataFrame(rows, COLUMNS).coalesce(1)
 
 
@@ -279,11 +293,12 @@ def test_columns_keep_their_places_and_flattened_ones_take_the_place_of_the_valu
     flat = decoded(read, Decoding(value, ANY_JSON, Columns.FLATTEN))
 
     behind = ["kafka_dead", "kafka_raw_key", "kafka_raw_value"]
-    assert nested.columns == ["kafka_offset", "key", "value", "kafka_topic_id", *behind]
-    assert flat.columns == ["kafka_offset", "key", "a b", "value", "back`tick", "kafka_topic_id", *behind]
+    others = ["kafka_headers", "kafka_topic_id"]
+    assert nested.columns == ["kafka_offset", "key", "value", *others, *behind]
+    assert flat.columns == ["kafka_offset", "key", "a b", "value", "back`tick", *others, *behind]
     first, second = flat.drop(*behind).collect()
-    assert tuple(first) == (0, '"k"', 1, "v", Row(dt.date(2026, 1, 1)), "t")
-    assert tuple(second) == (1, '"k"', None, None, None, "t")
+    assert tuple(first) == (0, '"k"', 1, "v", Row(dt.date(2026, 1, 1)), None, "t")
+    assert tuple(second) == (1, '"k"', None, None, None, None, "t")
 
 
 def test_a_dead_record_keeps_its_bytes_and_says_whether_key_or_value_is_to_blame(spark: SparkSession) -> None:
@@ -538,7 +553,7 @@ VALUES = {0: ["1", "2"], 1: ["1", "x", "y"], 2: ["1", "2", "3"]}
 class Topic:
     """What a topic holds, for a job that reads it; ``asked`` are the ranges of each read."""
 
-    def __init__(self, spark: SparkSession, *contents: dict[int, list[str]]) -> None:
+    def __init__(self, spark: SparkSession, *contents: Mapping[int, Sequence[str | bytes]]) -> None:
         self._spark = spark
         self._contents = list(contents)
         self.asked: list[list[OffsetRange]] = []
@@ -555,7 +570,7 @@ class Topic:
                 None,
                 None,
                 b"k",
-                value.encode(),
+                value if isinstance(value, bytes) else value.encode(),
                 "id",
             )
             for each in ranges
@@ -800,7 +815,7 @@ DEAD_AVRO = {
     "a day before 1": (order(day=-800_000), "OUT_OF_RANGE"),
     "a day after 9999": (order(day=2**31 - 1), "OUT_OF_RANGE"),
     "a time after 9999": (order(at=2**48), "OUT_OF_RANGE"),
-    "a time that no long holds in microseconds": (order(at=2**60), "NOT_AVRO"),
+    "a time that no long holds in microseconds": (order(at=2**60), "OUT_OF_RANGE"),
     "a local time before 1": (order(local=-(2**60)), "OUT_OF_RANGE"),
     "a decimal of more digits": (order(price=(1_000_000).to_bytes(3, "big")), "OUT_OF_RANGE"),
     "a decimal whose last 64 bits fit": (order(price=(2**64 + 5).to_bytes(9, "big")), "OUT_OF_RANGE"),
@@ -853,16 +868,101 @@ def test_values_are_read_by_the_schema_whose_id_they_begin_with(spark: SparkSess
     assert dict(zip(values, outcomes(spark, list(values), registry), strict=True)) == values
 
 
+GUID, OTHER_GUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "00000000-9dad-11d1-80b4-00c04fd430c8"
+
+
+def in_header(schema_id: int | str | bytes, name: str = "__value_schema_id") -> Headers:
+    """Return the header in which serializers write the id of a schema."""
+    if isinstance(schema_id, bytes):
+        return [(name, schema_id)]
+    written_id = b"\1" + UUID(schema_id).bytes if isinstance(schema_id, str) else wired(schema_id, b"")
+    return [("x", b"y"), (name, written_id), ("z", None)]
+
+
+def test_an_id_in_a_header_counts_before_what_a_value_begins_with_and_all_of_the_value_is_read_then(
+    spark: SparkSession,
+) -> None:
+    registry = of_registry(NEW, WriterSchema(1, json.dumps(NEW), guid=GUID), WriterSchema(2, OLD))
+    new, old = written(NEW, {"id": 0, "city": "Genf"}), written(json.loads(OLD), {"number": 4, "gone": "x"})
+    looks_wired = written(NEW, {"id": 0, "city": "\0\0\0"})
+    cases: list[tuple[bytes | None, Headers | None, Any]] = [
+        (new, in_header(GUID), Row(0, "Genf")),
+        (new, in_header(1), Row(0, "Genf")),
+        (old, in_header(2), Row(4, "Bern")),
+        (looks_wired, in_header(GUID), Row(0, "\0\0\0")),
+        (old, [*in_header(1), *in_header(2)], Row(4, "Bern")),
+        (wired(1, new), in_header(OTHER_GUID), "UNKNOWN_SCHEMA_ID"),
+        (wired(1, new), in_header(1), "NOT_AVRO"),
+        (wired(1, new), in_header(GUID, "__key_schema_id"), Row(0, "Genf")),
+        (wired(1, new), [("__value_schema_id", None)], Row(0, "Genf")),
+        (new, in_header(b""), "NOT_WIRE_FORMAT"),
+        (new, in_header(b"\1" + UUID(GUID).bytes[:15]), "NOT_WIRE_FORMAT"),
+        (new, in_header(b"\2" + bytes(16)), "NOT_WIRE_FORMAT"),
+        (b"\1" + UUID(GUID).bytes + new, None, "NOT_WIRE_FORMAT"),
+        (None, in_header(GUID), None),
+    ]
+    read = decoded(
+        records(spark, [value for value, _, _ in cases], None, [each for _, each, _ in cases]), Decoding(registry)
+    )
+    shown = read.selectExpr("kafka_offset", f"{DEAD}.class as dead", f"if({DEAD} is null, value, null) as value")
+
+    assert [row["dead"] or row["value"] for row in by_offset(shown)] == [wanted for _, _, wanted in cases]
+
+
+def test_records_of_other_types_are_filtered_where_the_feed_skips_them_and_broken_ones_are_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    new, refund = wired(1, written(NEW, {"id": 0, "city": "Genf"})), wired(2, written(REFUND, {"id": 1}))
+    part = replace(
+        of_registry(
+            NEW,
+            WriterSchema(1, json.dumps(NEW)),
+            WriterSchema(2, None, "expected the value as com.shop.Order, found Refund", is_other=True),
+            WriterSchema(3, None, "expected field a, found none"),
+        ),
+        skips_others=True,
+        unknown_ids=(9,),
+    )
+    topic = Topic(spark, {0: [refund, new], 1: [refund, wired(3, b""), refund[:5]], 2: [wired(9, b""), refund]})
+
+    staged = stage_as(topic, tmp_path, Decoding(part))
+
+    assert (staged.rows_read, staged.dead) == (7, 2)
+    assert {each.partition: count for each, count in staged.filtered.items()} == {0: 1, 1: 2, 2: 1}
+    assert values_below(tmp_path / "data", "value") == [(0, 1, {"id": 0, "city": "Genf"})]
+    assert values_below(tmp_path / "dead-letters", "error_class") == [
+        (1, 1, "INCOMPATIBLE_SCHEMA"),
+        (2, 0, "UNKNOWN_SCHEMA_ID"),
+    ]
+    where = Decoding(part, shape=Shape(where="value.id = 1"))
+    staged = stage_as(Topic(spark, {0: [refund, new], 1: [refund] * 3, 2: [new]}), tmp_path / "where", where)
+    assert sum(staged.filtered.values()) == 6
+    dead = replace(part, skips_others=False)
+    staged = stage_as(Topic(spark, {0: [refund, new], 1: [], 2: []}), tmp_path / "dead", Decoding(dead))
+    assert (staged.dead, sum(staged.filtered.values())) == (1, 0)
+
+
 def test_a_reason_names_the_id_and_what_stands_in_its_place(spark: SparkSession) -> None:
     registry = of_registry(NEW, WriterSchema(2, json.dumps(NEW)), WriterSchema(3, None, "expected a, found b"))
-    rows = decoded(records(spark, [wired(4, b""), wired(3, b""), b"{}abcd", b"12"]), Decoding(registry)).collect()
+    known, wire = (
+        "expected a schema id that the registry knows, found ",
+        "expected a byte 0, a schema id in four bytes ",
+    )
+    wire += "and a value, or an id in header __value_schema_id, found "
+    reasons: dict[bytes, str] = {
+        wired(4, b""): f"{known}4",
+        wired(3, b""): "expected a, found b (schema id 3)",
+        b"{}abcd": f"{wire}the first byte 7b",
+        b"12": f"{wire}2 bytes",
+        b"\3\5" + UUID(GUID).bytes + b"x": f"{wire}a value of AWS Glue's serializers (the first byte 3)",
+        bytes(8) + b"\7x": f"{wire}a schema id 0; ids of eight bytes, as Apicurio's serializers write, begin so",
+        bytes(4) + b"a1" * 16 + b"x": f"{known}one as Azure's serializers write it, as 32 hexadecimal digits",
+        b"": f"{known}{GUID}",
+    }
+    beside = [*[None] * 7, in_header(GUID)]
+    rows = by_offset(decoded(records(spark, list(reasons), b"k", beside), Decoding(registry)))
 
-    assert [row[DEAD]["text"] for row in rows] == [
-        "expected a schema id that the registry knows, found 4",
-        "expected a, found b (schema id 3)",
-        "expected a byte 0, a schema id in four bytes and a value, found the first byte 7b",
-        "expected a byte 0, a schema id in four bytes and a value, found 2 bytes",
-    ]
+    assert [row[DEAD]["text"] for row in rows] == list(reasons.values())
 
 
 def test_keys_may_be_single_values_and_json_may_stand_behind_an_id(spark: SparkSession) -> None:
@@ -906,7 +1006,7 @@ def is_whole(body: bytes) -> bool:
 
 
 def test_each_value_in_avro_is_parsed_once(spark: SparkSession) -> None:
-    every = decoded(records(spark, [order()]), Decoding(AVRO))
+    every = decoded(records(spark, [order()]), Decoding(AVRO), with_reasons=False)
     plan = every.where(f"{DEAD} is null").drop(*every.columns[-3:])._jdf.queryExecution().executedPlan().toString()
 
     assert plan.count("from_avro(") == 1, plan
@@ -987,12 +1087,14 @@ def test_dead_letters_are_read_from_the_files_that_are_named_whatever_else_fits_
 def test_schema_ids_that_nobody_asked_for_end_the_attempt_and_are_named(spark: SparkSession) -> None:
     part = of_registry(NEW, WriterSchema(1, json.dumps(NEW)))
     value = replace(part, unknown_ids=(7,))
-    read = decoded(records(spark, [wired(number, b"") for number in (7, 9, 8, 9)], wired(1, b"")), Decoding(value))
-    letters = read.selectExpr(f"{DEAD}.part error_part", f"{DEAD}.class error_class", "kafka_raw_value value")
+    values, beside = [wired(number, b"") for number in (7, 9, 8, 9, 1)], [*[None] * 4, in_header(GUID)]
+    read = decoded(records(spark, values, wired(1, b""), beside), Decoding(value))
+    columns = (f"{DEAD}.part error_part", f"{DEAD}.class error_class", "kafka_raw_value value", "kafka_headers")
+    letters = read.selectExpr(*columns)
 
-    with pytest.raises(UnknownSchemaIdsError, match=re.escape('UNKNOWN_SCHEMA_IDS: {"value": [8, 9]}')):
+    with pytest.raises(UnknownSchemaIdsError, match=re.escape(f'UNKNOWN_SCHEMA_IDS: {{"value": [8, 9, "{GUID}"]}}')):
         check_ids(letters, Decoding(value))
-    check_ids(letters, Decoding(replace(value, unknown_ids=(7, 8, 9))))
+    check_ids(letters, Decoding(replace(value, unknown_ids=(7, 8, 9, GUID))))
 
 
 def test_where_too_many_schema_ids_are_unknown_a_dead_letter_does_not_say_that_the_registry_was_asked(

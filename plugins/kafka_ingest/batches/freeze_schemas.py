@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from kafka_ingest.batches.other_types import is_other_type
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
 from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.avro_mistaken import why_mistaken
@@ -60,8 +61,8 @@ ROUNDS = 3
 
 KINDS = {Format.AVRO: "AVRO", Format.JSON: "JSON", Format.PROTOBUF: "PROTOBUF"}
 
-FoundIds = Mapping[str, Collection[int]]
-"""Schema ids that earlier attempts at a batch found, of keys and of values."""
+FoundIds = Mapping[str, Collection[int | str]]
+"""Schema ids that earlier attempts at a batch found, of keys and of values; those in GUIDs as texts."""
 
 Freeze = Callable[[Decoding, Collection[str], FoundIds], Decoding]
 """From a feed's decoding, the topics of a batch and the ids that were found in it: what an attempt decodes with."""
@@ -97,7 +98,9 @@ class Schemas:
             self.check_flat(parts["value"])
         return replace(decoding, key=parts["key"], value=parts["value"])
 
-    def part(self, name: str, part: FieldDecoding, topics: Collection[str], found: Collection[int]) -> FieldDecoding:
+    def part(
+        self, name: str, part: FieldDecoding, topics: Collection[str], found: Collection[int | str]
+    ) -> FieldDecoding:
         """Return what a batch's keys or values are."""
         match part.source:
             case None:
@@ -106,7 +109,9 @@ class Schemas:
                 ddl = usable(f"schema file {path}", lambda: json_fields(text_of(self.read_file(path)), part))
                 return replace(part, schema=ddl, source=None)
             case SchemaFile(path):
-                schema = usable(f"schema file {path}", lambda: with_columns(read_avro(text_of(self.read_file(path)))))
+                schema = usable(
+                    f"schema file {path}", lambda: with_column(read_avro(text_of(self.read_file(path))), part)
+                )
                 return replace(part, schema=schema.text, source=None)
             case DescriptorSetFile(path, message):
                 types = self.message_types
@@ -116,26 +121,31 @@ class Schemas:
                 return self.registered(name, part, source, topics, found)
 
     def registered(
-        self, name: str, part: FieldDecoding, source: RegistrySource, topics: Collection[str], found: Collection[int]
+        self,
+        name: str,
+        part: FieldDecoding,
+        source: RegistrySource,
+        topics: Collection[str],
+        found: Collection[int | str],
     ) -> FieldDecoding:
         """Return what keys or values are whose schemas are registered."""
         registry = self.registries.setdefault(source.conn_id, self.open_registry(source.conn_id))
         subjects = sorted({source.subject_of(topic, name) for topic in topics})
         reader = one_reader({subject: registry.version(subject, source.version) for subject in subjects}, part.format)
-        known = {reader.schema_id: reader}
+        known: dict[int | str, RegisteredSchema] = {reader.schema_id: reader}
         for subject in subjects:
             for version in registry.versions(subject)[-NEWEST_VERSIONS:]:
                 with suppress(SubjectMissingError):  # deleted since the versions were listed
                     schema = registry.version(subject, version)
                     known[schema.schema_id] = schema
-        unknown: list[int] = []
-        for schema_id in sorted({*found} - known.keys()):
+        unknown: list[int | str] = []
+        for schema_id in in_order({*found} - known.keys() - {each.guid for each in known.values()}):
             asked = registry.by_id(schema_id)
             if asked is None:
                 unknown.append(schema_id)
             else:
                 known[schema_id] = asked
-        what, schemas = described(reader, subjects), [schema for _, schema in sorted(known.items())]
+        what, schemas = described(reader, subjects), [known[schema_id] for schema_id in in_order(known)]
         if part.format is Format.JSON:
             text = part.schema or usable(what, lambda: json_fields(reader.text, part))
             writers = [json_writer(each) for each in schemas]
@@ -144,10 +154,16 @@ class Schemas:
             text = usable(what, lambda: types.registered(reader, source.message))
             writers = [types.writer(each, text) for each in schemas]
         else:
-            read_as = usable(what, lambda: with_columns(avro_of(reader)))
-            text = read_as.text
-            writers = bounded(avro_writer(each, read_as) for each in schemas)
-        return replace(part, schema=text, source=None, writers=tuple(writers), unknown_ids=tuple(unknown))
+            own = usable(what, lambda: with_column(avro_of(reader), part))
+            text = own.text
+            writers = bounded(avro_writer(each, own) for each in schemas)
+        pairs = zip(writers, schemas, strict=True)
+        skips = part.skips_others
+        of_batch = tuple(
+            replace(each, guid=schema.guid, is_other=skips and (each.is_other or is_other_type(schema, reader)))
+            for each, schema in pairs
+        )
+        return replace(part, schema=text, source=None, writers=of_batch, unknown_ids=tuple(unknown))
 
     def columns(self, decoding: Decoding) -> Struct | None:
         """Return the columns of rows beside Kafka's own; None where a function of the feed's makes them.
@@ -169,7 +185,7 @@ class Schemas:
             case Format.RAW:
                 return Scalar("binary")
             case Format.AVRO:
-                return read_avro(part.schema or "").columns
+                return read_avro(part.schema or "").read_as(part.read_as).column
             case Format.PROTOBUF:
                 return self.message_types.columns(part.schema or "")
             case Format.JSON if part.schema is not None:
@@ -252,6 +268,11 @@ def avro_of(found: RegisteredSchema) -> AvroSchema:
     return read_avro(found.text, dict(found.references))
 
 
+def in_order(ids: Iterable[int | str]) -> list[int | str]:
+    """Return ids in order, numbers first."""
+    return sorted(ids, key=lambda schema_id: (isinstance(schema_id, str), schema_id))
+
+
 def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
     """Return the schema to read as in a few words."""
     version = f" version {reader.version}" if reader.version is not None else ""
@@ -260,7 +281,7 @@ def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
 
 def json_fields(text: str, part: FieldDecoding) -> str:
     """Return the fields of a JSON Schema as Spark's DDL; raises WrongSchemaError."""
-    ddl = ddl_of_json_schema(text)
+    ddl = ddl_of_json_schema(text, part.read_as)
     if reason := why_not_kept(read_schema(ddl).names, part.unknown_fields):
         raise WrongSchemaError(reason)
     return ddl
@@ -274,15 +295,15 @@ def text_of(content: bytes) -> str:
         raise WrongSchemaError(f"expected text in UTF-8, found {error}") from None
 
 
-def with_columns(schema: AvroSchema) -> AvroSchema:
-    """Return a schema of which columns can be made; raises WrongSchemaError."""
-    _ = schema.columns
+def with_column(schema: AvroSchema, part: FieldDecoding) -> AvroSchema:
+    """Return a schema of which a column can be made; raises WrongSchemaError."""
+    schema.read_as(part.read_as)
     return schema
 
 
-def found_ids(failures: Collection[str]) -> dict[str, set[int]]:
+def found_ids(failures: Collection[str]) -> dict[str, set[int | str]]:
     """Return the schema ids that attempts found, out of what they left as the reason of their failure."""
-    found: dict[str, set[int]] = {}
+    found: dict[str, set[int | str]] = {}
     for failure in failures:
         for part, ids in ids_in(failure).items():
             found.setdefault(part, set()).update(ids)
@@ -294,13 +315,13 @@ def names_ids(failure: str) -> bool:
     return bool(ids_in(failure))
 
 
-def ids_in(failure: str) -> dict[str, list[int]]:
+def ids_in(failure: str) -> dict[str, list[int | str]]:
     """Return the schema ids that a failure names; none where a crash cut its text off, and Spark finds them again."""
     name, _, named = failure.partition(": ")
     if name != UNKNOWN_SCHEMA_IDS:
         return {}
     try:
-        found: dict[str, list[int]] = json.loads(named)
+        found: dict[str, list[int | str]] = json.loads(named)
     except ValueError:
         return {}
     return found
@@ -315,5 +336,6 @@ def usable(what: str, read: Callable[[], Schema]) -> Schema:
         return read()
     except WrongSchemaError as error:
         raise InvalidSchemaError(
-            f"{what}: {error}. Correct the schema, or name another one in the feed file. Nothing was moved."
+            f"{what}: {error}. Correct the schema, or name another one in the feed file; or read a part of it as text, "
+            "or leave it out, by as (docs/feed-files.md). Nothing was moved."
         ) from None

@@ -39,14 +39,19 @@ class RegisteredMessages:
 
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
         """Return a schema that records may be written with, and why they cannot be read."""
-        if found.kind != KIND:
-            return WriterSchema(found.schema_id, None, f"expected a schema of type {KIND}, found {found.kind}")
-        if found.lacks is not None:
-            return WriterSchema(found.schema_id, None, found.lacks)
+        of_other_kind = f"expected a schema of type {KIND}, found {found.kind}" if found.kind != KIND else None
+        if of_other_kind or found.lacks:
+            return WriterSchema(found.schema_id, None, of_other_kind or found.lacks)
         wanted = descriptor_of(reader)
         try:
             files = files_of(found, MAIN_FILE)
+        except WrongSchemaError as error:
+            return WriterSchema(found.schema_id, None, str(error))
+        try:
             path = path_of(files[MAIN_FILE], wanted.full_name)
+        except WrongSchemaError as error:
+            return WriterSchema(found.schema_id, None, str(error), is_other=True)
+        try:
             written = schema_of_files(files, wanted.full_name).descriptor
         except WrongSchemaError as error:
             return WriterSchema(found.schema_id, None, str(error))

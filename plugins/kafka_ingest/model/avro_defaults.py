@@ -2,7 +2,7 @@
 
 import math
 
-from kafka_ingest.model.avro_types import AvroType, Enumeration, Fixed, Items, Primitive, Record, Union, Values
+from kafka_ingest.model.avro_types import AvroType, Enumeration, Fixed, Inside, Items, Primitive, Record, Union, Values
 
 RANGES = {"int": 2**31, "long": 2**63}
 
@@ -21,11 +21,21 @@ def is_default(value: object, kind: AvroType) -> bool:
                 is_default(value[field.name], field.type) if field.name in value else field.has_default
                 for field in fields
             )
-        case Enumeration() | Fixed():
-            fits = value in kind.symbols if isinstance(kind, Enumeration) else len(str(value)) == kind.size
-            return isinstance(value, str) and fits
+        case Enumeration() | Fixed() | Inside():
+            return is_of_name(value, kind)
         case Primitive(name):
             return is_single(value, name)
+
+
+def is_of_name(value: object, kind: Enumeration | Fixed | Inside) -> bool:
+    """Whether a value in JSON is one of a type that is known by its name."""
+    match kind:
+        case Enumeration(symbols=symbols):
+            return value in symbols
+        case Fixed(size=size):
+            return isinstance(value, str) and len(value) == size
+        case Inside():
+            return isinstance(value, dict)
 
 
 def is_single(value: object, name: str) -> bool:

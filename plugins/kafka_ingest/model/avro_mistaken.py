@@ -8,17 +8,18 @@ schemas are refused as a whole, also where some of their values could be read.
 from collections.abc import Sequence
 
 from kafka_ingest.model.avro_resolution import PROMOTED, fields_of, has_name_of, is_named_as
-from kafka_ingest.model.avro_schema import name_of
 from kafka_ingest.model.avro_types import (
     AvroType,
     Enumeration,
     Fixed,
+    Inside,
     Items,
     Named,
     Primitive,
     Record,
     Union,
     Values,
+    name_of,
 )
 from kafka_ingest.model.record_schema import DECIMAL
 
@@ -33,7 +34,7 @@ def why_mistaken(writer: AvroType, reader: AvroType, where: str = "the value") -
             return why_mistaken_for_one(writer, branches, where)
         case (Items(written), Items(read)) | (Values(written), Values(read)):
             return why_mistaken(written, read, f"what is in {where}")
-        case Fixed() | Enumeration() | Record(), _:
+        case Fixed() | Enumeration() | Record() | Inside(), _:
             return why_other_name(writer, reader, where)
         case Primitive(), Primitive() | Fixed():
             return why_other_meaning(writer, reader, where)

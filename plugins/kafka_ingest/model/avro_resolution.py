@@ -7,11 +7,11 @@ of schemas do not fit, and why. Of which pairs Java's Avro would make wrong valu
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_ingest.model.avro_schema import name_of
 from kafka_ingest.model.avro_types import (
     AvroType,
     Enumeration,
     Fixed,
+    Inside,
     Items,
     Named,
     Primitive,
@@ -19,6 +19,8 @@ from kafka_ingest.model.avro_types import (
     RecordField,
     Union,
     Values,
+    name_of,
+    short,
 )
 
 PROMOTED: Final[Mapping[str, frozenset[str]]] = {
@@ -59,6 +61,8 @@ def why_not_the_same(writer: AvroType, reader: AvroType, where: str) -> str | No
             return why_no_symbol(writer, reader, where)
         case Record(), Record() if has_name_of(writer, reader):
             return why_no_record(writer, reader)
+        case Inside(), Inside() if has_name_of(writer, reader):
+            return None  # the question is being answered, one or more levels above
         case _:
             return f"expected {where} as {name_of(reader)}, found {name_of(writer)}"
 
@@ -99,8 +103,3 @@ def is_named_as(writer: Named, reader: Named) -> bool:
 def has_name_of(writer: Named, reader: Named) -> bool:
     """Whether two types have one name; the namespace does not matter."""
     return short(writer.name) in map(short, (reader.name, *reader.aliases))
-
-
-def short(name: str) -> str:
-    """Return a name without its namespace."""
-    return name.rpartition(".")[2]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
+from kafka_ingest.model.avro_columns import Columns, SparkValue
 from kafka_ingest.model.avro_defaults import is_default
 from kafka_ingest.model.avro_types import (
     LOGICAL,
@@ -18,30 +20,29 @@ from kafka_ingest.model.avro_types import (
     AvroType,
     Enumeration,
     Fixed,
+    Inside,
     Items,
     Named,
-    NoColumnError,
     Primitive,
     Record,
     RecordField,
     Union,
     Values,
-    column_type,
     decimal_name,
+    name_of,
     takes_no_bytes,
 )
+from kafka_ingest.model.read_as import Paths, ReadAs
 from kafka_ingest.model.record_schema import (
     MAX_DEPTH,
     MAX_FIELDS,
     MAX_NAME,
-    ArrayOf,
-    MapOf,
-    RecordType,
-    Struct,
     WrongSchemaError,
 )
 
 MAX_TEXT: Final = 1_000_000
+MOST_BITS: Final = 256
+"""Of a whole number in a schema."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SPARKS_OWN: Final = "spark.sql.catalyst.type"
 """By it Spark would read a value as something that only Spark knows."""
@@ -57,14 +58,13 @@ class AvroSchema:
     text: str
     type: AvroType
 
-    @property
-    def columns(self) -> RecordType:
-        """What Spark makes of a value; raises WrongSchemaError where that is nothing that can be stored."""
-        try:
-            found = column_type(self.type)
-        except NoColumnError as error:
-            raise WrongSchemaError(str(error)) from None
-        check_fields(found)
+    named: Mapping[str, Named]
+
+    def read_as(self, read_as: Mapping[str, ReadAs], *, is_loose: bool = False) -> SparkValue:
+        """Return what Spark reads it as, and the column; raises WrongSchemaError where that can be none."""
+        paths = Paths(read_as)
+        found = Columns(self.named, paths, is_loose=is_loose).value(self.type)
+        paths.check()
         return found
 
 
@@ -76,28 +76,19 @@ def read_avro(text: str, references: Mapping[str, str] | None = None, *, is_writ
     """
     if len(text) > MAX_TEXT:
         raise WrongSchemaError(f"expected an Avro schema of at most {MAX_TEXT:,} characters, found {len(text):,}")
-    try:
-        node = json.loads(text)
-    except ValueError as error:
-        raise WrongSchemaError(f"expected an Avro schema in JSON, found text that is none: {error}") from None
-    except RecursionError:
-        raise WrongSchemaError("expected an Avro schema, found JSON with too many levels to be read") from None
     reading = Reading(references or {}, is_written_with)
-    try:
-        kind, whole = reading.type(node, "", 1)
-    except NoColumnError as error:
-        raise WrongSchemaError(str(error)) from None
-    return AvroSchema(json.dumps(whole, separators=(",", ":")), kind)
+    kind, whole = reading.type(json_of(text, "an Avro schema"), "", 1)
+    return AvroSchema(json.dumps(whole, separators=(",", ":")), kind, reading.named)
 
 
 @dataclass
 class Reading:
-    """A schema that is being read: what has a name so far, and what is being defined."""
+    """A schema that is being read: what has a name so far, and what is being defined, with its aliases."""
 
     references: Mapping[str, str]
     is_written_with: bool = False
     named: dict[str, Named] = field(default_factory=dict)
-    open: set[str] = field(default_factory=set)
+    open: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fields: int = 0
     deepest: int = 0
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -167,17 +158,14 @@ class Reading:
         if not self.knows(full) and self.knows(name):
             full = name  # as Java's Avro does, which looks without the namespace then
         if full in self.open:
-            raise WrongSchemaError(f"expected types that do not hold themselves, found {full[:MAX_NAME]} in itself")
+            return Inside(full, self.open[full]), full
         if full in self.named:
             levels, fields = self.sizes.get(full, (0, 0))
             self.grow(fields, depth + levels)
             return self.named[full], full
         if full not in self.references:
             raise WrongSchemaError(f"expected a type of Avro, or one that is defined before, found {full[:MAX_NAME]!r}")
-        try:
-            node = json.loads(self.references[full])
-        except ValueError as error:
-            raise WrongSchemaError(f"expected {full} in JSON, found text that is none: {error}") from None
+        node = json_of(self.references[full], full[:MAX_NAME])
         if isinstance(node, dict) and "." not in str(node.get("name", "")):
             node = {"namespace": "", **node}  # else it would be in the namespace of what refers to it
         kind, whole = self.type(node, "", depth + 1)
@@ -210,7 +198,7 @@ class Reading:
         entries = required(node, "fields")
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise WrongSchemaError(f"expected a list of fields in {full}, found {shown(entries)}")
-        self.open.add(full)
+        self.open[full] = aliases
         fields_before, deepest_before, self.deepest = self.fields, self.deepest, depth
         self.grow(len(entries), depth)
         found, wholes = [], []
@@ -222,13 +210,14 @@ class Reading:
             own_entry = {**without_doc(entry), "type": whole}
             if "default" in entry and not is_default(entry["default"], kind):
                 if not self.is_written_with:
-                    default, of = shown(entry["default"]), f"{full}.{name}"
-                    raise WrongSchemaError(f"expected a {name_of(kind)} as the default of {of}, found {default}")
+                    expected, found_ = f"a {name_of(kind)} as the default of {full}.{name}", shown(entry["default"])
+                    raise WrongSchemaError(f"expected {expected}, found {found_}")
                 del own_entry["default"]
             aliases_of_field = texts(entry.get("aliases", []), "aliases")
-            found.append(RecordField(name, kind, "default" in own_entry, aliases_of_field))
+            default = own_entry.get("default")
+            found.append(RecordField(name, kind, "default" in own_entry, aliases_of_field, default))
             wholes.append(own_entry)
-        self.open.remove(full)
+        del self.open[full]
         names = [each.name for each in found]
         if len({*names}) < len(names):
             raise WrongSchemaError(f"expected each name once in {full}, found one twice")
@@ -246,7 +235,7 @@ class Reading:
             raise WrongSchemaError(f"expected different names as the symbols of {full}, found others")
         if "default" in node and node["default"] not in symbols:
             raise WrongSchemaError(f"expected a symbol of {full} as its default, found {shown(node['default'])}")
-        kind = Enumeration(full, symbols, "default" in node, aliases)
+        kind = Enumeration(full, symbols, node.get("default"), aliases)
         self.named[full] = kind
         return kind, without_doc(node)
 
@@ -259,26 +248,6 @@ class Reading:
         kind = Fixed(full, size, spark_of("fixed", node, size), aliases)
         self.named[full] = kind
         return kind, without_doc(node)
-
-
-def check_fields(kind: RecordType) -> None:
-    """Raise WrongSchemaError where a struct has no field, or two that Spark cannot tell apart."""
-    match kind:
-        case Struct(fields):
-            lower = [field.name.lower() for field in fields]
-            if not fields:
-                raise WrongSchemaError("expected records with fields, found one without")
-            if twice := [field.name for field in fields if lower.count(field.name.lower()) > 1]:
-                names = " and ".join(map(repr, twice[:2]))
-                raise WrongSchemaError(
-                    f"expected names that differ in more than the case of their letters, found {names}"
-                )
-            for field in fields:
-                check_fields(field.type)
-        case ArrayOf(inner) | MapOf(inner):
-            check_fields(inner)
-        case _:
-            pass
 
 
 def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> str:
@@ -295,22 +264,17 @@ def time_of(node: Mapping[str, Node]) -> str | None:
     return logical if isinstance(logical, str) and logical in TIMES else None
 
 
-def name_of(kind: AvroType) -> str:
-    """Return the name that distinguishes a type from the others of a union."""
-    match kind:
-        case Items():
-            return "array"
-        case Values():
-            return "map"
-        case Union():
-            return "union"
-        case _:
-            return kind.name
-
-
 def without_doc(node: Mapping[str, Node]) -> dict[str, Node]:
     """Return what is read of a definition: its documentation is often most of the text."""
     return {name: value for name, value in node.items() if name != "doc"}
+
+
+def json_of(text: str, what: str) -> Node:
+    """Return a schema's JSON; raises WrongSchemaError."""
+    try:
+        return read_foreign_json(text, MAX_TEXT * 4, MOST_BITS)
+    except ForeignJsonError as error:
+        raise WrongSchemaError(f"expected {what} in JSON, found text that is none: {error}") from None
 
 
 def required(node: Mapping[str, Node], key: str) -> Node:

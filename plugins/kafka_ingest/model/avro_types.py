@@ -1,10 +1,8 @@
-"""Avro's types, and the types of columns that Spark makes of them."""
+"""Avro's types, each with what Spark makes of a single value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from kafka_ingest.model.record_schema import MAX_PRECISION, ArrayOf, Field, MapOf, RecordType, Scalar, Struct
+from typing import Any, Final
 
 PRIMITIVES: Final = {
     "null": "void",
@@ -36,9 +34,6 @@ TIMES: Final = frozenset(
 )
 """The logical types of numbers that are other times, or times of another unit, in another one of them."""
 
-WIDER: Final = ((frozenset({"int", "long"}), "bigint"), (frozenset({"float", "double"}), "double"))
-"""Unions that Spark reads as one type."""
-
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
@@ -68,8 +63,13 @@ class Enumeration:
 
     name: str
     symbols: Sequence[str]
-    has_default: bool = False
+    default: str | None = None
     aliases: Sequence[str] = ()
+
+    @property
+    def has_default(self) -> bool:
+        """Whether unknown symbols are read as one of these."""
+        return self.default is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class RecordField:
     type: "AvroType"
     has_default: bool = False
     aliases: Sequence[str] = ()
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,45 +113,34 @@ class Record:
     aliases: Sequence[str] = ()
 
 
-AvroType = Primitive | Fixed | Enumeration | Items | Values | Union | Record
-Named = Fixed | Enumeration | Record
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A record in itself, by its name."""
+
+    name: str
+    aliases: Sequence[str] = ()
 
 
-class NoColumnError(ValueError):
-    """A type of which no column can be made; the message says what was expected, and what was found."""
+AvroType = Primitive | Fixed | Enumeration | Items | Values | Union | Record | Inside
+Named = Fixed | Enumeration | Record | Inside
 
 
-def column_type(kind: AvroType, where: str = "the schema") -> RecordType:
-    """Return the type of the column that Spark makes of values; raises NoColumnError where it makes none."""
+def name_of(kind: AvroType) -> str:
+    """Return the name that distinguishes a type from the others of a union."""
     match kind:
-        case Primitive(name="null"):
-            raise NoColumnError(f"expected {where} to hold values, found only null")
-        case Primitive(spark=spark) | Fixed(spark=spark):
-            return Scalar(spark)
-        case Enumeration():
-            return Scalar("string")
-        case Items(element):
-            return ArrayOf(column_type(element, f"the items of {where}"))
-        case Values(value):
-            return MapOf(column_type(value, f"the values of {where}"))
-        case Record(_, fields):
-            return Struct(tuple(Field(field.name, column_type(field.type, f"field {field.name}")) for field in fields))
-        case Union(branches):
-            return union_type(branches, where)
+        case Items():
+            return "array"
+        case Values():
+            return "map"
+        case Union():
+            return "union"
+        case _:
+            return kind.name
 
 
-def union_type(branches: Sequence[AvroType], where: str) -> RecordType:
-    """Return the type of a union's column: null makes nothing but null, several others make a struct of members."""
-    values = [each for each in branches if not (isinstance(each, Primitive) and each.name == "null")]
-    names = frozenset(each.name if isinstance(each, Primitive) else "" for each in values)
-    if len(values) == 1:
-        return column_type(values[0], where)
-    if not values:
-        raise NoColumnError(f"expected {where} to hold values, found only null")
-    for narrower, wider in WIDER:
-        if names == narrower:
-            return Scalar(wider)
-    return Struct(tuple(Field(f"member{number}", column_type(each, where)) for number, each in enumerate(values)))
+def short(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition(".")[2]
 
 
 def takes_no_bytes(kind: AvroType) -> bool:
@@ -169,14 +159,12 @@ def takes_no_bytes(kind: AvroType) -> bool:
 def decimal_name(precision: object, scale: object, size: int | None) -> str | None:
     """Return a decimal as Spark has it; None where Avro ignores the logical type, since it does not fit.
 
-    ``size``: of a fixed, None for bytes. Raises NoColumnError for more digits than Spark has.
+    ``size``: of a fixed, None for bytes. It may have more digits than Spark has.
     """
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
         return None
     if size is not None and precision > most_digits(size):
         return None
-    if precision > MAX_PRECISION:
-        raise NoColumnError(f"expected decimals of at most {MAX_PRECISION} digits, found one of {precision}")
     return f"decimal({precision},{scale})"
 
 

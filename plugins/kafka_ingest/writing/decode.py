@@ -4,6 +4,7 @@ All but Protobuf is done by expressions of Spark's, in steps, so that the expens
 record: parse, convert, check. Who selects only some of the columns pays only for what these need.
 """
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from pyspark.sql import DataFrame
@@ -12,11 +13,13 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
-from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, plain_name, raw_part, string_part
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, once, plain_name, raw_part, string_part
 from kafka_ingest.writing.plain_objects import with_plain_objects
-from kafka_ingest.writing.schema_ids import after_id
+from kafka_ingest.writing.schema_ids import after_id, split_at_id, split_name
 
 DEAD = "kafka_dead"
+FILTERED = "kafka_filtered"
+"""Whether a record is left out: neither a row nor a dead letter."""
 RAW_KEY = "kafka_raw_key"
 RAW_VALUE = "kafka_raw_value"
 
@@ -42,7 +45,8 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
     - :data:`DEAD`: ``struct<part, class, text>``, null exactly where the record is good. ``part`` is ``key`` or
       ``value``; the classes are those of :class:`~kafka_ingest.model.decoding.DeadClass`; the text has at most 300
       characters, says what was expected and what was found, and names fields, but holds no value of the record;
-    - :data:`RAW_KEY` and :data:`RAW_VALUE`: the bytes.
+    - :data:`RAW_KEY` and :data:`RAW_VALUE`: the bytes;
+    - where the feed skips other records, :data:`FILTERED`: whether it is one, and neither good nor dead.
 
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
 
@@ -56,20 +60,20 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     fields = {"key": decoding.key, "value": decoding.value}
     parts = {column: part_of(column, field, plainly=plainly) for column, field in fields.items()}
+    splits = {split_name(column): split_at_id(column, column) for column, field in fields.items() if field.has_ids}
     bodies = {part.body_name: part.body for part in parts.values() if part.body}
-    steps = records.select("*", *(f.expr(sql).alias(name) for name, sql in bodies.items())) if bodies else records
+    steps = with_steps(records, {name: once(sql) for name, sql in splits.items()}, bodies)
     if decoding.has_protobuf:
         steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
     plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
     if plain:
         steps = with_plain_objects(steps, plain)
-    for step in (
+    steps = with_steps(
+        steps,
         {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
         {part.read_name: part.read for part in parts.values() if part.read},
         {part.converted_name: part.converted for part in parts.values() if part.converted},
-    ):
-        if step:
-            steps = steps.select("*", *(f.expr(sql).alias(name) for name, sql in step.items()))
+    )
     columns: list[str] = []
     for column in records.columns:
         part = parts.get(column)
@@ -79,19 +83,31 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
             columns += [named(f"{part.result}.{quoted(name)}", name) for name in part.fields]
         else:
             columns.append(named(part.result, column))
-    checks = " ".join(
-        f"when {part.is_dead} then {part.reason if with_reasons else NO_REASON}"
-        for part in parts.values()
-        if part.is_dead
-    )
-    nothing = "cast(null as struct<part: string, class: string, text: string>)"
+    others = " or ".join(f"coalesce({part.is_other}, false)" for part in parts.values() if part.is_other) or "false"
     raw_key, raw_value = ("`key`", "`value`") if with_reasons else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),
-        f.expr(f"case {checks} end" if checks else nothing).alias(DEAD),
+        f.expr(dead(list(parts.values()), others, with_reasons=with_reasons)).alias(DEAD),
         f.expr(raw_key).alias(RAW_KEY),
         f.expr(raw_value).alias(RAW_VALUE),
+        *([f.expr(others).alias(FILTERED)] if decoding.skips_others else []),
     )
+
+
+def with_steps(records: DataFrame, *steps: Mapping[str, str]) -> DataFrame:
+    """Return records with more columns, those of each step computed of what is there before."""
+    for step in filter(None, steps):
+        records = records.select("*", *(f.expr(sql).alias(name) for name, sql in step.items()))
+    return records
+
+
+def dead(parts: Sequence[DecodedPart], others: str, *, with_reasons: bool) -> str:
+    """Return the reason where a record is dead; null where it is good, or one of others."""
+    checks = " ".join(
+        f"when {part.is_dead} then {part.reason if with_reasons else NO_REASON}" for part in parts if part.is_dead
+    )
+    nothing = "cast(null as struct<part: string, class: string, text: string>)"
+    return f"case when {others} then null {checks} end" if checks else nothing
 
 
 def part_of(column: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPart:

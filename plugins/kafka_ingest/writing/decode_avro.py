@@ -9,15 +9,25 @@ each job and known to no producer.
 import json
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS
-from kafka_ingest.model.avro_schema import read_avro, spark_of
-from kafka_ingest.model.avro_types import most_digits
+from kafka_ingest.model.avro_columns import Unscaled
+from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
-from kafka_ingest.model.record_schema import DECIMAL, MAX_PRECISION, RecordType, Scalar, Struct, quoted
+from kafka_ingest.model.record_schema import (
+    DECIMAL,
+    MAX_PRECISION,
+    RecordType,
+    Scalar,
+    Struct,
+    quoted,
+)
+from kafka_ingest.model.stored_times import FIRST_DAY, FIRST_TIME, LAST_DAY, LAST_TIME
+from kafka_ingest.writing.avro_conversion import checked_type, converted_value, decimal_of, is_number
 from kafka_ingest.writing.decode_limits import Check, fields_that, walked
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
@@ -32,27 +42,21 @@ from kafka_ingest.writing.decoded_part import (
 from kafka_ingest.writing.kafka_records import jvm_of
 from kafka_ingest.writing.schema_ids import (
     body_of,
-    head,
-    head_of,
+    is_other,
     misfit_of,
     readable,
+    says,
     wrong_beginnings,
 )
 
 SEAL_BYTES = 16
-LONGS_DIGITS = 18
-"""Up to here Spark takes a decimal's last 64 bits for all of it: longer ones would silently be other numbers."""
-
 ONE_VALUE = "expected exactly one value of the schema, found bytes that are not one, or more bytes after it"
-INSIDE = frozenset({"type", "items", "values", "fields"})
-"""Where a schema holds other schemas."""
-
 NOT_UTF8 = "expected text in UTF-8, found other bytes in "
+TOO_LARGE = (
+    "expected values that columns can hold, found a number or a time beyond them, or more levels of a type in itself "
+    "than are read"
+)
 OUT_OF_RANGE = "expected values that their types can hold, found others in "
-
-DAYS = "date'0001-01-01' and date'9999-12-31'"
-TIMES = ("'0001-01-02 00:00:00{zone}'", "'9999-12-31 00:00:00{zone}'")
-"""As for the records' own timestamps (read_ranges.py)."""
 
 
 def limit_avro(spark: SparkSession) -> None:
@@ -93,30 +97,40 @@ class Seal:
 def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
     """Return values of a schema."""
     schema = read_avro(decoding.schema or "")
-    reader = json.loads(schema.text)
-    wide = with_wide_decimals(reader)
-    kind, widened = schema.columns, wide != reader
+    plain, wanted = json.loads(schema.text), schema.read_as(decoding.read_as)
+    loose = schema.read_as(decoding.read_as, is_loose=True).node
+    kind = checked_type(wanted.found, wanted.column)
     seal, parsed, read = Seal.new(), parsed_name(column), read_name(column)
     broken = seal.is_broken(parsed)
     beyond, no_text = is_beyond(read, kind, None), has_no_text(read, kind, None)
     wrong = [f"coalesce({condition}, false)" for condition in (beyond, no_text) if condition]
+    is_converted = wanted.found != wanted.column
+    converted = converted_value(read, wanted.found, wanted.column)
+    parse = partial(parsing, column, decoding, seal, seal.schema(plain))
     return DecodedPart(
         column,
-        converted_name(column) if widened else read,
-        parsed=once(parsing(column, decoding, seal, seal.schema(reader), seal.schema(wide))),
+        converted_name(column) if is_converted else read,
+        parsed=once(parse(seal.schema(wanted.node))),
         read=f"{parsed}.v",
-        converted=f"if({beyond}, null, try_cast({read} as {kind.ddl}))" if widened else None,
+        converted=once(f"if({' or '.join(wrong)}, null, {converted})" if wrong else converted)
+        if is_converted
+        else None,
         is_dead=f"{quoted(column)} is not null and ({' or '.join([broken, *wrong])})",
         reason=first_of(
             [
                 *(wrong_beginnings(column, decoding) if decoding.has_ids else ()),
                 *misfits(column, decoding, broken),
+                (
+                    f"{broken} and not {seal.is_broken(parse(seal.schema(loose)))}",
+                    reason(column, DeadClass.OUT_OF_RANGE, text(TOO_LARGE)),
+                ),
                 (broken, reason(column, DeadClass.NOT_AVRO, text(ONE_VALUE))),
                 *values_that(has_no_text, column, kind, DeadClass.INVALID_UTF8, NOT_UTF8),
                 *values_that(is_beyond, column, kind, DeadClass.OUT_OF_RANGE, OUT_OF_RANGE),
             ]
         ),
-        fields=kind.names if isinstance(kind, Struct) else (),
+        fields=wanted.column.names if isinstance(wanted.column, Struct) else (),
+        is_other=is_other(column, decoding),
     )
 
 
@@ -125,19 +139,19 @@ def parsing(column: str, decoding: FieldDecoding, seal: Seal, plain: str, reader
     if decoding.writers is None:
         return seal.parse(quoted(column), plain, reader)
     branches = " ".join(
-        f"when {head(writer)} then {seal.parse(body_of(column), seal.schema(json.loads(writer.text)), reader)}"
+        f"when {says(column, writer)} then {seal.parse(body_of(column), seal.schema(json.loads(writer.text)), reader)}"
         for writer in decoding.writers
         if writer.text is not None
     )
     nothing = seal.parse("cast(null as binary)", plain, reader)
-    return f"case {head_of(column)} {branches} else {nothing} end" if branches else nothing
+    return f"case {branches} else {nothing} end" if branches else nothing
 
 
 def misfits(column: str, decoding: FieldDecoding, broken: str) -> list[tuple[str, str]]:
     """Return why bytes were not read whose schema fits in parts only: a union's value decides."""
     return [
         (
-            f"{broken} and {head_of(column)} = {head(writer)}",
+            f"{broken} and {says(column, writer)}",
             reason(column, DeadClass.INCOMPATIBLE_SCHEMA, text(misfit_of(writer))),
         )
         for writer in readable(decoding)
@@ -180,26 +194,15 @@ def is_beyond(found: str, kind: RecordType, _: str | None) -> str:
 def leaf_is_beyond(found: str, kind: Scalar, _: str | None) -> str:
     """Return whether a single value is a time that no reader has, or a decimal of more digits than its type."""
     if kind.name == "date":
-        return f"not {found} between {DAYS}"
+        return f"not {found} between date'{FIRST_DAY}' and date'{LAST_DAY}'"
     if kind.name in {"timestamp", "timestamp_ntz"}:
-        first, end = (each.format(zone="Z" if kind.name == "timestamp" else "") for each in TIMES)
-        return f"not ({found} >= {kind.name}{first} and {found} < {kind.name}{end})"
+        zone = "Z" if kind.name == "timestamp" else ""
+        return f"not {found} between {kind.name}'{FIRST_TIME}{zone}' and {kind.name}'{LAST_TIME}{zone}'"
+    if isinstance(kind, Unscaled):
+        is_none = f"not ({is_number(found)})"
+        none = f"{decimal_of(found, kind.scale, kind.column)} is null"
+        return is_none if kind.column == "string" else f"{found} is not null and ({is_none} or {none})"
     if found_digits := DECIMAL.fullmatch(kind.name):
         precision, scale = int(found_digits[1]), int(found_digits[2])
-        return f"abs({found}) >= 1{'0' * (precision - scale)}BD" if precision <= LONGS_DIGITS else ""
+        return f"abs({found}) >= 1{'0' * (precision - scale)}BD" if precision < MAX_PRECISION else ""
     return ""
-
-
-def with_wide_decimals(node: Any) -> Any:  # noqa: ANN401 - what JSON has
-    """Return a schema by which decimals have more digits than Spark would read from 64 bits."""
-    if isinstance(node, list):
-        return [with_wide_decimals(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    wide = {key: with_wide_decimals(each) if key in INSIDE else each for key, each in node.items()}
-    size = node.get("size") if node.get("type") == "fixed" else None
-    is_decimal = node.get("logicalType") == "decimal" and node.get("type") in ("bytes", "fixed")
-    if is_decimal and spark_of(node["type"], node, size) != "binary" and node["precision"] <= LONGS_DIGITS:
-        digits = MAX_PRECISION if size is None else min(MAX_PRECISION, most_digits(size))
-        wide["precision"] = max(node["precision"], digits)
-    return wide

@@ -19,7 +19,7 @@ from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, parsed_name, reason, text
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
-from kafka_ingest.writing.schema_ids import HEAD_BYTES, body_of, head, head_of, readable, wrong_beginnings
+from kafka_ingest.writing.schema_ids import body_of, is_other, readable, says, wrong_beginnings
 
 SENT_BY_VALUE = ("kafka_ingest.message_types.message_columns", "kafka_ingest.writing.protobuf_batches")
 """The modules that workers need, which may be on other machines and do not have this package."""
@@ -48,14 +48,24 @@ def protobuf_part(column: str, decoding: FieldDecoding) -> DecodedPart:
         reason=first_of([*(beginnings if decoding.has_ids else ()), ("true", said)]),
         fields=found.columns.names,
         body=messages_after(column, decoding) if decoding.has_ids else quoted(column),
+        is_other=is_another(column, decoding),
         in_batches=(found.columns.ddl, SentType(found.value, found.plain_file, found.plain_message, stored)),
     )
+
+
+def is_another(column: str, decoding: FieldDecoding) -> str | None:
+    """Return whether a message is of another type, by its schema's id or by the indexes after it."""
+    if not decoding.skips_others:
+        return None
+    of_schema = is_other(column, decoding) or "false"
+    has_indexes = f"{says(column, *readable(decoding))} and length({body_of(column)}) > 0"
+    return f"{of_schema} or ({has_indexes} and {quoted(body_name(column))} is null)"
 
 
 def messages_after(column: str, decoding: FieldDecoding) -> str:
     """Return the bytes after an id and indexes, null where these are none of a message that can be read."""
     branches = " ".join(
-        f"when {head_of(column)} = {head(writer)} then {after_indexes(column, writer)}" for writer in readable(decoding)
+        f"when {says(column, writer)} then {after_indexes(column, writer)}" for writer in readable(decoding)
     )
     return f"case {branches} end" if branches else "cast(null as binary)"
 
@@ -64,7 +74,7 @@ def after_indexes(column: str, writer: WriterSchema) -> str:
     """Return the bytes after the indexes of the message that is read."""
     beginnings: list[str] = json.loads(writer.text or "[]")
     branches = " ".join(
-        f"when substring({quoted(column)}, {HEAD_BYTES + 1}, {len(each) // 2}) = X'{each}' "
+        f"when substring({body_of(column)}, 1, {len(each) // 2}) = X'{each}' "
         f"then substring({body_of(column)}, {len(each) // 2 + 1})"
         for each in beginnings
     )

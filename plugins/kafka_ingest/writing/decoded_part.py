@@ -39,6 +39,8 @@ class DecodedPart:
     fields: Sequence[str] = ()
     body: str | None = None
     """What the other steps read, where that is not all of the bytes."""
+    is_other: str | None = None
+    """Whether the record is of another type, and filtered for that; None: never."""
     in_batches: tuple[str, object] | None = None
     """What parses whole batches of bodies, where expressions cannot: the type of what it makes, and what makes it."""
 

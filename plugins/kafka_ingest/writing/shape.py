@@ -14,12 +14,9 @@ from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, quoted
 from kafka_ingest.model.shape import SelectedColumn, Shape
-from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE
+from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE
 from kafka_ingest.writing.decoded_part import named, reason, text
 from kafka_ingest.writing.expressions import Expressions
-
-FILTERED = "kafka_filtered"
-"""Whether a record is left out: neither a row nor a dead letter."""
 
 KEPT, SELECTED, SAID = "kafka_where", "kafka_select", "kafka_said"
 FAILED = "expected an expression that gives a value for the record, found "
@@ -39,14 +36,16 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
     tried as one.
     """
     expressions = Expressions(records)
-    steps, is_kept, failures = records, f"{DEAD} is null", [(f"{DEAD} is not null", DEAD)]
-    is_filtered = "false"
+    is_other = FILTERED if FILTERED in records.columns else "false"
+    steps, is_kept, failures = records, f"{DEAD} is null and not {is_other}", [(f"{DEAD} is not null", DEAD)]
+    failures.append((is_other, "null"))
+    is_filtered = is_other
     if shape.where is not None:
         steps = steps.select("*", expressions.tried({"is_true": shape.where}, is_kept).alias(KEPT))
         failures.append((f"{KEPT} is null", why("where", "where", shape.where, SAID if with_reasons else None)))
         if with_reasons:
             steps = steps.select("*", expressions.failure(shape.where, f"{is_kept} and {KEPT} is null").alias(SAID))
-        is_filtered = f"{DEAD} is null and {KEPT} is not null and not coalesce({KEPT}.is_true, false)"
+        is_filtered = f"{is_other} or {DEAD} is null and {KEPT} is not null and not coalesce({KEPT}.is_true, false)"
         is_kept = f"coalesce({KEPT}.is_true, false)"
     results: dict[str, str] = {}
     if shape.select:
@@ -97,9 +96,10 @@ def error_name(said: str) -> str:
 
 def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
     """Return the columns of the output: those of ``select`` are in the place of what is not Kafka's own."""
+    columns = [name for name in columns if name not in {DEAD, RAW_KEY, RAW_VALUE, FILTERED}]
     if not results:
-        return [quoted(name) for name in columns if name not in {DEAD, RAW_KEY, RAW_VALUE}]
-    own = [name for name in columns if name.startswith(RESERVED_PREFIX) and name not in {DEAD, RAW_KEY, RAW_VALUE}]
+        return list(map(quoted, columns))
+    own = [name for name in columns if name.startswith(RESERVED_PREFIX)]
     first = next((number for number, name in enumerate(columns) if not name.startswith(RESERVED_PREFIX)), len(own))
     selected = [named(result, name) for name, result in results.items()]
     return [*map(quoted, own[:first]), *selected, *map(quoted, own[first:])]
@@ -107,7 +107,7 @@ def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[s
 
 def check_shape(records: DataFrame, shape: Shape) -> None:
     """Raise ExpressionRefusedError where Spark refuses an expression over the columns of decoded records."""
-    columns = records.drop(DEAD, RAW_KEY, RAW_VALUE)
+    columns = records.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED)
     where = {"where": (shape.where, "boolean")} if shape.where is not None else {}
     select = {f"select.{column.name}": (column.sql, column.type) for column in shape.select}
     Expressions(columns).check(where | select)

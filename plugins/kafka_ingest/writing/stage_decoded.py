@@ -21,11 +21,11 @@ from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
-from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
+from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
-from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+from kafka_ingest.writing.shape import PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import staged_files
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
@@ -216,12 +216,13 @@ class CountedRows:
     def some(self, records: DataFrame, *, plainly: bool = False) -> DataFrame:
         """Return the rows of some records, which are counted besides those that were before."""
         shape, needs = self._decode.shape, self._needs
+        filters = shape.where is not None or self._decode.skips_others
         counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
-        if shape.where is not None:
+        if filters:
             counts.append(self._partitions.counted(FILTERED).alias("filtered"))
         self._observed.append(Observation("decoded"))
         observed = self.of(records, plainly=plainly).observe(self._observed[-1], *counts)
-        good = observed.where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
+        good = observed.where(f"{GOOD} and not {FILTERED}" if filters else GOOD)
         # Expressions may use columns that the table lacks, and dead letters have them.
         rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
         # A function is not handed columns that follow from others: it could change them.
@@ -309,7 +310,8 @@ def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Pla
     # A letter's batch is known by its path.
     of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH_COLUMN}
     kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
-    of_key, of_value = id_found(RAW_KEY, document.decode.key), id_found(RAW_VALUE, document.decode.value)
+    of_key = id_found("key", RAW_KEY, document.decode.key)
+    of_value = id_found("value", RAW_VALUE, document.decode.value)
     letters = records.where(f"{DEAD} is not null").selectExpr(
         *kept,
         f"{RAW_KEY} as key",
