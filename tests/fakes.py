@@ -1633,10 +1633,6 @@ class InMemorySink:
         known = [*self.foreign_batches, *(str(batch_id) for batch_id in self.published)]
         return sorted(batch_id for batch_id in known if since is None or batch_id >= str(since))
 
-    def sort(self, now: datetime) -> int:  # noqa: ARG002 - the sink's signature
-        self._reachable()
-        return 0
-
     def open_attempt(self, directory: Path, document: bytes) -> None:
         self._reachable()
         self.documents[directory] = document

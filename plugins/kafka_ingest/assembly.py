@@ -373,10 +373,6 @@ class FeedParts:
             )
         return cut_before(before or now - (self.feed.control_retention or timedelta()), now)
 
-    def sort_receipts(self) -> int:
-        """Move receipts of earlier versions to where the newest are found without listing all; return how many."""
-        return self.sinks(self.plan_settings.output).archive.sort(datetime.now(UTC))
-
     def commit_imports(self, attempt: Attempt) -> Callable[[], None]:
         """Return a function that imports what the commit of an attempt's batch needs, to be called while Spark runs."""
         return partial(import_for_commit, self.control.batch(attempt.batch_id).plan.output)

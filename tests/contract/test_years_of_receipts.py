@@ -5,16 +5,15 @@ Found as quickly and as surely after years of batches.
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.contract.builders import batch_id_of
-from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import DAY, Staged
 
-from kafka_ingest.errors import BatchRevokedError, OutputConflictError
+from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, day_of
 from kafka_ingest.sinks.parquet import parquet_sink
 
@@ -31,13 +30,6 @@ def published(output: Path, *numbers: int) -> list[Staged]:
     for each in staged:
         each.publish()
     return staged
-
-
-def as_earlier_versions_kept_it(staged: Staged) -> Path:
-    """Move a receipt to where versions before the days' folders kept it."""
-    flat = staged.kept.parent.parent / staged.kept.name
-    staged.kept.rename(flat)
-    return flat
 
 
 def known(output: Path, since: int | None = None) -> list[str]:
@@ -105,107 +97,11 @@ def test_the_newest_batches_are_found_without_reading_the_names_of_other_days(ou
     assert names_read == ["receipts", DAY]
 
 
-def test_receipts_that_an_earlier_version_kept_in_one_folder_are_found_read_and_not_kept_twice(output: Path):
-    [first, _] = published(output, 1, 2)
-    flat = as_earlier_versions_kept_it(first)
-
-    assert known(output) == known(output, since=1) == ids(1, 2)
-    assert first.sink.archive.is_kept(batch_id_of(1))
-    assert first.sink.archive.receipt(batch_id_of(1)) == first.receipt
-    assert [each.plan.batch_id for each in first.sink.publisher.published_receipts()] == [
-        batch_id_of(1),
-        batch_id_of(2),
-    ]
-    first.publish()
-    assert (flat.is_file(), first.kept.exists()) == (True, False)
-
-
 def test_a_damaged_receipt_is_named_where_it_lies(output: Path):
     [staged] = published(output, 1)
-    flat = as_earlier_versions_kept_it(staged)
-    flat.write_text("[")
-    with pytest.raises(OutputConflictError, match=f"{flat}: expected the receipt of a published batch, found no JSON"):
+    staged.kept.write_text("[")
+    with pytest.raises(OutputConflictError, match=f"{staged.kept}: expected the receipt of a published batch, found"):
         staged.sink.archive.receipt(batch_id_of(1))
-
-
-def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_forever(output: Path):
-    staged = Staged(output)
-    receipts = KeptReceipts(staged.kept.parent.parent)
-    receipts.keep(staged.published)
-    as_earlier_versions_kept_it(staged)
-
-    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
-
-    assert known(output) == known(output, since=1) == []
-    assert not staged.sink.archive.is_kept(batch_id_of(1))
-    with pytest.raises(BatchRevokedError):
-        staged.publish()
-
-
-def test_a_mark_of_an_earlier_version_revokes_too(output: Path):
-    staged = Staged(output)
-    (staged.kept.parent.parent / f"{batch_id_of(1)}.revoked").touch()
-    with pytest.raises(BatchRevokedError):
-        staged.publish()
-
-
-# ── Sorted into days ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_receipts_are_sorted_into_their_days_and_nothing_else_changes(output: Path):
-    batches = published(output, 1, 2)
-    for staged in batches:
-        as_earlier_versions_kept_it(staged)
-    folder = batches[0].kept.parent.parent
-    (folder / f"{batch_id_of(3)}.revoked").touch()
-    (folder / f".{batch_id_of(4)}.json.4711.tmp").touch()
-    before = list(batches[0].sink.publisher.published_receipts())
-
-    assert batches[0].sink.archive.sort(NOW) == 3
-
-    assert sorted(path.name for path in folder.iterdir()) == [f".{batch_id_of(4)}.json.4711.tmp", DAY]
-    assert list(batches[0].sink.publisher.published_receipts()) == before
-    assert known(output, since=1) == ids(1, 2)
-    assert batches[0].sink.archive.sort(NOW) == 0
-
-
-def test_what_may_be_being_committed_by_an_earlier_version_is_not_moved(output: Path):
-    [staged] = published(output, 1)
-    flat = as_earlier_versions_kept_it(staged)
-    of_that_day = datetime.fromisoformat(f"{DAY}T12:00:00+00:00")
-
-    assert staged.sink.archive.sort(of_that_day + timedelta(days=1)) == 0
-    assert flat.is_file()
-    assert staged.sink.archive.sort(of_that_day + timedelta(days=2)) == 1
-
-
-def test_a_power_cut_while_receipts_are_sorted_loses_none(output: Path):
-    [staged] = published(output, 1)
-    as_earlier_versions_kept_it(staged)
-    for crash in range(100):
-        try:
-            with power_cut(after=crash):
-                staged.sink.archive.sort(NOW)
-        except PowerCut:
-            assert known(output, since=1) == ids(1)
-            assert staged.sink.archive.receipt(batch_id_of(1)) == staged.receipt
-        else:
-            break
-    assert crash >= 1
-    assert staged.kept.is_file()
-
-
-def test_without_links_receipts_stay_where_they_are_and_are_found(output: Path, monkeypatch: pytest.MonkeyPatch):
-    [staged] = published(output, 1)
-    flat = as_earlier_versions_kept_it(staged)
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    assert staged.sink.archive.sort(NOW) == 0
-    assert flat.is_file()
-    assert known(output, since=1) == ids(1)
 
 
 # ── Names that need no reading ────────────────────────────────────────────────────────────────────────────────────────
@@ -266,18 +162,6 @@ def test_a_note_that_cannot_be_used_only_has_the_names_read_again(output: Path, 
     put_back(output)
 
     assert known(output, since=1) == ids(1, 9)
-
-
-def test_a_crash_between_a_receipts_two_names_does_not_undo_that_its_batch_is_revoked(output: Path):
-    staged = Staged(output)
-    KeptReceipts(staged.kept.parent.parent).keep(staged.published)
-    flat = staged.kept.parent.parent / staged.kept.name
-    os.link(staged.kept, flat)  # sorting died before it took the old name away
-
-    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
-
-    assert not flat.exists()
-    assert not staged.sink.archive.is_kept(batch_id_of(1))
 
 
 def test_a_receipt_that_lies_beside_the_mark_of_its_revoked_batch_is_not_taken_for_a_published_one(output: Path):

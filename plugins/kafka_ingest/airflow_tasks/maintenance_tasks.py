@@ -34,8 +34,6 @@ class CleanOperator(BaseOperator):
                     continue
                 removed, freed = removed + 1, freed + staged.size_bytes
                 self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
-            if sorted_receipts := parts.sort_receipts():
-                self.log.info("moved %s receipts into the folders of their days", f"{sorted_receipts:,}")
             # A plan looks at the newest batches only.
             parts.check_output_known()
         self.log.info(

@@ -48,9 +48,7 @@ def clean_feed(feed: Feed, find_connection: FindConnection, *, only_show: bool) 
         return []
     if only_show:
         return list(parts.staged_outputs())
-    cleaned = list(parts.clean_up())
-    parts.sort_receipts()
-    return cleaned
+    return list(parts.clean_up())
 
 
 def clean_batch(batch_id: UUID, control: SqlControlTables, sinks: Sinks, decided: Decided | None) -> Answer:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -149,9 +148,6 @@ class ReceiptArchive(Protocol):
 
         Does nothing where that was recorded before, except for a batch that was found missing and expires now.
         """
-
-    def sort(self, now: datetime) -> int:
-        """Move receipts from an earlier version's place to where they are found quickly; return how many."""
 
 
 class Inspector(Protocol):

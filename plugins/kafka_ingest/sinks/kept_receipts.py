@@ -3,16 +3,12 @@
 A mark records that a batch was revoked, so that it will never be published, or that its files were removed.
 
 Each is in the folder of the day on which its batch's id was made (RFC 9562, version 7), so that the newest are found
-without listing the names of years. Earlier versions stored them in one folder; they are found there, too, until they
-are moved (:meth:`KeptReceipts.sort`).
+without listing the names of years.
 """
 
 import contextlib
-import errno
-import os
 import stat
-from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,10 +27,6 @@ from kafka_ingest.sinks.published_document import published_document, published_
 KEPT = ".json"
 REVOKED = ".revoked"
 REMOVED = ".removed"
-NOT_SORTED = timedelta(days=1)
-"""An earlier version may be committing or revoking a batch that is this new."""
-
-NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 class KeptReceipts:
@@ -44,8 +36,8 @@ class KeptReceipts:
         self.folder = folder
 
     def path(self, batch_id: UUID | str) -> Opened:
-        """Return where a batch's receipt is kept, or the place for a new one."""
-        return self._found(batch_id, KEPT) or self._places(batch_id, KEPT)[0]
+        """Return where a batch's receipt is kept, or is to be kept."""
+        return self._place(batch_id, KEPT)
 
     def batch_ids(self, since: UUID | None = None) -> set[str]:
         """Return the ids of the batches whose receipts are kept, without those that were revoked.
@@ -59,49 +51,9 @@ class KeptReceipts:
         kept = {name.removesuffix(KEPT) for name in found if name.endswith(KEPT)}
         return {batch_id for batch_id in kept - revoked if batch_id >= least}
 
-    def sort(self, now: datetime) -> int:
-        """Move what an earlier version left in one folder into the days' folders; return how many moved.
-
-        A name is durable in its new place before it is removed from the old one. Without links in the file system, all
-        stay.
-        """
-        if not isinstance(self.folder, Path):
-            return 0  # no earlier version wrote to other storage than a disk
-        before = day_name(now - NOT_SORTED)
-        of_days: dict[str, list[str]] = {}
-        for name in self._entries():
-            day = day_of_name(name)
-            if day is not None and day < before:
-                of_days.setdefault(day, []).append(name)
-        moved = sum(self._sort_day(self.folder, day, names) for day, names in sorted(of_days.items()))
-        if moved:
-            sync(self.folder)
-        return moved
-
-    def _sort_day(self, folder: Path, day: str, names: Collection[str]) -> int:
-        self._make(folder / day)
-        linked: list[str] = []
-        for name in names:
-            try:
-                os.link(folder / name, folder / day / name)
-            except FileExistsError:
-                linked.append(name)  # linked before a crash
-            except FileNotFoundError:
-                continue  # another process sorts, too
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                break
-            else:
-                linked.append(name)
-        sync(folder / day)
-        for name in linked:
-            (folder / name).unlink(missing_ok=True)
-        return len(linked)
-
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept, and the batch was not revoked."""
-        return self._found(batch_id, KEPT) is not None and not self.is_withdrawn(batch_id)
+        return self._is_there(batch_id, KEPT) and not self.is_withdrawn(batch_id)
 
     def is_of_attempt(self, batch_id: UUID, attempt: int) -> bool:
         """Whether a receipt of the batch is kept, and this is the attempt that was published."""
@@ -136,7 +88,7 @@ class KeptReceipts:
         batch_id = published.receipt.batch_id
         kept = self._read(batch_id)
         if kept is None:
-            path = self._places(batch_id, KEPT)[0]
+            path = self.path(batch_id)
             self._make(path.parent)
             with contextlib.suppress(FileExistsError):  # another publisher was faster: compared below
                 write_new(path, published_document(published))
@@ -157,48 +109,39 @@ class KeptReceipts:
 
     def withdraw(self, batch_id: UUID) -> None:
         """Mark a batch as revoked, finally and durably, even if a receipt is kept now or by a late publisher."""
-        mark = self._places(batch_id, REVOKED)[0]
-        if not isinstance(mark, Path):
+        mark, kept = self._place(batch_id, REVOKED), self.path(batch_id)
+        if not isinstance(mark, Path) or not isinstance(kept, Path):
             # Nothing can be renamed there. What is marked counts as revoked, whatever else is kept of it.
             write_whole(mark, canonical_json(self._read(batch_id) or {}))
-            remove_file(self._places(batch_id, KEPT)[0])
+            remove_file(kept)
             return
         self._make(mark.parent)
-        for path in on_disk(self._places(batch_id, KEPT)):
-            try:
-                path.rename(mark)
-            except FileNotFoundError:
-                continue
-            # Renaming one name of a file to another name of it does nothing: a crash of `sort` leaves two.
-            path.unlink(missing_ok=True)
-            sync(path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            kept.rename(mark)
         if not self.is_withdrawn(batch_id):
             write_whole(mark, b"")
         sync(mark.parent)
 
     def note_removal(self, removal: Removal) -> None:
         """Mark a batch as removed, durably; an existing mark is kept, unless it only records missing files."""
-        mark = self._found(removal.batch_id, REMOVED)
-        known = self.removal(removal.batch_id)
-        if mark is None or (known is not None and known.is_overruled_by(removal)):
-            mark = mark or self._places(removal.batch_id, REMOVED)[0]
+        mark, known = self._place(removal.batch_id, REMOVED), self.removal(removal.batch_id)
+        if known is None or known.is_overruled_by(removal):
             self._make(mark.parent)
             write_whole(mark, canonical_json(removal.as_document()))
         flush(mark.parent)
 
     def removal(self, batch_id: UUID) -> Removal | None:
         """Return why a batch was removed, None where it was not; raises OutputConflictError on an unusable mark."""
-        for mark in self._places(batch_id, REMOVED):
-            try:
-                return Removal.from_document(read_foreign_object(read_at_most(mark, ENOUGH_BYTES)))
-            except FileNotFoundError:
-                continue
-            except ForeignJsonError as error:
-                raise OutputConflictError(
-                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error}. "
-                    "Restore it from a backup; if readers see the batch's files, move the mark elsewhere."
-                ) from error
-        return None
+        mark = self._place(batch_id, REMOVED)
+        try:
+            return Removal.from_document(read_foreign_object(read_at_most(mark, ENOUGH_BYTES)))
+        except FileNotFoundError:
+            return None
+        except ForeignJsonError as error:
+            raise OutputConflictError(
+                f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error}. "
+                "Restore it from a backup; if readers see the batch's files, move the mark elsewhere."
+            ) from error
 
     def removed(self) -> set[str]:
         """Return the ids of the batches that are marked as removed."""
@@ -206,7 +149,7 @@ class KeptReceipts:
 
     def is_withdrawn(self, batch_id: UUID) -> bool:
         """Whether a batch was marked as revoked."""
-        return self._found(batch_id, REVOKED) is not None
+        return self._is_there(batch_id, REVOKED)
 
     def _make(self, folder: Opened) -> None:
         """Create a day's folder, durably, with the same permissions as its parent."""
@@ -217,65 +160,43 @@ class KeptReceipts:
             with contextlib.suppress(PermissionError):  # another user made it at the same moment
                 folder.chmod(stat.S_IMODE(self.folder.stat().st_mode))
 
-    def _places(self, batch_id: UUID | str, suffix: str) -> Sequence[Opened]:
-        """Return where a file of a batch may be, the place of new ones first."""
+    def _place(self, batch_id: UUID | str, suffix: str) -> Opened:
+        """Return where a file of a batch is, or is to be."""
         name = f"{batch_id}{suffix}"
         day = day_of_name(name)
-        if day is None:
-            return [self.folder / name]
-        if not isinstance(self.folder, Path):
-            return [self.folder / day / name]  # no earlier version left any in one folder
-        # Its day again: it may have been moved there between the two checks before.
-        return [self.folder / day / name, self.folder / name, self.folder / day / name]
+        return self.folder / name if day is None else self.folder / day / name
 
-    def _found(self, batch_id: UUID | str, suffix: str) -> Opened | None:
-        """Return where a file of a batch is, None where there is none."""
-        for path in self._places(batch_id, suffix):
-            try:
-                # On other storage only reading tells a missing bucket from a missing file.
-                path.stat() if isinstance(path, Path) else read_at_most(path, 1)
-            except FileNotFoundError:
-                continue
-            return path
-        return None
-
-    def _entries(self) -> list[str]:
-        is_there = not isinstance(self.folder, Path) or self.folder.exists()
-        return names_in(self.folder) if is_there else []
+    def _is_there(self, batch_id: UUID, suffix: str) -> bool:
+        path = self._place(batch_id, suffix)
+        try:
+            # On other storage only reading tells a missing bucket from a missing file.
+            path.stat() if isinstance(path, Path) else read_at_most(path, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _names(self, since: UUID | None) -> set[str]:
         """Return the names of all files that are kept, of batches from an id on at least."""
         first = day_of(since) if since is not None else None
-        # The one folder of earlier versions before the days, where its receipts are moved.
-        entries = self._entries()
-        found = set(entries)
+        is_there = not isinstance(self.folder, Path) or self.folder.exists()
+        entries = names_in(self.folder) if is_there else []
+        found = set(entries)  # ids without a time have no day
         for day in entries:
             if is_day(day) and (first is None or day >= first):
                 found |= set(names_in(self.folder / day))
         return found
 
     def _read(self, batch_id: UUID) -> dict[str, Any] | None:
-        for path in self._places(batch_id, KEPT):
-            try:
-                return self._parsed(path, read_at_most(path, ENOUGH_BYTES))
-            except FileNotFoundError:
-                continue
-        return None
-
-    @staticmethod
-    def _parsed(path: Opened, content: bytes) -> dict[str, Any]:
+        path = self.path(batch_id)
         try:
-            return read_foreign_object(content)
+            return read_foreign_object(read_at_most(path, ENOUGH_BYTES))
+        except FileNotFoundError:
+            return None
         except ForeignJsonError as error:
             raise OutputConflictError(
                 f"{path}: expected the receipt of a published batch, found that it cannot be used: {error}. Receipts "
                 "are written atomically, so it was changed; restore it, or move it elsewhere to have it written again."
             ) from error
-
-
-def on_disk(paths: Sequence[Opened]) -> list[Path]:
-    """Return those of the paths that are on a disk."""
-    return [path for path in paths if isinstance(path, Path)]
 
 
 def day_of(batch_id: UUID) -> str | None:

@@ -1,7 +1,6 @@
 """The permanent archive of an output's receipts: :mod:`.kept_receipts`, with named storage errors."""
 
 from collections.abc import Callable
-from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
@@ -78,8 +77,3 @@ class ArchivedReceipts:
         with storage_errors(self._kept.folder):
             self._check_mounted()
             self._kept.note_removal(removal)
-
-    def sort(self, now: datetime) -> int:
-        """Move receipts that an earlier version kept in one folder into the days' folders; return how many moved."""
-        with storage_errors(self._kept.folder):
-            return self._kept.sort(now)
