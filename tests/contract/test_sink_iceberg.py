@@ -11,18 +11,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io import OutputFile
-from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from tests.contract.builders import NOON, at_once, batch_id_of, orders
 from tests.contract.conftest import PostgresqlServer
@@ -51,7 +51,7 @@ from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg.absent_table import is_absent
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
-from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
+from kafka_ingest.sinks.iceberg.one_try import OneTry
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -142,28 +142,102 @@ def test_a_table_that_fits_is_taken_as_it_is(tmp_path: Path) -> None:
     assert set(table_at(output.path).scan().to_arrow()["note"].to_pylist()) == {None}
 
 
-def test_a_table_does_not_choose_what_reads_and_writes_its_files(
-    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+# ── Tables whose metadata is hostile ──────────────────────────────────────────────────────────────────────────────────
+
+
+CHOICES = {
+    "py-io-impl": "mine.Own",
+    "write.py-location-provider.impl": "mine.Own",
+    "write.metadata.path": "file:///elsewhere",
+    "write.data.path": "file:///elsewhere",
+    "write.object-storage.enabled": "true",
+}
+
+
+@pytest.fixture
+def is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is there once a module that a table may name is imported."""
+    ran = tmp_path / "ran"
+    (tmp_path / "mine.py").write_text(f"from pathlib import Path\nPath({str(ran)!r}).touch()\nOwn = print\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return ran
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_property_that_chooses_classes_or_places_is_refused_at_each_look_and_by_the_commit_that_it_overtakes(
+    output: IcebergOutput, name: str, is_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    commit = OneTry.commit_once
+
+    def overtaken(change: OneTry) -> None:
+        monkeypatch.undo()
+        set_in_metadata(output, lambda metadata: metadata["properties"].update({name: CHOICES[name]}))
+        sys.path.insert(0, str(is_run.parent))
+        commit(change)
+
+    monkeypatch.setattr(OneTry, "commit_once", overtaken)
+    expected = rf"found the property {name}\..*UNSET TBLPROPERTIES \('{name}'\)"
+    for _ in range(2):
+        with pytest.raises(OutputNotUsableError, match=expected):
+            output.sink.publisher.publish(directory, published)
+    sys.path.remove(str(is_run.parent))
+    assert not is_run.exists()
+
+    set_in_metadata(output, lambda metadata: metadata["properties"].pop(name))
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+
+
+def set_in_metadata(output: IcebergOutput, change: Callable[[dict[str, Any]], object]) -> None:
+    """Give a table metadata of any form, by the catalog's row, as one who writes both can."""
+    with catalog_beside(output.path).engine.begin() as connection:
+        row = connection.execute(text("SELECT metadata_location FROM iceberg_tables")).scalar_one()
+        place = Path(row.removeprefix("file://"))
+        metadata = json.loads(place.read_bytes())
+        change(metadata)
+        number = int(place.name.partition("-")[0]) + 1
+        new = place.with_name(f"{number:05d}-{uuid4()}.metadata.json")
+        new.write_text(json.dumps(metadata))
+        connection.execute(text("UPDATE iceberg_tables SET metadata_location = :new"), {"new": f"file://{new}"})
+
+
+def test_a_commit_deletes_old_metadata_of_its_table_alone_whatever_the_log_of_it_names(
+    output: IcebergOutput, tmp_path: Path
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    data = next(place_of(output, 1).glob("*.parquet"))
+    of_another = tmp_path / "other" / "metadata" / f"00001-{uuid4()}.metadata.json"
+    strange = output.path / "metadata" / "notes.metadata.json"
+    leads_out = f"{output.path}/metadata/../../other/metadata/{of_another.name}"
+    old = output.path / "metadata" / f"00000-{uuid4()}.metadata.json"
+    for each in (of_another, strange, old):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.touch()
+    named = [data, of_another, strange, leads_out, old]
+
+    def lies(metadata: dict[str, Any]) -> None:
+        metadata["properties"]["write.metadata.previous-versions-max"] = "1"
+        metadata["metadata-log"] = [{"metadata-file": f"file://{each}", "timestamp-ms": 0} for each in named]
+
+    set_in_metadata(output, lies)
+    second = publish(output, plan_to(output, 2))
+    assert all(each.exists() for each in (data, of_another, strange))
+    assert not old.exists()
+    assert output.seen() == rows_of(first) + rows_of(second)
+
+
+@pytest.mark.parametrize("place", ["/elsewhere/list.avro", "s3://other/list.avro", "{output}/metadata/../../list.avro"])
+def test_a_list_of_manifests_that_is_not_below_the_table_is_not_read(output: IcebergOutput, place: str) -> None:
     publish(output, plan_to(output, 1))
-    with table_at(output.path).transaction() as change:
-        change.set_properties(**{"py-io-impl": f"{FsspecFileIO.__module__}.{FsspecFileIO.__name__}"})
-
-    def not_this_one(*_: object) -> None:
-        raise AssertionError("the table's own choice")
-
-    made: list[str] = []
-    real = DurableFileIO.new_output
-
-    def noted(self: DurableFileIO, location: str) -> OutputFile:
-        made.append(location)
-        return real(self, location)
-
-    monkeypatch.setattr(FsspecFileIO, "__init__", not_this_one)
-    monkeypatch.setattr(DurableFileIO, "new_output", noted)
-    publish(output, plan_to(output, 2))
-    assert len([name for name in made if name.endswith(".metadata.json")]) == 1
-    assert len([name for name in made if name.endswith(".avro")]) >= 2
+    named = place.format(output=output.path)
+    set_in_metadata(output, lambda metadata: metadata["snapshots"][-1].update({"manifest-list": named}))
+    directory, published = written(output, plan_to(output, 2))
+    for ask in (output.sink.publisher.known_batches, lambda: output.sink.publisher.publish(directory, published)):
+        with pytest.raises(OutputNotUsableError, match="expected an Iceberg table whose files are all below file://"):
+            ask()
 
 
 def test_a_column_that_another_program_adds_later_stops_nothing(output: IcebergOutput) -> None:
@@ -269,7 +343,9 @@ def test_a_table_that_becomes_unfit_after_the_commit_began_takes_nothing(output:
 def test_a_table_elsewhere_is_refused(tmp_path: Path) -> None:
     a_table(tmp_path / "orders", location=f"file://{tmp_path}/others")
     output = IcebergOutput(tmp_path / "orders")
-    with pytest.raises(OutputNotUsableError, match=r"expected the Iceberg table shop\.orders in .*found it at file:"):
+    with pytest.raises(
+        OutputNotUsableError, match=r"files are all below .*orders, found that its metadata names file:"
+    ):
         output.sink.publisher.prepare()
 
 
@@ -703,7 +779,7 @@ def test_a_catalog_in_postgresql_without_its_tables_is_left_to_the_library_which
     uri = database.url.render_as_string(hide_password=False)
     settings = CatalogSettings("lake", "lake", {"type": "sql", "uri": uri})
     assert not is_absent(tmp_path / "orders", settings, "shop.orders", None)
-    catalogs.catalog_of(settings, None)
+    catalogs.catalog_of(settings, tmp_path / "orders", None)
     assert is_absent(tmp_path / "orders", settings, "shop.orders", None)
     postgresql_server.drop_database(database)
 

@@ -231,7 +231,7 @@ def test_a_servers_choice_of_what_reads_and_writes_files_is_not_taken(
     server.offered |= {"py-io-impl": f"{FsspecFileIO.__module__}.{FsspecFileIO.__name__}"}
     publish(output, plan_to(output, 1))
     fields = ConnectionFields("lake", "iceberg", extra=output.extra)
-    table = catalog_of(catalog_settings(fields), None).load_table(output.table_name)
+    table = catalog_of(catalog_settings(fields), output.path, None).load_table(output.table_name)
     assert isinstance(table.io, DurableFileIO)
 
 
@@ -241,14 +241,14 @@ def test_credentials_that_a_server_offers_are_used_where_the_store_has_none(
 ) -> None:
     publish(output, plan_to(output, 1))
     with output.table().transaction() as change:
-        change.set_properties(**dict.fromkeys(KEYS, "of the table"), **{"py-io-impl": "of.the.table"})
+        change.set_properties(**dict.fromkeys(KEYS, "of the table"))
     server.offered |= KEYS | {"s3.endpoint": "http://elsewhere", "py-io-impl": "of.the.server"}
     access = S3Access("aws_default", endpoint_url="http://store", access_key=own, secret_key=own)
     fields = ConnectionFields("lake", "iceberg", extra=output.extra)
-    io = catalog_of(catalog_settings(fields), access).load_table(output.table_name).io
+    io = catalog_of(catalog_settings(fields), output.path, access).load_table(output.table_name).io
     used = S3Access.from_json(json.dumps(json.loads(io.properties[ACCESS])))
     assert used.endpoint_url == "http://store"
     assert (used.access_key, used.session_token) == ((own, None) if own else ("offered", "offered-token"))
     server.offered.clear()
-    io = catalog_of(catalog_settings(fields), access).load_table(output.table_name).io
+    io = catalog_of(catalog_settings(fields), output.path, access).load_table(output.table_name).io
     assert S3Access.from_json(io.properties[ACCESS]).access_key == own, "a table's own properties offer nothing"

@@ -14,6 +14,8 @@ NAME = "catalog_name"
 OWN_CLASS = "py-catalog-impl"
 MAPPINGS = frozenset({"ssl", "auth"})
 """Properties that are no texts."""
+LOGINS = ("noop", "basic", "legacyoauth2", "oauth2", "google", "entra")
+"""The library's own; it imports any other name as a class."""
 MAPPING = '{"ssl": {"cabundle": "/etc/ssl/ca.pem"}}'
 
 KINDS_BY_URI = {"http": REST, "thrift": "hive", "sqlite": SQL, "postgresql": SQL}
@@ -58,6 +60,11 @@ def properties_of(fields: ConnectionFields, extra: Mapping[str, Any]) -> dict[st
                 "found none. docs/sinks.md has examples."
             )
         found[key] = dict(extra[key])
+    if "auth" in found and found["auth"].get("type") not in LOGINS:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected auth.type to be one of {', '.join(LOGINS)}, found "
+            f"{found['auth'].get('type')!r}. A class of your own is not imported; docs/sinks.md has examples."
+        )
     if fields.host and "uri" not in found:
         host = checked_host(fields)
         found["uri"] = f"{host}:{fields.port}" if fields.port else host

@@ -9,37 +9,40 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.place import Place
+from kafka_ingest.sinks.iceberg import table_place
 
 ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What reads and writes files.
+    """What reads and writes the files of the table in ``output``, and no others.
 
-    The library lets properties of a table, or of a server, name the class that does so. It would be imported, and
-    nothing would be flushed, or put with the store's credentials. Here the own properties win.
+    The library lets properties of a table, or of a server, name the class that does so, and how it does it. It would be
+    imported, and nothing would be flushed, or put with the store's credentials. Here the connection's properties count
+    alone.
     """
 
     own: Mapping[str, Any]
     access: StoreAccess | None
+    output: Place
 
-    def properties(self, offered: Mapping[str, str]) -> dict[str, Any]:
-        """Return the own properties; credentials that a catalog offers are used where the store has none."""
+    def properties(self, offered: Mapping[str, str] = EMPTY_DICT) -> dict[str, Any]:
+        """Return the connection's properties; credentials that a catalog offers are used where the store has none."""
         if self.access is None:
-            return ON_DISK | dict(self.own)
-        # A library of file systems and one of HTTP, a fifth of what a plan waits for, which a disk does without.
-        in_store: dict[str, str] = import_module("kafka_ingest.sinks.iceberg.store_io").in_store(
-            self.access.with_offered(offered)
-        )
-        return in_store | dict(self.own)
+            how = ON_DISK
+        else:
+            # A library of file systems and one of HTTP, a fifth of what a plan waits for, which a disk does without.
+            in_store = import_module("kafka_ingest.sinks.iceberg.store_io").in_store
+            how = in_store(self.access.with_offered(offered))
+        return {**self.own, **how, **table_place.of(self.output)}
 
-    def io(
-        self,
-        properties: Properties = EMPTY_DICT,
-        location: str | None = None,
-        *,
-        offered: Mapping[str, str] = EMPTY_DICT,
-    ) -> FileIO:
-        """Return what reads and writes a table's files. The first two parameters are those of the library's method."""
-        return load_file_io({**properties, **self.properties(offered)}, location)
+    def io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """Return what reads and writes a table's files, in the library's place: it asks for each table that it loads.
+
+        Raises OutputNotUsableError where the table's properties choose something else.
+        """
+        del location  # all files are in the one place
+        table_place.check_chooses_nothing(properties)
+        return load_file_io(self.properties())

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.typedef import EMPTY_DICT
 from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.iceberg.catalog_files import Files
 from kafka_ingest.sinks.iceberg.catalog_settings import REST, CatalogSettings
 
@@ -21,12 +21,12 @@ MADE_BY_ANOTHER = ("already exists", "duplicate key")
 """What SQLite and PostgreSQL say of a table that another program has made, or is making."""
 
 
-def catalog_of(settings: CatalogSettings, access: StoreAccess | None) -> Catalog:
-    """Return the catalog of tables on a disk, or in the store that ``access`` leads to."""
-    files = Files(settings.properties, access)
-    own = files.properties(EMPTY_DICT)
+def catalog_of(settings: CatalogSettings, output: Place, access: StoreAccess | None) -> Catalog:
+    """Return the catalog of the table in a place on a disk, or in the store that ``access`` leads to."""
+    files = Files(settings.properties, access, output)
+    own = files.properties()
     if settings.kind == REST:
-        rest: Catalog = import_module("kafka_ingest.sinks.iceberg.rest_catalog").PatientRestCatalog(
+        rest: Catalog = import_module("kafka_ingest.sinks.iceberg.rest_catalog").BoundedRestCatalog(
             settings.name, files, own
         )
         return rest

@@ -1,8 +1,8 @@
-"""How PyIceberg reads and writes on a disk: each manifest and metadata file is durable before a catalog names it.
+"""How PyIceberg reads and writes a table on a disk: each file of metadata is durable before a catalog names it.
 
 Otherwise a power cut shortly after a commit could leave a catalog that names an empty file, and no reader could open
 the table. Named by its path in the catalog's properties (``py-io-impl``). Importing this imports pyiceberg, without
-pyarrow, for which a plan would wait: the library's own reads data files, and whatever is not on the disk.
+pyarrow, for which a plan would wait: the library's own reads data files.
 """
 
 import io
@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.sinks.iceberg.places import path_of
+from kafka_ingest.sinks.iceberg.table_place import check_deletable, check_inside
 
 DATA_FILE = ".parquet"
 
@@ -24,28 +25,26 @@ class DurableFileIO(FileIO):
 
     def new_input(self, location: str) -> InputFile:
         """Return a file to be read."""
-        path = path_of(location)
-        if path is None or path.suffix == DATA_FILE:
-            return self._of_the_library.new_input(location)
-        return FileOnDisk(location, path)
+        path = self._path_of(location)
+        return self._of_the_library.new_input(location) if path.suffix == DATA_FILE else FileOnDisk(location, path)
 
     def new_output(self, location: str) -> OutputFile:
         """Return a file to be written."""
-        path = path_of(location)
-        return self._of_the_library.new_output(location) if path is None else FileOnDisk(location, path)
+        return FileOnDisk(location, self._path_of(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete a file; raises FileNotFoundError where there is none."""
+        """Delete a file of metadata; raises FileNotFoundError where there is none."""
         name = location if isinstance(location, str) else location.location
-        path = path_of(name)
-        if path is None:
-            self._of_the_library.delete(name)
-        else:
-            path.unlink()
+        check_deletable(name, self.properties)
+        self._path_of(name).unlink()
+
+    def _path_of(self, location: str) -> Path:
+        check_inside(location, self.properties)
+        return Path(path_of(location) or location)
 
     @cached_property
     def _of_the_library(self) -> FileIO:
-        found: FileIO = import_module("pyiceberg.io.pyarrow").PyArrowFileIO(self.properties)
+        found: FileIO = import_module("pyiceberg.io.pyarrow").PyArrowFileIO()
         return found
 
 

@@ -1,5 +1,6 @@
 """Errors of the library and of what is below it. They prove nothing about a commit; the table shows what was done."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,11 +14,17 @@ LONGEST = 300
 
 
 def is_a_failure(error: Exception) -> bool:
-    """Whether an exception is a failed call of the library, and not a mistake in this project."""
+    """Whether an exception is a failed call of the library, and not a mistake in this project.
+
+    What metadata of any form makes the library raise is of any kind; then it was raised within the library.
+    """
     if isinstance(error, KafkaIngestError):
         return False
     package = type(error).__module__.partition(".")[0]
-    return package in PACKAGES or isinstance(error, OSError | ValueError | TypeError | RuntimeError)
+    if package in PACKAGES or isinstance(error, OSError | ValueError | TypeError | RuntimeError):
+        return True
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return not str(innermost.f_globals.get("__name__")).startswith("kafka_ingest.")
 
 
 def brief(error: Exception | None, settings: CatalogSettings) -> str:

@@ -5,6 +5,7 @@ written to a folder beside it, durably: :class:`OlderMarks`. A committer that fi
 looks there before it commits, so a batch is published once, however late that is.
 """
 
+import re
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from kafka_ingest.sinks.kept_receipts import day_of
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 PREFIX = "kafka_ingest.batch."
+OF_A_BATCH = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 LONGEST = 200
 """How many bytes of a mark that is kept beside the table are read; it has fewer."""
 MOST, STAY = 200, 100
@@ -44,7 +46,7 @@ def mark_of(batch_id: UUID, text: str) -> Mark:
 
 def marks_in(properties: Mapping[str, str]) -> dict[str, Mark]:
     """Return all marks of a table by their batch's id, oldest first."""
-    found = sorted((key.removeprefix(PREFIX), text) for key, text in properties.items() if key.startswith(PREFIX))
+    found = sorted((key.removeprefix(PREFIX), text) for key, text in properties.items() if OF_A_BATCH.fullmatch(key))
     return {name: mark_of(UUID(name), text) for name, text in found}
 
 

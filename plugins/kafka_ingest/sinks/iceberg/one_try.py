@@ -85,6 +85,6 @@ def delete_old_metadata(table: Table, now: TableMetadata) -> None:
     kept = {entry.metadata_file for entry in now.metadata_log}
     for entry in table.metadata.metadata_log:
         if entry.metadata_file not in kept:
-            # What stays is found by remove_orphan_files.
+            # What stays is found by remove_orphan_files; so is what is not this table's, which is not deleted.
             with contextlib.suppress(OSError):
                 table.io.delete(entry.metadata_file)

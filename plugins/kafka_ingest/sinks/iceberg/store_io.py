@@ -3,14 +3,15 @@
 Named by its path in the catalog's properties (``py-io-impl``). Importing this imports pyiceberg.
 """
 
-from pyiceberg.io import OutputStream
-from pyiceberg.io.fsspec import FsspecFileIO, FsspecOutputFile
+from pyiceberg.io import InputFile, OutputFile, OutputStream
+from pyiceberg.io.fsspec import FsspecFileIO, FsspecInputFile, FsspecOutputFile
 from pyiceberg.typedef import Properties
 
 from kafka_ingest.foundation.storage import opened_elsewhere
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.kinds import KINDS, access_from_json
+from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.place import RemotePlace
+from kafka_ingest.sinks.iceberg.table_place import check_deletable, check_inside
 
 ACCESS = "kafka_ingest.store"
 """The property that says how to reach the store; it holds the secrets, and stays in this process."""
@@ -24,17 +25,24 @@ def in_store(access: StoreAccess) -> dict[str, str]:
 class StoreFileIO(FsspecFileIO):
     """Reads and writes in the store that a connection leads to."""
 
-    def __init__(self, properties: Properties) -> None:
-        super().__init__(properties)
-        self._own = KINDS[access_from_json(properties[ACCESS]).scheme].in_catalogs
+    def _get_fs(self, scheme: str, hostname: str | None = None) -> object:  # noqa: ARG002 - the library's own signature
+        """Return what reads and writes in the store, of which alone there are files."""
+        return file_system(self.properties)
 
-    def _get_fs(self, scheme: str, hostname: str | None = None) -> object:
-        """Return what reads and writes by a scheme; the library would have a client of its own for Azure's."""
-        return file_system(self.properties) if scheme in self._own else super()._get_fs(scheme, hostname)
+    def new_input(self, location: str) -> FsspecInputFile:
+        """Return a file to be read."""
+        check_inside(location, self.properties)
+        return super().new_input(location)
 
     def new_output(self, location: str) -> FsspecOutputFile:
         """Return a file to be written."""
+        check_inside(location, self.properties)
         return NewObject(location, self.get_fs(location.partition("://")[0]))
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file of metadata; raises FileNotFoundError where there is none."""
+        check_deletable(location if isinstance(location, str) else location.location, self.properties)
+        super().delete(location)
 
 
 class NewObject(FsspecOutputFile):

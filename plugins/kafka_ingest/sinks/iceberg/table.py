@@ -49,7 +49,7 @@ class IcebergTable:
     @cached_property
     def catalog(self) -> Catalog:
         """What has the table."""
-        return catalog_of(self.settings, self._access)
+        return catalog_of(self.settings, self.output, self._access)
 
     def __str__(self) -> str:
         """Return the table for a message."""
@@ -118,7 +118,9 @@ class IcebergTable:
 
     def check_fits(self, table: Table) -> None:
         """Raise OutputNotUsableError where batches cannot be added to the table as it was read."""
-        if problems := list(why_not_written(table, self.form)):
+        with named_errors(str(self), self.settings):
+            problems = list(why_not_written(table, self.form))
+        if problems:
             own = {field.name for field in own_fields(self.form)}
             lacks = f" {HOW_TO_TAKE_IT}" if own - set(names_of(table)) else ""
             raise OutputNotUsableError(
