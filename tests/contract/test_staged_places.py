@@ -179,6 +179,44 @@ def test_a_file_whose_footer_counts_other_rows_is_named(staging: StagedFiles) ->
         staging.verify(place, replace(receipt, files=(wrong, receipt.files[1])))
 
 
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (pa.timestamp("us"), "timestamp_ntz"),
+        (pa.timestamp("ms", "UTC"), r"timestamp\[ms, tz=UTC\]"),
+        (pa.string(), "string"),
+        (None, r"\(none\)"),
+    ],
+)
+def test_a_file_with_another_type_than_was_promised_is_named_with_both(
+    staging: StagedFiles, kind: pa.DataType | None, found: str
+) -> None:
+    place = attempt(staging)
+    promised = {"at": "timestamp", "amount": "decimal(12,2)", "note": "struct", "note.tags": "array"}
+    promised["note.tags[]"] = "string"
+    columns = {
+        "amount": pa.array([None] * 10, pa.decimal128(12, 2)),
+        "note": pa.array([None] * 10, pa.struct({"tags": pa.list_(pa.string())})),
+    }
+
+    def receipt_with(more: dict[str, "pa.Array"]) -> Receipt:
+        receipt = written(place / DATA)
+        table = pa.table({"kafka_offset": range(10), **columns, **more})
+        content = io.BytesIO()
+        pyarrow.parquet.write_table(table, content)
+        put(place / DATA / FIRST, content.getvalue())
+        put(place / DATA / INSIDE, content.getvalue())
+        files = [replace(each, size_bytes=len(content.getvalue())) for each in receipt.files]
+        return replace(receipt, files=tuple(files), columns=promised)
+
+    staging.verify(place, receipt_with({"at": pa.array([None] * 10, pa.timestamp("us", "UTC"))}))
+    receipt = receipt_with({} if kind is None else {"at": pa.array([None] * 10, kind)})
+    with pytest.raises(
+        StagedOutputUnusableError, match=rf"{FIRST}: expected the types .*\n.*\n +at +timestamp +{found}$"
+    ):
+        staging.verify(place, receipt)
+
+
 # ── Staging again ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -30,6 +30,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.spark_settings import SparkSettings
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),
@@ -228,6 +229,30 @@ def test_a_shape_comes_back_with_a_document_that_no_earlier_version_takes(value:
     assert content.endswith(b'"version":6}')
     assert AttemptDocument.from_bytes(content, sha256(content)).decode == decoding
     assert not decoding.is_raw
+
+
+def test_what_gives_sql_its_meaning_is_frozen_with_the_document_and_earlier_ones_without_it_are_read() -> None:
+    decoding = Decoding(FieldDecoding(Format.STRING), settings=SparkSettings(feed={"spark.sql.extensions": "a.B"}))
+    content = AttemptDocument(a_plan(), 1, decoding).as_bytes()
+
+    assert AttemptDocument.from_bytes(content, sha256(content)).decode == decoding
+    document = json.loads(content)
+    assert document["decode"].pop("settings") == {
+        "fixed": {
+            "spark.sql.ansi.enabled": "true",
+            "spark.sql.caseSensitive": "false",
+            "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+            "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.storeAssignmentPolicy": "ANSI",
+            "spark.sql.timestampType": "TIMESTAMP_LTZ",
+            "spark.sql.variable.substitute": "false",
+        },
+        "feed": {"spark.sql.extensions": "a.B"},
+    }
+    earlier = json.dumps(document).encode()
+    assert AttemptDocument.from_bytes(earlier, sha256(earlier)).decode == Decoding(FieldDecoding(Format.STRING))
 
 
 def test_where_the_data_goes_comes_back_with_the_document() -> None:

@@ -470,6 +470,44 @@ def test_a_topic_name_that_kafka_would_not_have_is_refused(folder: Path, name: s
 @pytest.mark.parametrize(
     "key",
     [
+        "spark.sql.ansi.enabled",
+        "spark.sql.session.timeZone",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.legacy.whatever.comes",
+        "spark.sql.files.ignoreCorruptFiles",
+        "spark.sql.nobody.has.decided.this",
+    ],
+)
+def test_a_spark_setting_that_changes_what_values_mean_is_refused(folder: Path, key: str) -> None:
+    message = field_error(folder, spark={"conf": {key: "true"}})
+    assert f"spark.conf: {key!r} changes what values, types or names mean" in message
+
+
+@pytest.mark.parametrize("option", ["-Duser.timezone=Asia/Tokyo", "-Duser.language=tr", "-Dfile.encoding=ISO-8859-1"])
+@pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"])
+def test_an_option_of_java_that_changes_what_values_mean_is_refused(folder: Path, key: str, option: str) -> None:
+    message = field_error(folder, spark={"conf": {key: f"-Xss2m {option} -Xint"}})
+    assert f"spark.conf: {option!r} changes what values mean" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.shuffle.partitions", "64"),
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.files.maxPartitionBytes", "64m"),
+        ("spark.sql.extensions", "shop.Functions"),
+        ("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"),
+        ("spark.driver.extraJavaOptions", "-Xss2m -Duser.home=/home/etl"),
+    ],
+)
+def test_a_spark_setting_that_changes_no_value_is_taken_and_frozen_with_each_attempt(key: str, value: str) -> None:
+    assert a_feed(spark={"conf": {key: value}}).decoding().settings.feed == {key: value}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
         "spark.kafka.sasl.jaas.config",
         "spark.hadoop.fs.s3a.secret.key",
         "spark.ssl.keyPassword",

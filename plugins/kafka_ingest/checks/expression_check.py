@@ -15,7 +15,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
-from kafka_ingest.spark_launch.java_options import launcher_options
+from kafka_ingest.spark_launch.java_options import launcher_options, with_fixed_meaning
 from kafka_ingest.spark_launch.package_zip import PACKAGE_ROOT
 from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_submission import driver_java_options
@@ -62,7 +62,7 @@ def environment_of(installed: Installation, environment: Mapping[str, str]) -> d
     home = installed.spark_home
     java = driver_java_options(0, installed, {}) if home is not None else ""
     arguments = [
-        *("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC"),
+        *("--master", "local[1]", "--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
         *(("--conf", f"{DRIVER_JAVA_OPTIONS}={java}") if java else ()),
         # Java takes an archive of classes for the same class path only.
@@ -76,6 +76,7 @@ def environment_of(installed: Installation, environment: Mapping[str, str]) -> d
     return {
         **driver_environment(environment),
         "PATH": installed.search_path,
+        **with_fixed_meaning(installed.java_options.last),
         "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
         "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
         **spark,

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
 from kafka_ingest.model.shape import AS_DECODED, Shape
+from kafka_ingest.model.spark_settings import OUR_SETTINGS, SparkSettings
 
 
 class Format(StrEnum):
@@ -179,12 +180,13 @@ class FieldDecoding:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What keys and values are, and which columns and rows they become."""
+    """What keys and values are, and which columns and rows they become, with which settings of Spark."""
 
     value: FieldDecoding = FieldDecoding()
     key: FieldDecoding = FieldDecoding()
     columns: Columns = Columns.NESTED
     shape: Shape = AS_DECODED
+    settings: SparkSettings = OUR_SETTINGS
 
     @property
     def is_raw(self) -> bool:
@@ -229,6 +231,7 @@ class Decoding:
             "value": self.value.as_document(),
             "key": self.key.as_document(),
             "columns": self.columns.value,
+            "settings": self.settings.as_document(),
         }
         return document | ({"shape": self.shape.as_document()} if self.shape else {})
 
@@ -242,6 +245,8 @@ class Decoding:
             FieldDecoding.from_document(document["key"]),
             Columns(document["columns"]),
             Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
+            # Earlier versions did not freeze them.
+            SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS,
         )
 
 

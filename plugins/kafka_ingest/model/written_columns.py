@@ -102,12 +102,14 @@ def changes(before: WrittenColumns, now: WrittenColumns) -> ColumnChanges:
     )
 
 
-def side_by_side(before: WrittenColumns, now: WrittenColumns, paths: Collection[str]) -> str:
+def side_by_side(
+    before: WrittenColumns, now: WrittenColumns, paths: Collection[str], *, before_is: str = "in the output"
+) -> str:
     """Return the types of fields before and now, a line for each."""
     chosen = list(paths)[:MOST_SHOWN]
     shown = [shortened(path) for path in chosen]
     width = max(map(len, ["field", *shown]))
-    lines = [f"{'field':{width}}  {'in the output':{TYPE_WIDTH}}  now"]
+    lines = [f"{'field':{width}}  {before_is:{TYPE_WIDTH}}  now"]
     for path, name in zip(chosen, shown, strict=True):
         lines.append(f"{name:{width}}  {before.get(path, '(none)'):{TYPE_WIDTH}}  {now.get(path, '(none)')}")
     if len(paths) > len(chosen):

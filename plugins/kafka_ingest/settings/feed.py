@@ -23,6 +23,7 @@ from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.spark_settings import SparkSettings, changes_values
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
@@ -34,6 +35,7 @@ from kafka_ingest.settings.setting_types import Duration, Records, Settings, not
 from kafka_ingest.settings.shape_settings import Select, Transform, Where
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
+from kafka_ingest.spark_launch.java_options import MEANING_OF_JAVA
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
@@ -243,6 +245,16 @@ class Spark(Settings):
                 raise ValueError(
                     f"{key!r} is decided by the Spark connection and by this project, found it in a feed file"
                 )
+            if changes_values(key):
+                raise ValueError(
+                    f"{key!r} changes what values, types or names mean, which is the same for all feeds; found it in a "
+                    "feed file. Say what you mean in where or select"
+                )
+            if key.endswith("JavaOptions") and (found := MEANING_OF_JAVA.search(conf[key])):
+                raise ValueError(
+                    f"{found[0]!r} changes what values mean: time zone, language and character set of Java are the "
+                    f"same for all feeds; found it in {key!r}"
+                )
             if SECRET_NAMES.search(key):
                 raise ValueError(
                     f"{key!r} looks like a secret, and a command line would show what was found; use a connection"
@@ -363,9 +375,9 @@ class Feed(Settings):
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
-        return Decoding(
-            self.value.decoding(), self.key.decoding(), self.columns, Shape(selected, self.where, self.transform)
-        )
+        shape = Shape(selected, self.where, self.transform)
+        settings = SparkSettings(feed=self.spark.conf)
+        return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings)
 
     def start_rules(self) -> dict[str, StartRule]:
         """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""

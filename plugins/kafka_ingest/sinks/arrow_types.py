@@ -36,7 +36,7 @@ def type_of(found: Any) -> RecordType:  # noqa: ANN401 - Arrow's types have no c
         return MapOf(type_of(found.item_type), key.ddl)
     if pa.types.is_list(found) or pa.types.is_large_list(found):
         return ArrayOf(type_of(found.value_type))
-    if pa.types.is_timestamp(found):
+    if pa.types.is_timestamp(found) and found.unit == "us":
         return Scalar("timestamp" if found.tz is not None else "timestamp_ntz")
     if pa.types.is_decimal(found):
         return Scalar(f"decimal({found.precision},{found.scale})")

@@ -36,7 +36,7 @@ def staged_data(places: Sequence[Opened], receipt: Receipt) -> Opened:
         raise StagedOutputUnusableError(f"expected staged files in {places[0]}, found none: they were cleaned up")
     check_listing(found, receipt)
     for file in receipt.files:
-        verify_footer(found / file.name, file)
+        verify_footer(found / file.name, file, receipt.columns)
     return found
 
 

@@ -116,7 +116,7 @@ class StagedFiles:
             data = self._open(place)
             check_listing(data, receipt)
             for file in receipt.files:
-                verify_footer(data / file.name, file)
+                verify_footer(data / file.name, file, receipt.columns)
                 flush(data / file.name)
             for folder in folders_of(data, receipt):
                 flush(folder)

@@ -6,8 +6,10 @@ from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened, open_to_read, remote_sizes
+from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.written_columns import WrittenColumns, side_by_side, written_columns
 
 
 def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]:
@@ -67,15 +69,21 @@ def difference(expected: dict[str, int], found: dict[str, int]) -> str:
     return listing(problems)
 
 
-def verify_footer(path: Opened, expected: WrittenFile) -> None:
-    """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
+def verify_footer(path: Opened, expected: WrittenFile, columns: WrittenColumns | None) -> None:
+    """Raise StagedOutputUnusableError where a file's footer cannot be read, counts other rows or has other types.
+
+    ``columns``: those of decoded rows; None where they are not known. A file may have more, of the table's partitions.
+    """
     # A third of a second, which only a commit should pay.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet  # noqa: PLC0415
 
+    from kafka_ingest.sinks.arrow_types import struct_of  # noqa: PLC0415
+
     try:
         with open_to_read(path) as file:
-            rows = pyarrow.parquet.read_metadata(file).num_rows
+            footer = pyarrow.parquet.read_metadata(file)
+            rows, found = footer.num_rows, written_columns(struct_of(footer.schema.to_arrow_schema()))
     except (pa.ArrowException, ValueError, OSError) as error:
         # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:
@@ -83,3 +91,9 @@ def verify_footer(path: Opened, expected: WrittenFile) -> None:
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
+    promised = {**{name: kind for name, kind in KAFKAS_OWN.items() if name in found}, **(columns or {})}
+    if wrong := [name for name, kind in promised.items() if found.get(name) != kind]:
+        raise StagedOutputUnusableError(
+            f"{path}: expected the types that were decided when the attempt was opened, found others:\n"
+            f"{side_by_side(promised, found, wrong, before_is='decided')}"
+        )

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+LAST_WORD = "_JAVA_OPTIONS"
+"""What it has counts more than all others, those on a command line included."""
+
+JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", LAST_WORD)
 """Every Java process reads options from these."""
 
 DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -25,10 +28,12 @@ SETTING = re.compile(r"\s*(spark\.(?:driver|executor)\.(?:default|extra)JavaOpti
 class ChosenJavaOptions:
     """Each a text of options: for every Java, for Spark's driver, and for the Java of Spark's scripts.
 
+    ``last`` are those for every Java that count most.
     ``driver_defaults`` and ``executor_defaults`` are what the site has set under the names that this project uses, too.
     """
 
     every: str = ""
+    last: str = ""
     driver: str = ""
     driver_defaults: str = ""
     executor_defaults: str = ""
@@ -41,6 +46,7 @@ def chosen_java_options(spark: Path | None, environment: Mapping[str, str]) -> C
     defaults = dict(filter(None, map(setting, lines_of(folder, "spark-defaults.conf"))))
     return ChosenJavaOptions(
         every=joined(environment.get(name) for name in JAVA_VARIABLES),
+        last=environment.get(LAST_WORD, ""),
         driver=joined(
             [
                 environment.get("SPARK_SUBMIT_OPTS"),

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from kafka_ingest.spark_launch.chosen_java_options import ChosenJavaOptions, joined
+from kafka_ingest.spark_launch.chosen_java_options import LAST_WORD, ChosenJavaOptions, joined
 
 SMALL_BATCH_RECORDS = 1_000_000
 """Up to here what compiles fast beats fast code: 1 million records took 10.6 and 11.6 s, 2 million 16.1 and 13.2 s."""
@@ -32,10 +32,32 @@ Since JDK-8294323 Java puts an archive at a random address and corrects all poin
 this one.
 """
 
+MEANING = (
+    "-Duser.timezone=UTC -Duser.language=en -Duser.country=US -Duser.region=US -Duser.language.format=en "
+    "-Duser.country.format=US -Dfile.encoding=UTF-8"
+)
+"""What values mean to Java: upper and lower case, how numbers and times are written, and text without a named charset.
+
+``user.region`` stands above ``user.country``, ``user.script`` and ``user.variant`` (``java.util.Locale``).
+"""
+
+MEANING_OF_JAVA = re.compile(
+    r"-D(user\.(timezone|language|country|region|script|variant|extensions)|file\.encoding)\S*"
+)
+
 COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
 COMPILER = re.compile(r"-XX:(TieredStopAtLevel|Tier4\w+Threshold|[+-]TieredCompilation)|-Xint\b|-Xcomp\b")
 ARCHIVE = re.compile(r"-Xshare:|-XX:(SharedArchiveFile|ArchiveClassesAtExit|SharedClassListFile|\+VerifySharedSpaces)")
 PLACE = re.compile(r"-XX:ArchiveRelocationMode=")
+
+
+def with_fixed_meaning(chosen_last: str = "") -> dict[str, str]:
+    """Return environment variables by which values mean the same to Java and Python, wherever they run.
+
+    File names are UTF-8 by the locale alone. The variable for Java's options stands above JAVA_TOOL_OPTIONS, Spark's
+    settings, and a feed's.
+    """
+    return {"LC_ALL": "C.UTF-8", "TZ": "UTC", LAST_WORD: joined([chosen_last, MEANING])}
 
 
 def java_options(records: int, archive: Path | None, chosen: str) -> str:

@@ -12,20 +12,25 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
-from kafka_ingest.model.parquet_settings import FIXED_PARQUET_SETTINGS, PARQUET_SETTINGS
+from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
-from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+from kafka_ingest.spark_launch.java_options import java_options, launcher_options, with_fixed_meaning
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 
 FIXED_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    **FIXED_PARQUET_SETTINGS,
-    "spark.sql.session.timeZone": "UTC",
     # Readers must find nothing but data: no _SUCCESS, no .crc.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # SQL's own settings are the job's to fix (model/spark_settings.py); these are of the executors' processes.
+    **{f"spark.executorEnv.{name}": value for name, value in with_fixed_meaning().items()},
+    # A site's own way to complete a job, for a store say, is not that of an output on a disk.
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
     # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
     "spark.speculation": "false",
     # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the
@@ -217,6 +222,7 @@ def spark_submission(
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
+            **with_fixed_meaning(installed.java_options.last),
             # With SPARK_HOME set, spark-submit need not start a Python to find it.
             **(
                 {

@@ -33,7 +33,7 @@ RAW = {
 def main() -> None:
     """Check what standard input describes."""
     decoding = Decoding.from_document(json.load(sys.stdin))
-    with spark_session() as spark:
+    with spark_session(settings=decoding.settings) as spark:
         problem = problem_of(no_records(spark), decoding)
     sys.stdout.write(f"\n{json.dumps(problem)}\n")
 

@@ -29,7 +29,6 @@ NO_BYTES = "cast(null as binary)"
 FOR_AVRO = "kafka_ingest.writing.decode_avro"
 """Imported for feeds of Avro only: it takes some milliseconds."""
 
-SUBSTITUTION = "spark.sql.variable.substitute"
 """By default Spark replaces ``${env:NAME}``, and names of settings, in any SQL before it parses it."""
 
 FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
@@ -54,8 +53,6 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
     Without ``with_reasons`` only which records are dead is known: the fields of :data:`DEAD` are empty, and the bytes
     are null, which Spark would else keep beside each record until it is written.
     """
-    # The driver's environment has Kafka's password; texts of schemas, and a feed's expressions, are parts of the SQL.
-    records.sparkSession.conf.set(SUBSTITUTION, "false")
     if decoding.has_avro:
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     fields = {"key": decoding.key, "value": decoding.value}

@@ -9,12 +9,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
+from kafka_ingest.model.spark_settings import EXTENSIONS, OUR_SETTINGS, SparkSettings
 from kafka_ingest.writing.java_classes import Java, classes_of
 from kafka_ingest.writing.wait_for_executors import wait_for_executors
 
 
 @contextlib.contextmanager
-def spark_session(hadoop: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    hadoop: Mapping[str, str] | None = None, settings: SparkSettings = OUR_SETTINGS
+) -> Iterator[SparkSession]:
     """Yield the session of this application, and stop Spark after it; ``hadoop`` are settings that no log may show.
 
     Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would
@@ -31,20 +34,32 @@ def spark_session(hadoop: Mapping[str, str] | None = None) -> Iterator[SparkSess
             java_context.hadoopConfiguration().set(name, value)
         wait_for_executors(java_context)
         context = SparkContext(gateway=gateway, jsc=java.JavaSparkContext.fromSparkContext(java_context))
-        yield session_of(context, java, java_context)
+        session = session_of(context, java, java_context, with_extensions=EXTENSIONS in settings.feed)
+        fix_meaning(session, java_context, settings)
+        yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # where Java is gone, that has been reported
             java_context.stop()
 
 
-def session_of(context: SparkContext, java: Java, java_context: Java) -> SparkSession:
-    """Return a session of this context, made without looking for extensions unless a setting names some.
+def fix_meaning(session: SparkSession, java_context: Java, settings: SparkSettings) -> None:
+    """Let SQL mean the same, whatever the environment, ``spark-defaults.conf`` or a site's other files say."""
+    # One question, instead of one for each setting; a value of several lines may look like names, which nobody has.
+    found = (line.partition("=")[0] for line in java_context.getConf().toDebugString().splitlines())
+    for name in settings.to_forget(found):
+        session.conf.unset(name)
+    for name, value in settings.fixed.items():
+        session.conf.set(name, value)
+
+
+def session_of(context: SparkContext, java: Java, java_context: Java, *, with_extensions: bool) -> SparkSession:
+    """Return a session of this context, made without looking for extensions unless the feed names some.
 
     Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings
     up Scala's runtime reflection: a tenth of what a small batch takes (bench/README.md). The constructor for that is
     not documented; where it is another one, the usual way is gone.
     """
-    if context.getConf().contains("spark.sql.extensions"):
+    if with_extensions:
         return SparkSession.builder.getOrCreate()
     try:
         none, empty = java.scala.Option.empty(), java.scala.collection.immutable.HashMap()

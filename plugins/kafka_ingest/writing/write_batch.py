@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     storage = Storage(at, remove)
     letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory), data, at)
     try:
-        with spark_session(hadoop) as spark:
+        with spark_session(hadoop, document.decode.settings) as spark:
             staged = read_and_stage(spark, document, data, storage, letters)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
