@@ -34,12 +34,13 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.foundation.storage import files_below
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
-from kafka_ingest.model.decoding import RAW
+from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.spark_settings import SparkSettings
 from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
@@ -108,7 +109,7 @@ class Job:
         self._is_watched = is_watched
         logging_classes = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"}
         directory.mkdir(parents=True)
-        content = AttemptDocument(plan, 1, RAW, needs).as_bytes()
+        content = AttemptDocument(plan, 1, Decoding(settings=SparkSettings(feed=conf)), needs).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
         (directory / PACKAGE).write_bytes(package_zip())
         self.attempt = Attempt(

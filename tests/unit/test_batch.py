@@ -232,7 +232,10 @@ def test_a_shape_comes_back_with_a_document_that_no_earlier_version_takes(value:
 
 
 def test_what_gives_sql_its_meaning_is_frozen_with_the_document_and_earlier_ones_without_it_are_read() -> None:
-    decoding = Decoding(FieldDecoding(Format.STRING), settings=SparkSettings(feed={"spark.sql.extensions": "a.B"}))
+    settings = SparkSettings(feed={"spark.sql.extensions": "a.B"})
+    raw = AttemptDocument(a_plan(), 1, Decoding(settings=settings))
+    assert AttemptDocument.from_bytes(raw.as_bytes(), sha256(raw.as_bytes())) == raw
+    decoding = Decoding(FieldDecoding(Format.STRING), settings=settings)
     content = AttemptDocument(a_plan(), 1, decoding).as_bytes()
 
     assert AttemptDocument.from_bytes(content, sha256(content)).decode == decoding

@@ -224,9 +224,10 @@ class Decoding:
         return any(part.skips_others for part in self.parts.values())
 
     def as_document(self) -> dict[str, Any]:
-        """Return the settings as JSON-able data; raw ones in the form that every version has written."""
-        if self.is_raw:
-            return {"format": Format.RAW.value}
+        """Return the settings as JSON-able data."""
+        if self.is_raw:  # in the form that every version has written, where nothing is the feed's own
+            settings = {"settings": self.settings.as_document()} if self.settings.feed else {}
+            return {"format": Format.RAW.value, **settings}
         document = {
             "value": self.value.as_document(),
             "key": self.key.as_document(),
@@ -238,15 +239,16 @@ class Decoding:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Decoding":
         """Read the settings back."""
-        if document == {"format": Format.RAW.value}:
-            return RAW
+        # Earlier versions did not freeze them.
+        settings = SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS
+        if "format" in document:
+            return cls(settings=settings)
         return cls(
             FieldDecoding.from_document(document["value"]),
             FieldDecoding.from_document(document["key"]),
             Columns(document["columns"]),
             Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
-            # Earlier versions did not freeze them.
-            SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS,
+            settings,
         )
 
 
