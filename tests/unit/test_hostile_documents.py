@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import a_file, a_plan, a_receipt, partition, span
 
 from kafka_ingest.batches.pin_receipt import valid_receipt
-from kafka_ingest.errors import InvalidReceiptError
+from kafka_ingest.errors import InvalidReceiptError, OutputConflictError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchPlan
 from kafka_ingest.model.event import Event
@@ -24,6 +25,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS
+from kafka_ingest.operating.adopt import rebuilt_from
 from kafka_ingest.sinks.delta.decoded_columns import listed, without_nulls
 from kafka_ingest.sinks.delta.log_reading import LogReading
 from kafka_ingest.sinks.delta.places import entry_name
@@ -159,3 +161,23 @@ def test_the_log_of_a_delta_table_is_refused_by_one_name_or_says_what_it_is(entr
         (log / entry_name(0)).write_text("\n".join(map(json.dumps, lines)))
         (log / "_last_checkpoint").write_text(json.dumps(schema))
         looked_at(log)
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail"),
+    [
+        ("gap", {}),
+        ("gap", {"gaps": [{"gap_id": 7}]}),
+        ("gap", {"gaps": [], "lost": [{}]}),
+        ("seeded", {"partitions": 7}),
+        ("reset", {"removed": [], "partitions": [{"topic": "orders", "partition": "0"}]}),
+        ("reset", {"removed": [{}]}),
+        ("output_changed", {"partitions": [[]]}),
+    ],
+)
+def test_what_a_receipt_says_was_decided_stops_an_adoption_by_its_name_where_it_has_another_form(
+    kind: str, detail: dict[str, Any]
+) -> None:
+    published = PublishedReceipt(PLAN, RECEIPT, [replace(LEDGER[0], kind=kind, detail=detail)])
+    with pytest.raises(OutputConflictError, match="expected in its receipt what was decided before it, found that it"):
+        rebuilt_from([published])

@@ -45,7 +45,7 @@ def test_output_that_cannot_be_looked_at_and_a_receipt_that_is_damaged_are_named
     feed.write(plan.batch_id)
     [attempt] = feed.control.attempts(plan.batch_id)
     feed.sink.receipts[attempt.directory] = b"[]"
-    with pytest.raises(InvalidReceiptError, match="expected a receipt"):
+    with pytest.raises(InvalidReceiptError, match="expected a JSON object, found list"):
         found(feed, plan)
     feed.sink.is_down = True
     with pytest.raises(OutputUnavailableError):

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from kafka_ingest.batches.fitting_columns import ComparedColumns, FittingColumns
 from kafka_ingest.batches.freeze_schemas import Freeze, found_ids
+from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, UnknownTopicError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
@@ -19,7 +20,6 @@ from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.topics import topics_wanted
 from kafka_ingest.ports.cluster import KafkaCluster
@@ -121,7 +121,7 @@ def open_preview(
 
 def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, letters: DeadLetterFiles) -> Preview:
     """Return what Spark has written."""
-    receipt = Receipt.from_bytes(sinks(plan.output).staging.read_receipt(attempt.directory) or b"")
+    receipt = valid_receipt(plan, attempt, sinks(plan.output).staging.read_receipt(attempt.directory))
     data, dead = attempt.directory / DATA, staged_dead_letters(attempt.directory) / DATA
     return Preview(
         rows=[row for file in receipt.files for row in rows(data / file.name)],

@@ -7,6 +7,7 @@ about to be: a chunk of a backfill, say, that was written by another version of 
 from collections.abc import Iterator
 
 from kafka_ingest.batches.fitting_columns import newest_columns
+from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY
@@ -61,11 +62,14 @@ def columns_beside(batch: Batch, control: ControlReader, sinks: Sinks) -> Iterat
 
 
 def receipt_of(batch: Batch, control: ControlReader, sinks: Sinks) -> Receipt | None:
-    """Return what a batch is about to publish, None where another process has removed it since."""
+    """Return what a batch is about to publish, None where another process has removed it since.
+
+    Raises InvalidReceiptError, OutputConflictError.
+    """
     sink = sinks(batch.plan.output)
     pinned = [each for each in control.attempts(batch.batch_id) if each.attempt == batch.pinned_attempt]
     for attempt in pinned:
         content = sink.staging.read_receipt(attempt.directory)
         if content is not None:
-            return Receipt.from_bytes(content)
+            return valid_receipt(batch.plan, attempt, content)
     return sink.archive.receipt(batch.batch_id)

@@ -59,6 +59,11 @@ def said(document: Mapping[str, Any], name: str) -> str:
     return found
 
 
+def said_or_none(document: Mapping[str, Any], name: str) -> str | None:
+    """Return a text of a document that may be null; raises as :func:`said` does."""
+    return said(document, name) if document[name] is not None else None
+
+
 def moment(document: Mapping[str, Any], name: str) -> datetime:
     """Return a point in time of a document, with its offset from UTC; raises ForeignJsonError, or KeyError."""
     found = datetime.fromisoformat(said(document, name))

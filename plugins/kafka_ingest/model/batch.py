@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said, whole
+from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
@@ -440,7 +440,7 @@ def sha256(content: bytes) -> str:
 
 def ids_of(document: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Read the topic ids of a plan back."""
-    return {topic: said(document, topic) if topic_id is not None else None for topic, topic_id in document.items()}
+    return {topic: said_or_none(document, topic) for topic in document}
 
 
 def require_version(document: Mapping[str, Any], supported: int | Collection[int], what: str) -> None:

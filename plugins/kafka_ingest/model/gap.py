@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid5
 
+from kafka_ingest.foundation.foreign_json import moment, said, said_or_none
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -124,16 +125,16 @@ class Gap:
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "Gap":
         """Read a gap back from the audit journal."""
-        applied_at, closed_by = document["applied_at"], document["closed_by_batch"]
+        closed_by = document["closed_by_batch"]
         return cls(
             gap_id=UUID(document["gap_id"]),
             offset_range=OffsetRange.from_document(document),
-            topic_id=document["topic_id"],
+            topic_id=said_or_none(document, "topic_id"),
             cause=GapCause(document["cause"]),
-            reason=document["reason"],
-            decided_by=document["decided_by"],
-            decided_at=datetime.fromisoformat(document["decided_at"]),
-            applied_at=datetime.fromisoformat(applied_at) if applied_at else None,
+            reason=said(document, "reason"),
+            decided_by=said(document, "decided_by"),
+            decided_at=moment(document, "decided_at"),
+            applied_at=moment(document, "applied_at") if document["applied_at"] else None,
             closed_by_batch=UUID(closed_by) if closed_by else None,
         )
 

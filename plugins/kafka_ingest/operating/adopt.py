@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kafka_ingest.committing.publish_dead_letters import publish_letters
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, CoverageRows, FeedSnapshot, NewFeed
 from kafka_ingest.model.dead_letters import staged_dead_letters
@@ -57,6 +58,9 @@ class Rebuilt:
     ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
     story: list[Event | BatchPlan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    """What lost published files held, as far as receipts record it."""
 
     def replay(self, published: PublishedReceipt) -> None:
         """Take one receipt in: first what was decided since the one before, then what was read."""
@@ -71,6 +75,7 @@ class Rebuilt:
                 self._seed(event)
             elif event.kind == "gap":
                 self._pass_gaps(event)
+                self.lost += map(LostRange.from_document, event.detail.get("lost", ()))
             elif event.kind == "reset":
                 self._reset(event)
             elif event.kind == "output_changed":
@@ -79,12 +84,6 @@ class Rebuilt:
             self._advance(published)
         elif published.plan.kind is BatchKind.BACKFILL:
             self.story.append(published.plan)
-
-    @property
-    def lost(self) -> list[LostRange]:
-        """What lost published files held, as far as receipts record it."""
-        lost = [event.detail.get("lost", ()) for event in self.ledger.values() if event.kind == "gap"]
-        return [LostRange.from_document(entry) for entries in lost for entry in entries]
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
@@ -137,6 +136,23 @@ class Rebuilt:
             )
 
 
+def rebuilt_from(receipts: Sequence[PublishedReceipt]) -> Rebuilt:
+    """Return a feed's history; raises OutputConflictError where what a receipt says was decided cannot be used."""
+    rebuilt = Rebuilt()
+    for published in receipts:
+        try:
+            with read_as_ours():
+                rebuilt.replay(published)
+                if published is receipts[-1]:
+                    rebuilt.gaps = rebuilt_gaps(rebuilt.story)
+        except ForeignJsonError as error:
+            raise OutputConflictError(
+                f"batch {published.plan.batch_id}: expected in its receipt what was decided before it, found that it "
+                f"cannot be used: {error}. Nothing was changed; restore the receipt from a backup."
+            ) from error
+    return rebuilt
+
+
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
     """Return a feed's control rows as its output's receipts record them; nothing is written.
 
@@ -168,9 +184,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             f"{settings.output} was written by the feed that is {renamed.name!r} in the control tables. To keep its "
             f"history under the new name: `kafka-ingest rename-feed {renamed.name} {settings.name} --reason …`."
         )
-    rebuilt = Rebuilt()
-    for published in receipts:
-        rebuilt.replay(published)
+    rebuilt = rebuilt_from(receipts)
     if all(published.plan.kind is not BatchKind.LIVE for published in receipts):
         rebuilt.problems += [
             f"batch {published.plan.batch_id} is a backfill of {planned}, and no receipt has the feed's stored offset "
@@ -210,7 +224,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             removed=removed_after(rebuilt, feed, new, reset),
             reset=sorted(reset),
             batches=[adopted(published, sink) for published in new],
-            gaps=rebuilt_gaps(rebuilt.story),
+            gaps=rebuilt.gaps,
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
             abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}, reset),
             expired=expired,

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_ingest.errors import InvalidReceiptError
-from kafka_ingest.foundation.foreign_json import ForeignJsonError
+from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -47,7 +46,7 @@ def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> Batc
     else:
         pinned = next((each for each in attempts if each.attempt == batch.pinned_attempt), None)
         content = sink.staging.read_receipt(pinned.directory) if pinned is not None else None
-        receipt = receipt_in(content) if content is not None else None
+        receipt = valid_receipt(batch.plan, pinned, content) if pinned is not None and content is not None else None
     failures: dict[int, LastWords] = {}
     for each in reversed(attempts):
         if each.cleaned_at is not None or each.attempt == batch.pinned_attempt or len(failures) == FAILURES_SHOWN:
@@ -59,11 +58,3 @@ def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> Batc
     return BatchFiles(
         files[:FILES_SHOWN], len(files), failures, is_lost=receipt is None and batch.state is BatchState.COMMITTED
     )
-
-
-def receipt_in(content: bytes) -> Receipt:
-    """Return a staged receipt; raises InvalidReceiptError."""
-    try:
-        return Receipt.from_bytes(content)
-    except ForeignJsonError as error:
-        raise InvalidReceiptError(f"the pinned attempt's receipt cannot be read: {error}") from error
