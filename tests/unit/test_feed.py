@@ -322,6 +322,10 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
         ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
         (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": ["kafka_topic"]}},
+            "sink.partition_by: unknown key, which another format has",
+        ),
+        (
             {"sink": {"format": "delta", "path": "hdfs://lake/o"}},
             "sink.path: expected a local or mounted path, found 'hdfs://lake/o': Delta tables are written on disks",
         ),
@@ -447,8 +451,9 @@ def test_everything_that_is_wrong_is_named_at_once(folder: Path) -> None:
 def test_a_name_that_cannot_be_a_dag_id_and_a_folder_is_refused(folder: Path, name: str) -> None:
     path = write(folder, kafka={"topics": ["orders"]})
     path.write_text(yaml.safe_dump(document() | {"name": name}))
-    assert f"name: expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}" in (
-        error_of(read_feed_file(path))
+    assert (
+        f"name: expected up to 200 letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
+        in (error_of(read_feed_file(path)))
     )
 
 

@@ -4,10 +4,12 @@ import io
 import signal
 import sys
 import time
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
+from typer.models import CommandInfo
 
 from kafka_ingest.assembly import FeedParts, control_tables
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
@@ -78,8 +80,17 @@ app = typer.Typer(
     # Rich tracebacks show local variables, and those may hold a password.
     pretty_exceptions_enable=False,
 )
+PANELS = {
+    "Run": ("feeds", "doctor", "preview", "plan", "run"),
+    "Look": ("status", "batches", "history", "coverage", "gaps", "dead-letters", "locate", "explain"),
+    "Read again": ("backfill", "replay"),
+    "Decide": ("abandon", "restore", "skip", "reset", "topic-changed", "mirror", "rename-feed"),
+    "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "db"),
+}
+"""The commands as --help lists them."""
+VERSION = "Show the version and exit."
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
-app.add_typer(db, name="db")
+app.add_typer(db, name="db", rich_help_panel="Keep in order")
 status_command.add_to(app)
 backfill_command.add_to(app)
 coverage_command.add_to(app)
@@ -118,6 +129,20 @@ def answer_in_json() -> int:
     except Abort:
         print_error_json("STOPPED", STOPPED, 128 + signal.SIGINT)
         return 128 + signal.SIGINT
+
+
+def print_version(*, asked: bool) -> None:
+    """Print the version and end, where it is asked for."""
+    if asked:
+        out.print(f"kafka-ingest {version('kafka-ingest')}")
+        raise typer.Exit
+
+
+@app.callback()
+def all_commands(
+    *, _: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help=VERSION)] = False
+) -> None:
+    """Take the options of no command."""
 
 
 @app.command()
@@ -293,3 +318,16 @@ def print_gaps_and_holds(decision: PlanDecision | None) -> None:
     """Print what a plan found besides its ranges."""
     for line in lines_of_gaps_and_holds(decision) if decision is not None else ():
         print_shown(line)
+
+
+def in_panels(commands: list[CommandInfo]) -> list[CommandInfo]:
+    """Return the commands in the order in which --help lists them, each with its panel."""
+    by_name = {each.name or str(getattr(each.callback, "__name__", "")): each for each in commands}
+    found = [(panel, by_name.pop(name, None)) for panel, names in PANELS.items() for name in names]
+    for panel, command in found:
+        if command is not None:  # one that is a group of commands
+            command.rich_help_panel = panel
+    return [*(command for _, command in found if command is not None), *by_name.values()]
+
+
+app.registered_commands = in_panels(app.registered_commands)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kafka_ingest.foundation.foreign_json import said_or_none, whole
+from kafka_ingest.foundation.foreign_json import said, said_or_none, whole
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 
 
@@ -12,4 +12,4 @@ def row_of(entry: dict[str, Any]) -> StoredOffset:
         whole(entry, name) if entry[name] is not None else None for name in ("first_offset", "next_offset")
     )
     topic_partition, topic_id = TopicPartition.from_document(entry), said_or_none(entry, "topic_id")
-    return StoredOffset(topic_partition, topic_id, first_offset, next_offset, said_or_none(entry, "rule"))
+    return StoredOffset(topic_partition, topic_id, first_offset, next_offset, said(entry, "rule"))

@@ -307,10 +307,11 @@ class Feed(Settings):
     def _is_a_dag_id(cls, name: str) -> str:
         if not NAME.fullmatch(name):
             raise ValueError(
-                f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
+                "expected up to 200 letters, digits, '_', '.' and '-', beginning with a letter or digit, found "
+                f"{name!r}"
             )
         if name in PROJECT_DAGS:
-            raise ValueError(f"expected a name that is not one of the project's own DAGs', found {name!r}")
+            raise ValueError(f"expected a name that is not one of the project's own DAGs, found {name!r}")
         if name.startswith("feed_error__"):
             raise ValueError(
                 f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"

@@ -87,9 +87,11 @@ def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    """Return the known keys that an unknown one resembles: those at its place, or else elsewhere."""
+    """Return the known keys that an unknown one resembles: those at its place, or else elsewhere; or who has it."""
     *above, key = place
     here = {name: [name] for each in models_at(above, model) for name in written_names(each)}
+    if key in here:
+        return ", which another format has"
     elsewhere: dict[str, list[str]] = {}
     for path in known_paths(model):
         elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
