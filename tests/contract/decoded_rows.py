@@ -58,14 +58,18 @@ def nested(count: int = ROWS) -> dict[str, "pa.Array[Any]"]:
 
 
 def with_more_fields() -> dict[str, "pa.Array[Any]"]:
-    """Return the same with fields that came later: a column, a field of the value, and one of what its list holds."""
-    line = pa.struct([*LINE, ("note", pa.string())])
-    fields = [each.with_type(pa.list_(line)) if each.name == "lines" else each for each in VALUE]
+    """Return the same with fields that came later: a column, a field of the value, and one of what its list holds.
+
+    Theirs are in the middle, and those around them in another order: a producer rewrote its schema.
+    """
+    sku, count = LINE
+    line = pa.struct([count, ("note", pa.string()), sku])
+    fields = [each.with_type(pa.list_(line)) if each.name == "lines" else each for each in reversed(list(VALUE))]
     values = [
         a_value(number) | {"zip": "8000", "lines": [{"sku": "t", "count": number, "note": "gift"}]}
         for number in range(ROWS)
     ]
-    value = pa.array(values, pa.struct([*fields, ("zip", pa.string())]))
+    value = pa.array(values, pa.struct([*fields[:3], ("zip", pa.string()), *fields[3:]]))
     return nested() | {"value": value, "extra": pa.array([Decimal("1.5")] * ROWS)}
 
 
