@@ -33,13 +33,13 @@ import "google/protobuf/timestamp.proto";
 import "google/protobuf/wrappers.proto";
 
 enum State { NEW = 0; PAID = 1; LOST = -1; }
-message Item { string name = 1; int32 count = 2; google.protobuf.Timestamp since = 3; }
+message Item { google.protobuf.Timestamp since = 3; string name = 1; int32 count = 2; }
 message Node { int32 value = 1; repeated Node children = 2; }
 message Order {
   message Inner { bool yes = 1; }
+  string text = 14; bytes raw = 15; State state = 16;
   double d = 1; float f = 2; int32 i32 = 3; int64 i64 = 4; uint32 u32 = 5; uint64 u64 = 6; sint32 s32 = 7;
   sint64 s64 = 8; fixed32 x32 = 9; fixed64 x64 = 10; sfixed32 sx32 = 11; sfixed64 sx64 = 12; bool b = 13;
-  string text = 14; bytes raw = 15; State state = 16;
   optional int32 perhaps = 17; optional string name = 18; optional State last = 19;
   Item item = 20; Inner inner = 21; repeated Item items = 22;
   repeated int32 numbers = 23; repeated sint64 loose = 24 [packed = false]; repeated string words = 25;

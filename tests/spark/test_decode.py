@@ -942,6 +942,34 @@ def test_records_of_other_types_are_filtered_where_the_feed_skips_them_and_broke
     assert (staged.dead, sum(staged.filtered.values())) == (1, 0)
 
 
+def test_fields_that_a_writer_has_in_another_order_keep_their_values_at_every_level(spark: SparkSession) -> None:
+    def schema(*, is_turned: bool) -> dict[str, Any]:
+        price = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+        inner = {"type": "record", "name": "In", "fields": [{"name": "x", "type": price}, {"name": "y", "type": price}]}
+        fields: list[dict[str, Any]] = [
+            {"name": "a", "type": "string"},
+            {"name": "b", "type": "string"},
+            {"name": "many", "type": {"type": "array", "items": "In"}},
+            {"name": "by_name", "type": {"type": "map", "values": "In"}},
+            {"name": "one", "type": ["null", "In"]},
+        ]
+        if is_turned:
+            fields.reverse()
+            inner["fields"].reverse()
+            fields[0]["type"] = ["null", inner]
+        else:
+            fields[2]["type"] = {"type": "array", "items": inner}
+        return {"type": "record", "name": "Order", "fields": fields}
+
+    reader, writer = (schema(is_turned=each) for each in (False, True))
+    there = {"x": Decimal("1.00"), "y": Decimal("2.00")}
+    value = {"a": "A", "b": "B", "many": [there], "by_name": {"k": there}, "one": there}
+    registry = of_registry(reader, WriterSchema(1, json.dumps(reader)), WriterSchema(2, json.dumps(writer)))
+    found = outcomes(spark, [wired(1, written(reader, value)), wired(2, written(writer, value))], registry)
+
+    assert [each.asDict(recursive=True) for each in found] == [value, value]
+
+
 def test_a_reason_names_the_id_and_what_stands_in_its_place(spark: SparkSession) -> None:
     registry = of_registry(NEW, WriterSchema(2, json.dumps(NEW)), WriterSchema(3, None, "expected a, found b"))
     known, wire = (
