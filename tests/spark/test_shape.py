@@ -145,7 +145,11 @@ def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession)
     decoding = Decoding(TEXT, shape=Shape((TWICE, ID)))
     rows = shaped(decoded(records(spark, []), decoding), decoding.shape, with_reasons=False)
 
-    assert rows.columns[:4] == ["kafka_offset", "twice", "id", "kafka_topic_id"]
+    assert rows.columns[:4] == ["kafka_offset", "twice", "id", "kafka_headers"]
+
+
+PLACE = "array(named_struct('city', value, 'zip', value))"
+TURNED = "array<struct<zip:string,city:string>>"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,7 @@ def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession)
         (Shape((column("explode(array(1))"),)), "select.x: expected an expression over the columns of"),
         (Shape((column("count(1) over ()", "bigint"),)), "found an aggregate, a window or"),
         (Shape((column("(select 1)"),)), "found a sub-query"),
+        (Shape((column(f"cast({PLACE} as {TURNED})", TURNED),)), "found one that gives zip the value of another, as"),
         (Shape((column("cast(unix_timestamp() as int)"),)), "found CurrentTimestamp, whose value is another one"),
         (Shape((column("user", "string"),)), "found CurrentUser, whose value is another one"),
         (Shape((column("cast(random() as int)"),)), "found a function whose value is another one"),

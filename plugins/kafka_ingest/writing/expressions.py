@@ -6,7 +6,9 @@ expression. It needs one precaution: what a projection holds twice, Spark comput
 not look into the branches of a condition for that, so there it stands (EquivalentExpressions.childrenToRecurse).
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -136,6 +138,12 @@ class Expressions:
                 raise ExpressionRefusedError(
                     f"{what}: expected an expression over the columns of one record, found {problem}"
                 )
+            if field := moved_by_a_cast(analyzed(made)):
+                raise ExpressionRefusedError(
+                    f"{what}: expected casts of structs with the fields in their order, found one that gives {field} "
+                    "the value of another, as Spark goes by places: use named_struct, such as "
+                    f"named_struct('{field}', value.{field})"
+                )
             found = made.schema[what].dataType
             if found.simpleString() != expected.simpleString():
                 hint = "" if expected == BooleanType() else f": cast it, as in cast(… as {wanted})"
@@ -214,6 +222,29 @@ def is_encrypted_at_random(node: Java) -> bool:
     _, _, mode, _, vector, _ = elements(node.children())
     is_given = not vector.foldable() or bool(vector.eval(None))
     return not is_given and not (mode.foldable() and str(mode.eval(None)).upper() == "ECB")
+
+
+def moved_by_a_cast(plan: Java) -> str | None:
+    """Return a field that a cast of the last expression puts in the place of another one; None where there is none."""
+    *_, last = elements(plan.expressions())
+    casts = (node for node in nodes(last) if name_of(node) == "Cast")
+    found = (moved(*(json.loads(each.dataType().json()) for each in (cast.child(), cast))) for cast in casts)
+    return next(filter(None, found), None)
+
+
+def moved(before: Any, after: Any) -> str | None:  # noqa: ANN401 - Spark's types in JSON
+    """Return a field that both types have at different places."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return None
+    fields, others = ([each["name"] for each in kind.get("fields", ())] for kind in (before, after))
+    for name, other in zip(fields, others, strict=False):
+        if name.lower() != other.lower() and other in fields:
+            return str(other)
+    inner = [
+        *zip(before.get("fields", ()), after.get("fields", ()), strict=False),
+        *((before.get(part), after.get(part)) for part in ("type", "elementType", "keyType", "valueType")),
+    ]
+    return next(filter(None, (moved(*each) for each in inner)), None)
 
 
 def name_of(node: Java) -> str:
