@@ -41,7 +41,7 @@ NEW_PROTO = (
     IMPORTS
     + """
     message Refund { int64 id = 1; }
-    message Order { int64 id = 1; google.protobuf.Timestamp at = 2; optional string city = 3; }"""
+    message Order { optional string city = 3; google.protobuf.Timestamp at = 2; int64 id = 1; }"""
 )
 LATE_PROTO = NEW_PROTO.replace("city = 3;", "city = 3; int32 more = 4;")
 MISREAD_PROTO = OLD_PROTO.replace("int32 id", "string id")
