@@ -250,7 +250,7 @@ def test_protobuf_of_confluents_serializer_is_read_by_its_message_type(
 
     part = frozen(asked, FieldDecoding(Format.PROTOBUF, source=source), name)
 
-    assert message_types().columns(part.schema or "").ddl == "struct<`id`:bigint,`at`:timestamp>"
+    assert message_types().columns(part.schema or "", {}).ddl == "struct<`id`:bigint,`at`:timestamp>"
     [writer] = part.writers or ()
     assert (writer.schema_id, writer.misfit) == (id_of(written), None)
     assert any((written or b"")[5:].startswith(bytes.fromhex(each)) for each in json.loads(writer.text or ""))
@@ -267,4 +267,4 @@ def test_protobuf_that_was_registered_as_text_comes_with_what_it_imports(
 
     part = frozen(asked, FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas")), name)
 
-    assert message_types().columns(part.schema or "").ddl == "struct<`id`:bigint,`item`:struct<`name`:string>>"
+    assert message_types().columns(part.schema or "", {}).ddl == "struct<`id`:bigint,`item`:struct<`name`:string>>"

@@ -252,7 +252,7 @@ def test_an_attempt_has_the_message_type_to_read_as_and_how_records_of_its_write
         WriterSchema(9, '["00", "0200"]'),
     )
     assert frozen_.value.unknown_ids == (8,)
-    assert message_types().columns(frozen_.value.schema or "").names == ("id", "key")
+    assert message_types().columns(frozen_.value.schema or "", {}).names == ("id", "key")
     assert Decoding.from_document(frozen_.as_document()) == frozen_
 
 
@@ -262,7 +262,7 @@ def test_a_descriptor_set_has_the_message_and_columns_of_it_where_they_are_flat(
     value = frozen(Decoding(of_file)).value
 
     assert (value.source, value.writers) == (None, None)
-    assert message_types().columns(value.schema or "").names == ("id", "key")
+    assert message_types().columns(value.schema or "", {}).names == ("id", "key")
     with pytest.raises(InvalidSchemaError, match=r"fields that can be columns beside key and .*found key: use"):
         frozen(Decoding(of_file, columns=Columns.FLATTEN))
     with pytest.raises(

@@ -105,7 +105,7 @@ def test_each_type_becomes_the_smallest_of_sparks_that_holds_it() -> None:
 )
 def test_a_type_that_cannot_be_columns_is_refused(text: str, found: str) -> None:
     with pytest.raises(WrongSchemaError, match="expected") as refused:
-        TYPES.of_set(descriptor_set(text), "shop.Order")
+        TYPES.of_set(descriptor_set(text), "shop.Order", {})
     assert found in str(refused.value)
 
 
@@ -138,14 +138,14 @@ def test_a_type_that_is_called_as_one_of_protobufs_own_has_to_be_that_one(kind: 
     content = descriptor_set(proto(f"google.protobuf.{kind} x = 1;", 'import "own.proto";'), own=pretended)
 
     with pytest.raises(WrongSchemaError, match=f"expected google.protobuf.{kind} as Protobuf itself brings it"):
-        TYPES.of_set(content, "shop.Order")
+        TYPES.of_set(content, "shop.Order", {})
 
 
 def test_a_registered_file_whose_name_is_no_text_is_none() -> None:
     file = FileDescriptorProto(name="QQQ.proto").SerializeToString().replace(b"QQQ", b"\xff\xfe\xfd")
 
     with pytest.raises(WrongSchemaError, match=r"expected \.proto files that can be compiled"):
-        TYPES.registered(registered(b64encode(file).decode()), None)
+        TYPES.registered(registered(b64encode(file).decode()), None, {})
 
 
 def test_message_indexes_are_places_as_confluents_serializers_write_them() -> None:
@@ -196,15 +196,53 @@ def test_a_writer_whose_fields_mean_something_else_is_refused(written: str, read
 def test_registered_text_and_registered_descriptors_are_read_alike() -> None:
     text = proto("Item item = 1; google.type.Date day = 2;", 'import "item.proto"; import "google/type/date.proto";')
     item = 'syntax = "proto3"; package shop; message Item { int32 x = 1; }'
-    found = TYPES.registered(registered(text, item=item), None)
-    assert TYPES.columns(found).fields_ddl == "`item`:struct<`x`:int>,`day`:struct<`year`:int,`month`:int,`day`:int>"
+    found = TYPES.registered(registered(text, item=item), None, {})
+    assert (
+        TYPES.columns(found, {}).fields_ddl == "`item`:struct<`x`:int>,`day`:struct<`year`:int,`month`:int,`day`:int>"
+    )
 
     compiled = {name: b64encode(each.SerializeToString()).decode() for name, each in files(ORDER).items()}
-    of_text = TYPES.registered(registered(ORDER), "shop.Order")
-    assert TYPES.columns(TYPES.registered(registered(compiled["orders.proto"]), None)) == TYPES.columns(of_text)
+    of_text = TYPES.registered(registered(ORDER), "shop.Order", {})
+    assert TYPES.columns(TYPES.registered(registered(compiled["orders.proto"]), None, {}), {}) == TYPES.columns(
+        of_text, {}
+    )
     imports = proto("shop.Order o = 1;", 'import "orders.proto";').replace("message Order", "message Bill")
     mixed = RegisteredSchema(1, imports, "PROTOBUF", references=(("orders.proto", compiled["orders.proto"]),))
-    assert TYPES.columns(TYPES.registered(mixed, "shop.Bill")).fields_ddl == "`o`:struct<`id`:bigint,`name`:string>"
+    assert (
+        TYPES.columns(TYPES.registered(mixed, "shop.Bill", {}), {}).fields_ddl
+        == "`o`:struct<`id`:bigint,`name`:string>"
+    )
+
+
+USES_OPTIONS = """syntax = "proto3"; package shop; import "confluent/meta.proto"; import "validate/validate.proto";
+    import "confluent/type/decimal.proto"; option (confluent.file_meta).doc = "a; b"; option java_package = "x";
+    message Order { option (confluent.message_meta) = { doc: "it's", tags: ["PII"] }; // option (x) = 1;
+      string id = 1 [(confluent.field_meta) = { tags: ["a", "b"] }, deprecated = true, (validate.rules).string.len = 5];
+      confluent.type.Decimal price = 2 [(confluent.field_meta).params = [{ key: "scale", value: "2" }]];
+      int32 option = 3 [json_name = "[(a)"]; enum State { NEW = 0 [(mine) = 1e-5]; } State state = 4; }"""
+
+
+def test_a_schema_that_uses_options_or_types_of_confluents_or_options_that_nobody_knows_is_read() -> None:
+    found = TYPES.registered(registered(USES_OPTIONS), None, {})
+    decimal = "struct<`value`:binary,`precision`:bigint,`scale`:int>"
+    assert TYPES.columns(found, {}).fields_ddl == f"`id`:string,`price`:{decimal},`option`:int,`state`:string"
+
+    # As Confluent's serializers register it: compiled, and without the files that a registry knows.
+    file = FileDescriptorProto(name="orders.proto", package="shop", syntax="proto3")
+    file.dependency.extend(["google/type/date.proto", "confluent/types/decimal.proto", "confluent/meta.proto"])
+    message = file.message_type.add(name="Order")
+    for number, kind in ((1, ".google.type.Date"), (2, ".confluent.type.Decimal")):
+        message.field.add(name=f"f{number}", number=number, label=1, type=11, type_name=kind)
+    compiled = registered(b64encode(file.SerializeToString()).decode())
+    date = "struct<`year`:int,`month`:int,`day`:int>"
+    assert TYPES.columns(TYPES.registered(compiled, None, {}), {}).fields_ddl == f"`f1`:{date},`f2`:{decimal}"
+
+    # A descriptor set lacks a file of options where it was made without --include_imports.
+    file.dependency[:] = ["options.proto"]
+    del message.field[:]
+    message.field.add(name="id", number=1, label=1, type=5)
+    alone = FileDescriptorSet(file=[file]).SerializeToString()
+    assert TYPES.columns(TYPES.of_set(alone, "shop.Order", {}), {}).fields_ddl == "`id`:int"
 
 
 @pytest.mark.parametrize(
@@ -213,18 +251,24 @@ def test_registered_text_and_registered_descriptors_are_read_alike() -> None:
         (registered("message {"), "expected .proto files that can be compiled, found: kafka_ingest_schema.proto:1"),
         (registered('syntax = "proto3"; enum E { A = 0; }'), "expected a schema with a message, found one without any"),
         (registered(ORDER, **{"../x": ORDER}), "expected references with the names of files below a folder"),
-        (registered(proto("", 'import "gone.proto";')), "gone.proto"),
+        (registered(proto("Gone gone = 1;", 'import "gone.proto";')), "gone.proto"),
+        (registered(proto("int32 id = 1 [(gone) = 5];") + "message {"), "expected .proto files that can be compiled"),
+        (registered(ORDER + "/* \ud800 */"), "expected .proto text of whole characters"),
+        (registered(ORDER, **{"x" * 300: ORDER}), "expected references with the names of files below a folder"),
+        (registered(ORDER, a=ORDER, **{"a.proto/b": ORDER}), "the names of files below a folder, found 'a.proto'"),
+        (registered(ORDER, **{"a//b": ORDER}), "the names of files below a folder, found 'a//b.proto'"),
+        (registered(ORDER, **{"confluent/type": ORDER, "\ud800": ORDER}), "the names of files below a folder"),
         (RegisteredSchema(1, ORDER, "PROTOBUF", lacks="it lacks that"), "it lacks that"),
     ],
 )
 def test_a_registered_schema_that_cannot_be_compiled_is_refused(found: RegisteredSchema, reason: str) -> None:
     with pytest.raises(WrongSchemaError) as refused:
-        TYPES.registered(found, None)
+        TYPES.registered(found, None, {})
     assert reason in str(refused.value)
 
 
 def test_of_each_writer_is_known_how_its_records_begin_or_why_they_are_not_read() -> None:
-    reader = TYPES.registered(registered(ORDER), None)
+    reader = TYPES.registered(registered(ORDER), None, {})
     second = f'syntax = "proto3"; package shop; message First {{ int32 x = 1; }} {ORDER.partition("package shop;")[2]}'
     assert TYPES.writer(registered(ORDER, 4), reader) == WriterSchema(4, json.dumps(["00", "0200"]))
     assert TYPES.writer(registered(second, 5), reader) == WriterSchema(5, json.dumps(["0202"]))

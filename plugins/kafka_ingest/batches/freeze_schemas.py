@@ -115,7 +115,9 @@ class Schemas:
                 return replace(part, schema=schema.text, source=None)
             case DescriptorSetFile(path, message):
                 types = self.message_types
-                text = usable(f"descriptor set {path}", lambda: types.of_set(self.read_file(path), message))
+                text = usable(
+                    f"descriptor set {path}", lambda: types.of_set(self.read_file(path), message, part.read_as)
+                )
                 return replace(part, schema=text, source=None)
             case RegistrySource() as source:
                 return self.registered(name, part, source, topics, found)
@@ -151,7 +153,7 @@ class Schemas:
             writers = [json_writer(each) for each in schemas]
         elif part.format is Format.PROTOBUF:
             types = self.message_types
-            text = usable(what, lambda: types.registered(reader, source.message))
+            text = usable(what, lambda: types.registered(reader, source.message, part.read_as))
             writers = [types.writer(each, text) for each in schemas]
         else:
             own = usable(what, lambda: with_column(avro_of(reader), part))
@@ -187,7 +189,7 @@ class Schemas:
             case Format.AVRO:
                 return read_avro(part.schema or "").read_as(part.read_as).column
             case Format.PROTOBUF:
-                return self.message_types.columns(part.schema or "")
+                return self.message_types.columns(part.schema or "", part.read_as)
             case Format.JSON if part.schema is not None:
                 own = read_schema(part.schema)
                 keeps = part.unknown_fields is UnknownFields.KEEP

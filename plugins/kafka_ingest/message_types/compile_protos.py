@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64decode
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,9 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from kafka_ingest.message_types.descriptor_sets import is_named
+from kafka_ingest.message_types.custom_options import without_custom_options
+from kafka_ingest.message_types.descriptor_sets import BUILT_IN, MOST_FILES, is_named
+from kafka_ingest.message_types.known_protos import CONFLUENT
 from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema
 
@@ -23,23 +26,33 @@ SAID: Final = 400
 LOG_LINE: Final = r"WARNING: |[IWEF]\d{4} "
 """How lines of the compiler's own log begin; the others are about the files."""
 
+LONGEST_NAME: Final = 255
+"""Of a file with its folders, in bytes."""
+
 MOST_KEPT: Final = 64
 """A schema is often both what is read and what was written."""
 
-Files = dict[str, FileDescriptorProto]
-"""By the names under which they import each other."""
+IMPORT: Final = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def files_of(found: RegisteredSchema, main: str) -> Files:
+def files_of(found: RegisteredSchema, main: str) -> dict[str, FileDescriptorProto]:
     """Return a registered schema under the name ``main``, and what it refers to; raises WrongSchemaError."""
-    texts = {main: found.text, **dict(found.references)}
-    compiled = {name: of for name, text in texts.items() if (of := serialized(text)) is not None}
-    if len(compiled) < len(texts):
-        return compiled_files({name: text for name, text in texts.items() if name not in compiled}, compiled)
+    texts = {**dict(found.references), main: found.text}
+    if len(texts) > MOST_FILES:
+        raise WrongSchemaError(f"expected a schema of at most {MOST_FILES:,} files, found {len(texts):,}")
+    check_names({*CONFLUENT, *texts})
+    compiled = {name: file for name, text in texts.items() if (file := serialized(text)) is not None}
     for name, file in compiled.items():
         file.name = name
-    return compiled
+    imported = {each for file in compiled.values() for each in file.dependency}
+    known = {
+        each: CONFLUENT.get(each, "")
+        for each in imported - texts.keys()
+        if not each.startswith(BUILT_IN) and is_known(each)
+    }
+    sources = known | {name: text for name, text in texts.items() if name not in compiled}
+    return compiled_files(sources, compiled) if sources else compiled
 
 
 def serialized(text: str) -> FileDescriptorProto | None:
@@ -51,26 +64,61 @@ def serialized(text: str) -> FileDescriptorProto | None:
     return file if is_named(file) else None
 
 
-def compiled_files(texts: dict[str, str], compiled: Files) -> Files:
+def compiled_files(texts: dict[str, str], compiled: dict[str, FileDescriptorProto]) -> dict[str, FileDescriptorProto]:
     """Return files, some of which have to be compiled; raises WrongSchemaError."""
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-protos-") as directory:
         folder = Path(directory)
-        for name, text in texts.items():
-            path = folder / "protos" / checked(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        known = FileDescriptorSet()
-        for name, file in compiled.items():
-            file.name = name
-            known.file.add().CopyFrom(file)
+        known = FileDescriptorSet(file=compiled.values())
         (folder / "known").write_bytes(known.SerializeToString())
-        run_compiler(folder, sorted(texts), has_known=bool(compiled))
+        for name, text in {**CONFLUENT, **texts}.items():
+            if name not in compiled and text:
+                write(folder / "protos" / name, text)
+        if complaint := complaint_of_compiler(folder, sorted(texts), has_known=bool(compiled)):
+            write_without_options(folder / "protos", texts, compiled)
+            if complaint_of_compiler(folder, sorted(texts), has_known=bool(compiled)):
+                raise WrongSchemaError(f"expected .proto files that can be compiled, found: {complaint}")
         made = FileDescriptorSet.FromString((folder / "made").read_bytes()).file
     return {**{each.name: each for each in made}, **compiled}
 
 
-def run_compiler(folder: Path, names: list[str], *, has_known: bool) -> None:
-    """Let `protoc` compile files into one set; raises WrongSchemaError with what it says."""
+def write(path: Path, text: str) -> None:
+    """Write a file; raises WrongSchemaError where it is no text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except UnicodeEncodeError:
+        raise WrongSchemaError("expected .proto text of whole characters, found half of one (a surrogate)") from None
+
+
+def write_without_options(protos: Path, texts: Mapping[str, str], compiled: Collection[str]) -> None:
+    """Write files again as they mean the same without producers' own options.
+
+    In the place of those that nobody has is an empty one: most are imported for such options alone.
+    """
+    for name, text in texts.items():
+        if text:
+            write(protos / name, without_custom_options(text))
+        for imported in ("".join(each) for each in IMPORT.findall(text)):
+            if is_file_name(imported) and imported not in compiled and not is_known(imported):
+                stand_in(protos / imported)
+
+
+def stand_in(path: Path) -> None:
+    """Make an empty file where there is none."""
+    if not path.exists() and not any(each.is_file() for each in path.parents):
+        write(path, "")
+
+
+def is_known(name: str) -> bool:
+    """Whether any schema may import a file without its being registered."""
+    return is_file_name(name) and (name in CONFLUENT or any((folder / name).is_file() for folder in includes()))
+
+
+def complaint_of_compiler(folder: Path, names: list[str], *, has_known: bool) -> str | None:
+    """Let `protoc` compile files into one set; return what it says where it does not.
+
+    Raises WrongSchemaError where it takes too long.
+    """
     inputs = ["--descriptor_set_in=known"] if has_known else []
     command = [
         *(sys.executable, "-m", COMPILER, f"-I{folder / 'protos'}", *(f"-I{each}" for each in includes())),
@@ -90,10 +138,11 @@ def run_compiler(folder: Path, names: list[str], *, has_known: bool) -> None:
         raise WrongSchemaError(
             f"expected a schema that is compiled within {COMPILER_TIMEOUT_S} s, found one that is not"
         ) from None
-    if ended.returncode != 0:
-        lines = ended.stderr.replace(f"{folder / 'protos'}/", "").splitlines()
-        said = " ".join(line for line in lines if not re.match(LOG_LINE, line))
-        raise WrongSchemaError(f"expected .proto files that can be compiled, found: {said[:SAID]}")
+    if ended.returncode == 0:
+        return None
+    lines = ended.stderr.replace(f"{folder / 'protos'}/", "").splitlines()
+    said = " ".join(line for line in lines if not re.match(LOG_LINE, line))
+    return said[:SAID] or f"the compiler ended with {ended.returncode}"
 
 
 def includes() -> list[Path]:
@@ -106,9 +155,16 @@ def includes() -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def checked(name: str) -> PurePosixPath:
-    """Return the name of a file as a path below a folder; raises WrongSchemaError."""
+def check_names(names: Collection[str]) -> None:
+    """Raise WrongSchemaError unless all names are those of files below one folder."""
+    wrong = [name for name in names if not is_file_name(name)]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if wrong := [*wrong, *folders.intersection(names)]:
+        raise WrongSchemaError(f"expected references with the names of files below a folder, found {wrong[0][:200]!r}")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name is that of a file below a folder, written in one way only."""
     path = PurePosixPath(name)
-    if not name.strip() or not name.isprintable() or path.is_absolute() or ".." in path.parts or name[0] in "-@":
-        raise WrongSchemaError(f"expected references with the names of files below a folder, found {name[:200]!r}")
-    return path
+    is_plain = name.strip() and name.isprintable() and str(path) == name and name[0] not in "-@."
+    return bool(is_plain) and not path.is_absolute() and ".." not in path.parts and len(name.encode()) <= LONGEST_NAME

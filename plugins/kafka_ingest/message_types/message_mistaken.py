@@ -31,33 +31,33 @@ WIDER: Final[Mapping[int, frozenset[int]]] = {
 }
 """As which other types all values of a type are read as what they are."""
 
-Pairs = set[tuple[str, str]]
 
-
-def why_misread(writer: Descriptor, reader: Descriptor, compared: Pairs | None = None) -> str | None:
+def why_misread(writer: Descriptor, reader: Descriptor) -> str | None:
     """Return why messages could be read as something else; None where each is read as what it is."""
-    compared = set() if compared is None else compared
-    if (pair := (writer.full_name, reader.full_name)) in compared:
-        return None
-    compared.add(pair)
-    reasons = (
-        why_field_misread(written, read, compared)
-        for written in writer.fields
-        if (read := reader.fields_by_number.get(written.number)) is not None
-    )
-    return next(filter(None, reasons), None)
+    compared, waiting = set[tuple[str, str]](), [(writer, reader)]
+    while waiting:
+        written, read = waiting.pop()
+        if (pair := (written.full_name, read.full_name)) in compared:
+            continue
+        compared.add(pair)
+        for field in written.fields:
+            if (other := read.fields_by_number.get(field.number)) is None:
+                continue
+            if reason := why_field_misread(field, other):
+                return reason
+            if field.message_type is not None and other.message_type is not None:
+                waiting.append((field.message_type, other.message_type))
+    return None
 
 
-def why_field_misread(writer: FieldDescriptor, reader: FieldDescriptor, compared: Pairs) -> str | None:
-    """Return why the values of a field could be read as something else."""
+def why_field_misread(writer: FieldDescriptor, reader: FieldDescriptor) -> str | None:
+    """Return why the values of a field could be read as something else, but for what is in a message."""
     if writer.is_repeated and not reader.is_repeated:
         return f"expected field {reader.name} ({reader.number}) as one value, found many"
     if is_map(writer) != is_map(reader):
         return f"expected field {reader.name} ({reader.number}) as {shown(reader)}, found {shown(writer)}"
     if writer.type != reader.type and reader.type not in WIDER.get(writer.type, frozenset()):
         return f"expected field {reader.name} ({reader.number}) as {shown(reader)}, found {shown(writer)}"
-    if writer.message_type is not None and reader.message_type is not None:
-        return why_misread(writer.message_type, reader.message_type, compared)
     return None
 
 

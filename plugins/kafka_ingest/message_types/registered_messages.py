@@ -1,6 +1,7 @@
 """Message types of descriptor sets and of a registry, and which of its schemas can be read as them."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -11,6 +12,7 @@ from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_
 from kafka_ingest.message_types.message_columns import message_columns
 from kafka_ingest.message_types.message_indexes import beginnings, first_message, path_of
 from kafka_ingest.message_types.message_mistaken import why_misread
+from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import Struct, WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 
@@ -22,20 +24,20 @@ MAIN_FILE: Final = "kafka_ingest_schema.proto"
 class RegisteredMessages:
     """Reads message types with Protobuf's own libraries."""
 
-    def of_set(self, content: bytes, message: str) -> str:
+    def of_set(self, content: bytes, message: str, read_as: Mapping[str, ReadAs]) -> str:
         """Return a message type of a descriptor set; raises WrongSchemaError."""
-        return self._usable(schema_of_set(content, message))
+        return usable(schema_of_set(content, message), read_as)
 
-    def registered(self, found: RegisteredSchema, message: str | None) -> str:
+    def registered(self, found: RegisteredSchema, message: str | None, read_as: Mapping[str, ReadAs]) -> str:
         """Return a message type of a registered schema, None for its first one; raises WrongSchemaError."""
         if found.lacks is not None:
             raise WrongSchemaError(found.lacks)
         files = files_of(found, MAIN_FILE)
-        return self._usable(schema_of_files(files, message or first_message(files[MAIN_FILE])))
+        return usable(schema_of_files(files, message or first_message(files[MAIN_FILE])), read_as)
 
-    def columns(self, schema: str) -> Struct:
+    def columns(self, schema: str, read_as: Mapping[str, ReadAs]) -> Struct:
         """Return the columns of a message type."""
-        return message_columns(descriptor_of(schema)).columns
+        return message_columns(descriptor_of(schema), read_as).columns
 
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
         """Return a schema that records may be written with, and why they cannot be read."""
@@ -59,10 +61,11 @@ class RegisteredMessages:
             return WriterSchema(found.schema_id, None, misread)
         return WriterSchema(found.schema_id, json.dumps([each.hex() for each in beginnings(path)]))
 
-    def _usable(self, schema: MessageSchema) -> str:
-        """Return a message type's text, where columns can be made of it; raises WrongSchemaError."""
-        message_columns(schema.descriptor)
-        return schema.text
+
+def usable(schema: MessageSchema, read_as: Mapping[str, ReadAs]) -> str:
+    """Return a message type's text, where columns can be made of it; raises WrongSchemaError."""
+    message_columns(schema.descriptor, read_as)
+    return schema.text
 
 
 @cache

@@ -73,6 +73,13 @@ class Paths:
             self._found.add(path)
         return said
 
+    def is_about(self, path: str) -> bool:
+        """Whether something is said of the value at a path, or of one inside of it."""
+        return any(
+            each.startswith(path) and (not path or each[len(path) :][:1] in {"", ".", "[", "{"})
+            for each in self._read_as
+        )
+
     def __bool__(self) -> bool:
         return bool(self._read_as)
 

@@ -1,8 +1,9 @@
 """Where schemas come from: the questions that are asked before Spark starts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 
@@ -27,16 +28,16 @@ class SchemaRegistry(Protocol):
 class MessageTypes(Protocol):
     """Protobuf's message types, each as a text that holds all files that describe it.
 
-    Each question raises WrongSchemaError where a type cannot be read.
+    Each question raises WrongSchemaError where a type cannot be read. ``read_as``: what a feed says of values in it.
     """
 
-    def of_set(self, content: bytes, message: str) -> str:
+    def of_set(self, content: bytes, message: str, read_as: Mapping[str, ReadAs]) -> str:
         """Return a message type of a descriptor set."""
 
-    def registered(self, found: RegisteredSchema, message: str | None) -> str:
+    def registered(self, found: RegisteredSchema, message: str | None, read_as: Mapping[str, ReadAs]) -> str:
         """Return a message type of a registered schema; None for its first one."""
 
-    def columns(self, schema: str) -> Struct:
+    def columns(self, schema: str, read_as: Mapping[str, ReadAs]) -> Struct:
         """Return the columns of a message type."""
 
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:

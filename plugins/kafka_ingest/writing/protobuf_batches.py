@@ -9,6 +9,7 @@ encoding that no serializer makes). Such batches are read by Google's own librar
 of them is what ptars gets.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -285,6 +286,8 @@ class MessageReader:
     def one_value(self, value: Value, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
         """Return a column of single values."""
         match value:
+            case Single("string"):
+                column = self.texts(found, to_rows, dead)
             case Single(spark):
                 column = found.cast(ARROW_TYPES[spark])
             case Enumerated(names):
@@ -295,39 +298,56 @@ class MessageReader:
                 column = masked(found.field(plain_name(WRAPPED)).cast(ARROW_TYPES[spark]), found.is_null())
             case Marker():
                 column = masked(pa.repeat(pa.scalar(value=True), len(found)), found.is_null())
-            case JsonText(message):
-                column = self.json_texts(message, found, to_rows, path, dead)
+            case JsonText():
+                column = self.json_texts(value, found, to_rows, path, dead)
             case Message():
                 column = self.message(value, found, to_rows, f"{path}.", dead)
         return column
 
-    def json_texts(self, message: str, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
+    def texts(self, found: Column, to_rows: ToRows, dead: Dead) -> Column:
+        """Return a column of texts, also of numbers, and of bytes that are text."""
+        if not pa.types.is_binary(found.type):
+            return found.cast(pa.string())
+        is_text = pa.array([content is None or is_utf8(content) for content in found.to_pylist()], pa.bool_())
+        dead.where(pc.invert(is_text), to_rows, INVALID_UTF8, NO_TEXT)
+        return pc.if_else(is_text, found, pa.scalar(None, pa.binary())).cast(pa.string())
+
+    def json_texts(self, value: JsonText, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
         """Return a column of messages as JSON."""
         texts: list[str | None] = []
         wrong: dict[tuple[str, str], list[int]] = {}
         for place, content in enumerate(found.to_pylist()):
             try:
-                texts.append(None if content is None else self.json_of(message, content))
+                texts.append(None if content is None else self.json_of(value, content))
             except DecodeError:
                 wrong.setdefault((NOT_PROTOBUF, ONE_MESSAGE), []).append(place)
                 texts.append(None)
-            except (json_format.Error, ValueError, TypeError, OverflowError, RecursionError):
+            except (
+                json_format.Error,
+                ValueError,
+                TypeError,
+                LookupError,
+                AttributeError,
+                OverflowError,
+                RecursionError,
+            ):
                 wrong.setdefault((DOES_NOT_FIT, f"{NO_JSON}{path}"), []).append(place)
                 texts.append(None)
         for reason, places in wrong.items():
             dead.add(to_rows(pa.array(places, pa.int64())).to_pylist(), *reason)
         return pa.array(texts, pa.string())
 
-    def json_of(self, message: str, content: bytes) -> str:
+    def json_of(self, value: JsonText, content: bytes) -> str:
         """Return a message as JSON."""
-        found = GetMessageClass(self.json_pool.FindMessageTypeByName(message)).FromString(content)
-        return json_format.MessageToJson(
+        found = GetMessageClass(self.json_pool.FindMessageTypeByName(value.message)).FromString(content)
+        text = json_format.MessageToJson(
             found,
             preserving_proto_field_name=True,
             indent=None,
             ensure_ascii=False,
             descriptor_pool=self.json_pool,
         )
+        return str(json.loads(text)) if value.is_text and text.startswith('"') else text
 
     def is_readable_without_text(self, content: bytes) -> bool:
         """Whether a message can be read where its texts are taken as bytes: so what is wrong is in a text."""
@@ -353,6 +373,15 @@ def complete(entry: Any) -> None:  # noqa: ANN401 - made at run time
                 getattr(entry, each.name).SetInParent()
             else:
                 setattr(entry, each.name, each.default_value)
+
+
+def is_utf8(content: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def masked(column: Column, is_void: Column) -> Column:
