@@ -82,6 +82,7 @@ ACTIONS = """
 | `give-up-dead-letters` | removes a batch's dead letters for good, or records that they are lost |
 | `expire` | removes old batches from the output; their receipts stay |
 | `fold` | replaces what the control tables hold of old batches by sums; coverage stays provable |
+| `mend-statistics` | lets readers of a Delta table look for the bounds that all of its files have |
 | `adopt` | rebuilds control rows from the output's receipts |
 | `rename` | gives a feed another name, and keeps its offsets |
 | `db-upgrade` | brings the control tables to this version's schema |

@@ -92,7 +92,7 @@ def stage_decoded(
         name = str(PurePosixPath(folder) / name)
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         # Several groups each, so that bounds are put together.
-        pyarrow.parquet.write_table(rows, data / name, row_group_size=4)
+        pyarrow.parquet.write_table(rows, data / name, row_group_size=4, write_statistics=with_bounds(rows.schema))
         size = (data / name).stat().st_size
         files.append(WrittenFile.of_one(name, size, ROWS, planned.topic_partition, 0, ROWS - 1))
     receipt = Receipt(
@@ -108,6 +108,18 @@ def stage_decoded(
     receipt = replace(receipt, **changes)
     output.write_receipt(directory, receipt.as_bytes())
     return directory, PublishedReceipt(plan, receipt, ())
+
+
+def with_bounds(fields: "pa.Schema | pa.StructType", below: str = "") -> list[str]:
+    """Return the columns with bounds in a file: not those with NaN, which is a bound itself to Spark, none to Arrow."""
+    found: list[str] = []
+    for each in fields:
+        path = f"{below}{each.name}"
+        if isinstance(each.type, pa.StructType):
+            found += with_bounds(each.type, f"{path}.")
+        elif not pa.types.is_floating(each.type):
+            found.append(path)
+    return found
 
 
 def publish_decoded(

@@ -459,35 +459,6 @@ KINDS = {
     "none": pa.string(),
 }
 
-CONDITIONS = {
-    "text = '" + LONG + "b'": [1],
-    "text > '" + LONG + "'": [0, 1, 2, 5, 6, 7, 8],
-    "text >= '\U0010ffff'": [5],
-    "text is null": [3],
-    "text = ''": [4],
-    "word = '" + LONG + "j'": [9],
-    "word > '" + LONG + "i'": [9],
-    "word < '" + LONG + "b'": [0],
-    "huge >= 'd'": [3, 4, 5, 6, 7, 8, 9],
-    "huge < 'b'": [0],
-    "huge = 'w'": [4],
-    f"number >= {2**62}": [0],
-    f"number <= {-(2**62)}": [1],
-    "number is null": [8],
-    "number is not null": [0, 1, 2, 3, 4, 5, 6, 7, 9],
-    "real <= 0": [8],
-    "real is null": [9],
-    "amount >= 1000000000.00": [1],
-    "amount < 0": [0],
-    "day < '1000-01-01'": [0],
-    "day > '9000-01-01'": [1],
-    "moment < '1000-01-01T00:00:00+00:00'": [0],
-    "moment > '9000-01-01T00:00:00+00:00'": [1],
-    "local > '9000-01-01T00:00:00'": [1],
-    "yes = false": [1],
-    "none is null": [*range(10)],
-}
-
 
 def hard_columns() -> dict[str, "pa.Array[Any]"]:
     return {name: pa.array(values, KINDS.get(name)) for name, values in HARD.items()}
@@ -499,13 +470,6 @@ def hard(lake: Any, tmp_path: Path) -> Any:
     output = prepared(lake, tmp_path / "orders")
     publish_decoded(output, plan_to(output, 1, partitions=1), hard_columns())
     return output
-
-
-@pytest.mark.long
-def test_a_query_finds_every_row_whatever_files_it_skips(lake: Any, hard: Any) -> None:
-    for condition, expected in CONDITIONS.items():
-        for found in lake.offsets_where(hard.path, condition):
-            assert found == expected, condition
 
 
 def test_a_query_reads_no_file_that_cannot_have_its_rows(lake: Any, hard: Any) -> None:

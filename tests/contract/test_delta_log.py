@@ -17,6 +17,7 @@ from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, 
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
+from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
 from kafka_ingest.sinks.delta.output import DeltaOutput as TableOutput
@@ -278,10 +279,10 @@ def test_a_commit_asks_for_no_list_of_files_and_needs_no_library(
 
 
 def test_of_two_entries_of_one_version_there_is_the_first_completely(tmp_path: Path) -> None:
-    file = AddedFile("batches/a b/ä%.parquet", 1, {}, 0, "{}")
-    assert write_entry(tmp_path, 1, [file], ("a", 1), {})
+    file = AddedFile("batches/a b/ä%.parquet", 1, {}, 0, FileStatistics(1, ()))
+    assert write_entry(tmp_path, 1, [file], ("a", 1), {}, {})
     before = (tmp_path / f"{1:020}.json").read_bytes()
-    assert not write_entry(tmp_path, 1, [], ("b", 1), {})
+    assert not write_entry(tmp_path, 1, [], ("b", 1), {}, {})
     assert [path.name for path in tmp_path.iterdir()] == [f"{1:020}.json"]
     assert (tmp_path / f"{1:020}.json").read_bytes() == before
     assert b'"path":"batches/a%20b/%C3%A4%25.parquet"' in before
@@ -294,7 +295,7 @@ def test_what_dies_while_it_writes_an_entry_leaves_none(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "fsync", dies)
     with pytest.raises(KeyboardInterrupt):
-        write_entry(tmp_path, 1, [], ("a", 1), {})
+        write_entry(tmp_path, 1, [], ("a", 1), {}, {})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -146,6 +146,11 @@ def test_old_batches_leave_the_table_and_their_offsets_stay_committed(
 ) -> None:
     oldest, second, newest = ids(three_batches)
     kind.compact(three_batches)
+    mended = three_batches.kafka_ingest("mend-statistics", "orders", "--json")
+    if kind.name == "delta":
+        assert (mended.exit_code, mended.document["lacking"], mended.document["executed"]) == (0, {}, False)
+    else:
+        assert (mended.exit_code, mended.document["error"]["code"]) == (2, "NOT_OF_THIS_FORMAT")
     expire = ("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")
     assert [batch["batch_id"] for batch in three_batches.answer(*expire)["batches"]] == [oldest, second]
     assert batches_seen(kind, three_batches) == {newest: 5}

@@ -153,6 +153,11 @@ WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
         "2 of the output's batches taken over; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
         "lost",
     ),
+    "statistics_mended": (
+        {"reason": "filters", "named": ["kafka_offset", "id"], "lacking": {"amount": 3}},
+        "readers look for the bounds of kafka_offset, id; files lacked those of amount",
+        "filters",
+    ),
     "restored": ({"reason": "the last copy", "into": ["a"]}, "its staged records were restored by a", "the last copy"),
     "expired": ({"reason": "a year", "batches": ["a", "b"]}, "2 batches removed from the output: a, b", "a year"),
     "backfill_planned": (

@@ -28,6 +28,7 @@ from kafka_ingest.errors import (
     WrongUseError,
 )
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
@@ -40,7 +41,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.settings.store_connection import store_access
-from kafka_ingest.sinks.choose import conn_id_of, format_of
+from kafka_ingest.sinks.choose import conn_id_of, format_of, sink_of
 from kafka_ingest.sinks.choose import examine as examine_output
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
@@ -240,16 +241,26 @@ def site_conf() -> dict[str, str]:
 def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]) -> str:
     """Return the output's path, after checking that it can be created and written; nothing is created."""
     location = feed.output(environment)
-    path = location.place
-    if not isinstance(path, Path):
-        examine_output(location, sink_connections(find_connection))
-        return f"{path} can be written as {location.format}. {format_of(location).guarantee}"
-    existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise OutputNotUsableError(
-            f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. "
-            "Correct sink.path, or the directory's owner and mode."
-        )
+    path, made = location.place, ""
+    if isinstance(path, Path):
+        existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            raise OutputNotUsableError(
+                f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. "
+                "Correct sink.path, or the directory's owner and mode."
+            )
+        made = "" if existing == path else f"; it will be made below {existing}"
     examine_output(location, sink_connections(find_connection))
-    made = "" if existing == path else f"; it will be made below {existing}"
-    return f"{path} can be written as {location.format}{made}. {format_of(location).guarantee}"
+    guarantee = format_of(location).guarantee
+    return f"{path} can be written as {location.format}{made}. {guarantee}{lacks(feed, location, find_connection)}"
+
+
+def lacks(feed: Feed, output: OutputLocation, find_connection: FindConnection) -> str:
+    """Return what to do where some readers may miss rows, since they take missing bounds for others."""
+    statistics = sink_of(output, sink_connections(find_connection)).statistics
+    if statistics is None or not (columns := statistics.may_lack()):
+        return ""
+    return (
+        f" Files may lack the bounds of {listing(columns)}, and some readers then find no rows by them: see "
+        f"`kafka-ingest mend-statistics {feed.name}`."
+    )

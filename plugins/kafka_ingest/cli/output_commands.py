@@ -1,4 +1,4 @@
-"""The commands about an output's files: old batches that expire, files that were lost."""
+"""The commands about an output's files: old batches that expire, files that were lost, and statistics."""
 
 from typing import Annotated
 
@@ -8,6 +8,7 @@ from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonTo
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, show
 from kafka_ingest.commands.expire import expire as expire_batches
 from kafka_ingest.commands.lost import lost as record_lost
+from kafka_ingest.commands.mend_statistics import mend_statistics as mend_output
 from kafka_ingest.commands.named_batch import id_of_batch
 from kafka_ingest.errors import WrongUseError
 
@@ -57,7 +58,24 @@ def lost(
         show(record_lost(parts, id_of_batch(batch), decided), as_json=as_json, to_do=TO_EXECUTE)
 
 
+def mend_statistics(
+    feed_name: FeedName,
+    *,
+    execute: Execute = False,
+    reason: ReasonToExecute = None,
+    as_json: Json = False,
+) -> None:
+    """Let readers of a Delta table look for the bounds that all of its files have: some miss rows without the others.
+
+    One commit, which names columns; no file changes.
+    """
+    with answers(as_json=as_json):
+        parts, decided = feed_parts(feed_name), decided_if(reason, execute=execute)
+        show(mend_output(parts, decided), as_json=as_json, to_do=TO_EXECUTE)
+
+
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the command line."""
     app.command()(expire)
     app.command()(lost)
+    app.command()(mend_statistics)

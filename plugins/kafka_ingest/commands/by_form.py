@@ -23,6 +23,7 @@ from kafka_ingest.commands.doctor import doctor
 from kafka_ingest.commands.expire import expire
 from kafka_ingest.commands.fold import fold
 from kafka_ingest.commands.locate import locate
+from kafka_ingest.commands.mend_statistics import mend_statistics
 from kafka_ingest.commands.mirror import mirror
 from kafka_ingest.commands.plan import plan
 from kafka_ingest.commands.preview import RECORDS, preview
@@ -184,6 +185,7 @@ COMMANDS: Final[Mapping[Action, Callable[[Operation], Answer]]] = {
     Action.GIVE_UP_DEAD_LETTERS: give_up_asked,
     Action.EXPIRE: expire_asked,
     Action.FOLD: fold_asked,
+    Action.MEND_STATISTICS: lambda asked: mend_statistics(asked.parts, asked.decided),
     Action.ADOPT: lambda asked: adopt(asked.parts, asked.decided),
     Action.RENAME: rename_asked,
     Action.DB_UPGRADE: upgrade_asked,

@@ -196,6 +196,10 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     "output_changed": lambda detail: EventText(f"{detail['was']['path']} → {detail['is']['path']}"),
     "cleaned": cleaned,
     "expired": expired,
+    "statistics_mended": lambda detail: EventText(
+        f"readers look for the bounds of {listing(detail['named'])}{more(detail, 'named')}; files lacked those of "
+        f"{listing(detail['lacking'])}{more(detail, 'lacking')}"
+    ),
     "dead_letters_given_up": lambda detail: EventText(f"{detail['records']:,} dead letters were given up"),
     "folded": lambda detail: EventText(
         f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "

@@ -17,6 +17,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.model.written_columns import WrittenColumns
 
 
@@ -236,6 +237,23 @@ class Replacer(Protocol):
         """
 
 
+class Statistics(Protocol):
+    """What the output's metadata record of its files, by which readers skip them."""
+
+    def may_lack(self) -> list[str]:
+        """Return the columns whose bounds readers look for, although files may lack them; no list of files is read."""
+
+    def look(self) -> TableStatistics:
+        """Return what is recorded of all files."""
+
+    def mend(self) -> None:
+        """Let readers look for bounds that all files have, and for no others, in one commit; safe to repeat.
+
+        Raises OutputNotUsableError where the table cannot be written, OutputUnavailableError where other commits came
+        first again and again.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """One output, by the roles that the protocol asks for. What a format cannot answer or do is None.
@@ -253,6 +271,7 @@ class Sink:
     places: tuple[Place, ...]
     replacer: Replacer | None = None
     dead_letters: DeadLetterReader | None = None
+    statistics: Statistics | None = None
 
 
 class DataFiles(Protocol):

@@ -38,6 +38,7 @@ class Action(StrEnum):
     GIVE_UP_DEAD_LETTERS = "give-up-dead-letters"
     EXPIRE = "expire"
     FOLD = "fold"
+    MEND_STATISTICS = "mend-statistics"
     ADOPT = "adopt"
     RENAME = "rename"
     DB_UPGRADE = "db-upgrade"
@@ -88,6 +89,7 @@ FIELDS: Final[Mapping[Action, frozenset[str]]] = {
     Action.GIVE_UP_DEAD_LETTERS: frozenset({"batch_id"}),
     Action.EXPIRE: frozenset({"before"}),
     Action.FOLD: frozenset({"before"}),
+    Action.MEND_STATISTICS: frozenset(),
     Action.ADOPT: frozenset(),
     Action.RENAME: frozenset({"new_name", "old_name"}),
     Action.DB_UPGRADE: frozenset({"create"}),

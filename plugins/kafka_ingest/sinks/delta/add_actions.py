@@ -16,6 +16,7 @@ from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
+from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.log_entry import AddedFile
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -25,14 +26,14 @@ SURROGATES = range(0xD800, 0xE000)
 """Halves of characters, which no text in UTF-8 has."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MILLISECOND = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
+"""A later time cannot be rounded up to milliseconds: no datetime holds the year 10000."""
 
 WHOLE = RAW_COLUMNS.keys() - {"key", "value"}
 """Columns whose bounds are not shortened: they are short, and queries search for whole ids of batches."""
 
 KINDS = frozenset({"String", "Int", "Date", "Timestamp"})
-"""What has bounds. Numbers that may be NaN have none: engines take it for larger than all others, and Parquet leaves it
-out of its statistics. Nor have decimals, which not every reader takes exactly from JSON, nor bytes, as in the protocol.
-"""
+"""What has bounds: the types of :data:`.searched_columns.BOUNDED` as Parquet calls them."""
 
 INTEGERS = frozenset({"INT32", "INT64"})
 LONGEST_BOUND = 32
@@ -53,7 +54,7 @@ def added_files(
             size=file.size_bytes,
             partition_values=dict(zip((term.own_column for term in partition_by), values, strict=True)),
             modification_time=round(changed_at(path) * 1000),
-            stats=json.dumps(statistics(metadata, file.rows, {term.own_column for term in partition_by})),
+            statistics=statistics(metadata, file.rows, {term.own_column for term in partition_by}),
         )
         found.append(added)
     return found
@@ -61,38 +62,33 @@ def added_files(
 
 def statistics(
     metadata: "pyarrow.parquet.FileMetaData", rows: int, partitioned_by: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return the statistics of a file as the Delta protocol writes them, out of its footer.
+) -> FileStatistics:
+    """Return what a file's footer says of its columns.
 
-    Columns that the table is partitioned by have none there. A column without statistics in some row group is left
-    out: a reader then assumes that any value is possible. So it does of fields within others, of all kinds of values
-    but texts, whole numbers, days and times, and of times that no datetime can hold.
+    Columns that the table is partitioned by have no statistics in Delta. Of columns without statistics in some row
+    group, of fields within others, of other kinds of values, and of times that no datetime can hold, no bounds are
+    known.
     """
-    found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    for number in range(metadata.num_columns):
-        name = metadata.schema.column(number).path
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    found = FileStatistics(rows, frozenset(path.split(".")[0] for path in paths))
+    for number, name in enumerate(paths):
         if "." in name or name in partitioned_by:
             continue
         groups = [metadata.row_group(group).column(number).statistics for group in range(metadata.num_row_groups)]
-        known = [group for group in groups if group is not None]
+        known = [group for group in groups if group is not None and group.null_count is not None]
         if len(known) != len(groups):
             continue
-        nulls = [group.null_count for group in known]
-        if any(count is None for count in nulls):
-            continue
-        found["nullCount"][name] = sum(count or 0 for count in nulls)
+        found.nulls[name] = sum(group.null_count or 0 for group in known)
         filled = [group for group in known if group.has_min_max]
-        if found["nullCount"][name] + sum(group.num_values for group in filled) < rows or not filled:
+        if found.nulls[name] + sum(group.num_values for group in filled) < rows or not filled:
             continue  # of some rows no bounds are known
         if not all(map(has_bounds, filled)):
             continue
         with contextlib.suppress(OverflowError, ValueError):
             smallest, largest = zip(*map(extremes, filled), strict=True)
             least, most = lower(min(smallest)), upper(max(largest))
-            bound = most if name in WHOLE else shortened_up(most)
-            if bound is not None:
-                found["minValues"][name] = least if name in WHOLE else shortened(least)
-                found["maxValues"][name] = bound
+            found.smallest[name] = least if name in WHOLE else shortened(least)
+            found.largest[name] = most if name in WHOLE else shortened_up(most)
     return found
 
 
@@ -109,10 +105,10 @@ def shortened(smallest: Bound) -> Bound:
     return smallest[:LONGEST_BOUND] if isinstance(smallest, str) else smallest
 
 
-def shortened_up(largest: Bound) -> Bound | None:
+def shortened_up(largest: Bound) -> Bound:
     """Return an upper bound that is no longer; of a text one that is not below it in the order of its characters.
 
-    None where there is none.
+    Where there is none, it is not shortened.
     """
     if not isinstance(largest, str) or len(largest) <= LONGEST_BOUND:
         return largest
@@ -122,7 +118,7 @@ def shortened_up(largest: Bound) -> Bound | None:
             code = SURROGATES.stop
         if code <= sys.maxunicode:
             return largest[: end - 1] + chr(code)
-    return None
+    return largest
 
 
 def extremes(group: pyarrow.parquet.Statistics) -> tuple[Any, Any]:
@@ -143,13 +139,19 @@ def lower(value: Bound) -> Bound:
 
 
 def upper(value: Bound) -> Bound:
-    """Return the largest value as JSON has it, never less than it is."""
+    """Return the largest value as JSON has it, never less than it is; the last millisecond of all with its end."""
     if not isinstance(value, datetime):
         return value.isoformat() if isinstance(value, date) else value
-    return in_milliseconds(value + timedelta(microseconds=-value.microsecond % 1000))
+    if (at := in_utc(value)) >= LAST_MILLISECOND:
+        return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return in_milliseconds(at + timedelta(microseconds=-at.microsecond % 1000))
 
 
 def in_milliseconds(value: datetime) -> str:
     """Return a time in UTC as the protocol writes it."""
-    at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return in_utc(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def in_utc(value: datetime) -> datetime:
+    """Return a time with its zone."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

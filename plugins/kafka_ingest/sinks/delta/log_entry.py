@@ -6,12 +6,13 @@ it is read, looked at, and tried again. https://github.com/delta-io/delta/blob/m
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from kafka_ingest.foundation.storage import Opened, create
+from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.places import entry_name
 
 
@@ -23,19 +24,28 @@ class AddedFile:
     size: int
     partition_values: Mapping[str, str | None]
     modification_time: int
-    stats: str
-    data_change: bool = True
+    statistics: FileStatistics
 
 
 def write_entry(
-    folder: Opened, version: int, files: Sequence[AddedFile], transaction: tuple[str, int], said: Mapping[str, str]
+    folder: Opened,
+    version: int,
+    files: Sequence[AddedFile],
+    transaction: tuple[str, int],
+    said: Mapping[str, str],
+    searched: Mapping[str, object],
 ) -> bool:
     """Append files and an application's transaction to a table, durably, as its next version.
 
-    ``said`` is noted in the entry. Returns False, and changes nothing, where another writer has made that version.
-    After an OSError it is unknown whether this one was made.
+    ``said`` is noted in the entry; readers look for the bounds of the ``searched`` columns. Returns False, and changes
+    nothing, where another writer has made that version. After an OSError it is unknown whether this one was made.
     """
-    lines = (json.dumps(each, separators=(",", ":")) for each in actions(version, files, transaction, said))
+    return write_version(folder, version, actions(version, files, transaction, said, searched))
+
+
+def write_version(folder: Opened, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Make a table's next version, as :func:`write_entry` does."""
+    lines = (json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
     try:
         create(folder / entry_name(version), "\n".join(lines).encode())
     except FileExistsError:
@@ -44,7 +54,11 @@ def write_entry(
 
 
 def actions(
-    version: int, files: Sequence[AddedFile], transaction: tuple[str, int], said: Mapping[str, str]
+    version: int,
+    files: Sequence[AddedFile],
+    transaction: tuple[str, int],
+    said: Mapping[str, str],
+    searched: Mapping[str, object],
 ) -> Iterator[dict[str, Any]]:
     """Yield the entry's actions."""
     now, (app_id, number) = round(time.time() * 1000), transaction
@@ -66,8 +80,8 @@ def actions(
                 "partitionValues": dict(file.partition_values),
                 "size": file.size,
                 "modificationTime": file.modification_time,
-                "dataChange": file.data_change,
-                "stats": file.stats,
+                "dataChange": True,
+                "stats": file.statistics.recorded(searched),
             }
         }
     yield {"txn": {"appId": app_id, "version": number, "lastUpdated": now}}

@@ -16,6 +16,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.delta.columns import differences_of_file
 from kafka_ingest.sinks.delta.library import check_installed
+from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
 from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS
 from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -26,6 +27,7 @@ from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_ingest.ports.outputs import Statistics
     from kafka_ingest.sinks.delta.decoded_columns import Fields
     from kafka_ingest.sinks.delta.log_entry import AddedFile
 
@@ -44,6 +46,7 @@ class DeltaOutput:
         self.options = options
         self.own_columns = any(term.is_of_time for term in options.partition_by)
         self._log = TableLog(output, access, options)
+        self.statistics: Statistics | None = DeltaStatistics(self._log)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""

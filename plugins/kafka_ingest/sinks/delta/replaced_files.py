@@ -4,7 +4,6 @@ Rows are known by ``kafka_batch`` and partition, wherever other programs have mo
 alone leaves the table; of any other, the rows that stay are written to a new file, which the same commit adds.
 """
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -21,8 +20,10 @@ from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.delta.log_entry import AddedFile
 from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.rewritten_files import may_hold
+from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.damaged_files import read_to_replace
@@ -144,6 +145,9 @@ def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows, partitio
         schema = pa.schema([*fields, *(pa.field(name, OF_PARTITIONS[str(types[name])]) for name in missing)])
         # Spark reads no nanoseconds, as which those of another writer may come out of its file.
         options: dict[str, Any] = {"compression": "zstd", "coerce_timestamps": "us", "store_schema": False}
+        # Of what may be NaN they would hold the other numbers' bounds, by which engines skip rows with NaN.
+        found = (file.schema.column(number) for number in range(len(file.schema)))
+        options["write_statistics"] = [each.path for each in found if each.physical_type not in {"FLOAT", "DOUBLE"}]
         with pyarrow.parquet.ParquetWriter(sink, schema, **options) as writer:
             for group in range(file.num_row_groups):
                 there = with_known(file.read_row_group(group), partition, schema).cast(schema)
@@ -179,12 +183,5 @@ def added(rows: DeltaRows, name: str, partition: Mapping[str, str | None]) -> "A
     """Return the action that makes a new file of the table part of it."""
     path = rows.opened(name)
     metadata = footer(path)
-    action: AddAction = delta_lake().transaction.AddAction(
-        path=name,
-        size=size_of(path),
-        partition_values=dict(partition),
-        modification_time=round(changed_at(path) * 1000),
-        data_change=True,
-        stats=json.dumps(statistics(metadata, metadata.num_rows, partition.keys())),
-    )
-    return action
+    of_file = statistics(metadata, metadata.num_rows, partition.keys())
+    return action_of(AddedFile(name, size_of(path), partition, round(changed_at(path) * 1000), of_file), rows.searched)

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
+from kafka_ingest.sinks.delta.searched_columns import searched
 from kafka_ingest.sinks.delta.staged_age import LEAST_RETENTION_S, RETENTION, retention_s
 
 READER_FEATURES = frozenset({"timestampNtz"})
@@ -39,6 +40,11 @@ class TableForm:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return [field["name"] for field in self.schema["fields"]]
+
+    @property
+    def searched(self) -> dict[str, object]:
+        """The columns, with their types, whose bounds readers look for in each file."""
+        return searched(self.schema["fields"], self.configuration, self.partition_columns)
 
 
 def why_not_read(form: TableForm) -> Iterator[str]:

@@ -13,9 +13,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -41,8 +40,9 @@ from kafka_ingest.sinks.delta.decoded_columns import (
 )
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import delta_lake
-from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
+from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
 from kafka_ingest.sinks.delta.places import LOG
+from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
@@ -175,6 +175,11 @@ class TableLog:
         table = self._now()
         return dict(self._form_of(table).configuration) if table is not None else {}
 
+    def searched(self) -> dict[str, object]:
+        """Return the columns, with their types, whose bounds readers look for; none where there is no table yet."""
+        table = self._now()
+        return self._form_of(table).searched if table is not None else {}
+
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
         if not self._form.may_lack or (table := self._now()) is None:
@@ -224,7 +229,7 @@ class TableLog:
         failure: Exception | None = None
         rivals = tries = 0
         while rivals < MOST_RIVALS:
-            table = self._open_or_create(columns)
+            table = self._open_or_create(columns, files)
             if (found := self.mark_in(table, mark.batch_id)) is not None:
                 return found
             if tries == TRIES:
@@ -239,9 +244,9 @@ class TableLog:
                     tries += 1
                 elif replacing is not None:
                     tries += 1
-                    if self._replace(table.version, mark, files, replacing):
+                    if self._replace(table.version, mark, files, replacing, form.searched):
                         return mark
-                elif not self._append(table, mark, files):
+                elif not self._append(table, mark, files, form):
                     rivals += 1
                 elif not table.names_later(table.version + 1):
                     self._checkpoint_if_due(table, form)
@@ -257,14 +262,22 @@ class TableLog:
             f"does not have it: {brief(failure) or 'others came first'}. No offset was moved; run this again."
         ) from failure
 
-    def _append(self, table: "LogReading", mark: Mark, files: Sequence[AddedFile]) -> bool:
+    def _append(self, table: "LogReading", mark: Mark, files: Sequence[AddedFile], form: TableForm) -> bool:
         """Commit to a version that was looked at; whether no other commit came first."""
         if table.names_later(table.version):
             return False
         transaction = str(mark.batch_id), VERSIONS[mark.outcome]
-        return write_entry(self.opened(self._folder), table.version + 1, files, transaction, said_of(mark))
+        folder = self.opened(self._folder)
+        return write_entry(folder, table.version + 1, files, transaction, said_of(mark), form.searched)
 
-    def _replace(self, version: int, mark: Mark, files: Sequence[AddedFile], replacing: "Replacing") -> bool:
+    def _replace(
+        self,
+        version: int,
+        mark: Mark,
+        files: Sequence[AddedFile],
+        replacing: "Replacing",
+        searched: Mapping[str, object],
+    ) -> bool:
         """Commit files and what ``replacing`` does to the version that was looked at; whether it is still the newest.
 
         Where another commit comes in between, the library fails.
@@ -272,9 +285,8 @@ class TableLog:
         table = self.open()
         if table is None or table.version() != version:
             return False
-        action = delta_lake().transaction.AddAction
         table.create_write_transaction(
-            [*(action(**asdict(file)) for file in files), *replacing(table)],
+            [*(action_of(file, searched) for file in files), *replacing(table)],
             "append",
             table.schema(),
             commit_properties=properties(mark),
@@ -347,9 +359,39 @@ class TableLog:
         table = self.open()
         if table is None or table.version() != version:
             return True  # the columns may be there by now
+        if NAMED not in form.configuration:
+            from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - see _now
+
+            # First: files without the new columns have no bounds of them, and readers would look for some.
+            if complete := statistics_of(table, form.searched).complete:
+                self.name_columns(table, complete)
+                return True
         field = delta_lake().Field.from_json
         table.alter.add_columns([field(json.dumps(each)) for each in missing])
         return True
+
+    def name_columns(self, table: "DeltaTable", columns: Sequence[str]) -> None:
+        """Name the columns with bounds, as the next version of the one that was read; nothing, where others came first.
+
+        Not by the library: it would let the table have a feature that it does not use, which is then refused.
+        """
+        from kafka_ingest.sinks.delta.log_reading import LogReading  # noqa: PLC0415 - see _now
+
+        folder, version, found = self.opened(self._folder), table.version(), table.metadata()
+        if LogReading(folder).names_later(version):
+            return
+        said = {"timestamp": round(time.time() * 1000), "operation": "SET TBLPROPERTIES", "engineInfo": "kafka_ingest"}
+        metadata = {
+            "id": str(found.id),
+            **({"name": found.name} if found.name else {}),
+            **({"description": found.description} if found.description else {}),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": found.partition_columns,
+            "configuration": found.configuration | naming(columns),
+            "createdTime": found.created_time,
+        }
+        write_version(folder, version + 1, [{"commitInfo": said}, {"metaData": metadata}])
 
     def sync(self) -> None:
         """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
@@ -365,7 +407,7 @@ class TableLog:
         sync(self._folder)
         sync(self.output)
 
-    def _open_or_create(self, columns: Fields) -> "LogReading":
+    def _open_or_create(self, columns: Fields, files: Sequence[AddedFile]) -> "LogReading":
         """Return the table, which is made where there is none.
 
         The library refuses to make a table that another writer is making, from when that one's entry begins to be
@@ -378,7 +420,7 @@ class TableLog:
             if pause_s is None:
                 break
             try:
-                self._create(columns)
+                self._create(columns, files)
             except failures() as error:
                 failure = error
                 time.sleep(pause_s)
@@ -386,17 +428,19 @@ class TableLog:
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
-    def _create(self, columns: Fields) -> None:
+    def _create(self, columns: Fields, files: Sequence[AddedFile]) -> None:
         """Make the table without a row, or fail where another writer was first."""
         library = delta_lake()
         schema = new_schema(columns, self._form) if columns else raw_schema(self._form)
+        partitions = [term.own_column for term in self._form.partition_by]
+        properties, statistics = dict(self._form.properties), [file.statistics for file in files]
         library.DeltaTable.create(
             self._uri,
             library.Schema.from_json(json.dumps(schema)),
             storage_options=self._options,
             mode="error",
-            partition_by=[term.own_column for term in self._form.partition_by] or None,
-            configuration=dict(self._form.properties) or None,
+            partition_by=partitions or None,
+            configuration=for_new_table(schema["fields"], properties, partitions, statistics) | properties,
             raise_if_key_not_exists=False,  # a feed's own properties
             # Two creators: one of them is refused, instead of making the table a second time.
             commit_properties=library.CommitProperties(max_commit_retries=0),
@@ -460,6 +504,19 @@ def properties(mark: Mark) -> "CommitProperties":
         custom_metadata=said_of(mark), app_transactions=[transaction], max_commit_retries=0
     )
     return made
+
+
+def action_of(file: AddedFile, searched: Mapping[str, object]) -> "AddAction":
+    """Return what makes a file part of a table whose readers look for the bounds of some columns."""
+    action: AddAction = delta_lake().transaction.AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=dict(file.partition_values),
+        modification_time=file.modification_time,
+        data_change=True,
+        stats=file.statistics.recorded(searched),
+    )
+    return action
 
 
 def interval_of(form: TableForm) -> int:

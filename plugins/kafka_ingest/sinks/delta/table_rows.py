@@ -16,7 +16,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.delta.table_log import TableLog, form_of
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.own_files import OwnFiles
 
@@ -39,6 +39,11 @@ class DeltaRows:
     def opened(self, path: str) -> Opened:
         """Return what reads a file of the table, by its path relative to it."""
         return self._log.opened(self.output / path)
+
+    @property
+    def searched(self) -> dict[str, object]:
+        """The columns, with their types, whose bounds readers look for in each file."""
+        return form_of(self._table).searched if self._table is not None else {}
 
     @property
     def column_types(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
 if TYPE_CHECKING:
+    from kafka_ingest.ports.outputs import Statistics
     from kafka_ingest.sinks.iceberg.commits import IcebergCommits
     from kafka_ingest.sinks.iceberg.table import IcebergTable
     from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
@@ -57,6 +58,7 @@ class IcebergOutput:
         self._address: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
         self.replacement: TableReplacement | None = self
+        self.statistics: Statistics | None = None
         self.options = form
         self.own_columns = False
         self.says = f"the marks of Iceberg table {self._address.get(TABLE, '')} in {self.output} say"

@@ -13,6 +13,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.ports.outputs import Statistics
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.own_files import OwnFiles
 
@@ -93,13 +94,15 @@ class TableOutput(Protocol):
     """One table. Its commits decide what was published, and what was revoked: the first mark of a batch is final.
 
     ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
-    ``replacement`` is None where no commit of the format can take rows out and add a batch's files.
+    ``replacement`` is None where no commit of the format can take rows out and add a batch's files, ``statistics``
+    where readers take none that are missing for others.
     """
 
     output: Place
     data_folder: Place
     says: str
     replacement: "TableReplacement | None"
+    statistics: Statistics | None
     options: TableOptions
     own_columns: bool
     """Whether a day or an hour that the table is partitioned by needs a column of its own."""

@@ -23,4 +23,5 @@ def table_sink(table: TableOutput, access: StoreAccess | None = None) -> Sink:
         salvage=None,
         replacer=TableReplacer(parts, table.replacement) if table.replacement is not None else None,
         places=(parts.output, parts.beside),
+        statistics=table.statistics,
     )

@@ -1,0 +1,59 @@
+"""Mends what a table says of its files' statistics: it names the columns whose bounds all of its files have.
+
+Readers then look for no others (:mod:`.searched_columns`). One commit of the table's properties does it; no file and no
+statistics change.
+"""
+
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.table_statistics import TableStatistics
+from kafka_ingest.sinks.delta.searched_columns import with_bounds
+from kafka_ingest.sinks.delta.table_log import TRIES, TableLog, brief, failures, form_of
+
+
+class DeltaStatistics:
+    """The statistics of the files of one table."""
+
+    def __init__(self, log: TableLog) -> None:
+        self._log = log
+
+    def may_lack(self) -> list[str]:
+        """Return the columns for which readers look, and of whose types no bounds are recorded."""
+        searched = self._log.searched()
+        return [name for name in searched if name not in with_bounds(searched)]
+
+    def look(self) -> TableStatistics:
+        """Return what the newest version records; nothing lacks where there is no table."""
+        from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - pyarrow
+
+        table = self._log.open()
+        if table is None:
+            return TableStatistics(0, {}, ())
+        with self._log.named_errors():
+            return statistics_of(table, form_of(table).searched)
+
+    def mend(self) -> None:
+        """Name the columns of which bounds are recorded in all files, as of the version that this makes the next."""
+        from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - pyarrow
+
+        self._log.check_writable()
+        failure: Exception | None = None
+        for attempt in range(TRIES + 1):
+            table = self._log.open()
+            if table is None or not (found := statistics_of(table, form_of(table).searched)).lacking:
+                with self._log.named_errors():
+                    self._log.sync()
+                return
+            if not found.complete:
+                raise OutputNotUsableError(
+                    f"{self._log.output}: expected a column of which all files have bounds, found none. OPTIMIZE the "
+                    "table, which gives its rows other files, and run this again."
+                )
+            if attempt < TRIES:
+                try:
+                    self._log.name_columns(table, found.complete)
+                except failures() as error:  # it may have landed all the same: look again
+                    failure = error
+        raise OutputUnavailableError(
+            f"{self._log.output}: {TRIES} tries to name the columns with bounds failed: {brief(failure)}. No file was "
+            "changed; run this again."
+        ) from failure
