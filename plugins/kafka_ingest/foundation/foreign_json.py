@@ -8,6 +8,7 @@ has, and what is larger or deeper than any document of ours.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,7 +21,7 @@ ENOUGH_BYTES = MOST_BYTES + 1
 MOST_LEVELS = 100
 MOST_BITS = 63
 """Of a whole number without its sign: what Kafka counts, and what databases can keep."""
-HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Of a character beyond the first 65,536, which JSON escapes as two; whether one is alone is looked at then."""
 
 
@@ -76,24 +77,11 @@ def read_foreign_json(content: bytes | str, most_bytes: int = MOST_BYTES, most_b
     """Return what a text says, in Python's own types; raises ForeignJsonError, and nothing else."""
     if len(content) > most_bytes:
         raise ForeignJsonError(f"expected at most {most_bytes:,} bytes of JSON, found {len(content):,}")
-
-    def whole_number(digits: str) -> int:
-        # First by its length, which int() takes longer and longer for, and refuses in the end.
-        if len(digits) <= most_bits and (number := int(digits)).bit_length() <= most_bits:
-            return number
-        raise ForeignJsonError(f"expected whole numbers of at most {most_bits} bits, found {digits[:40]}")
-
     try:
-        text = content if isinstance(content, str) else content.decode()
-        found = json.loads(
-            text,
-            parse_int=whole_number,
-            parse_float=finite,
-            parse_constant=no_number,
-            object_pairs_hook=without_duplicates,
-        )
-        check_levels(found)
-        if HALF.search(text):
+        text = content.decode() if isinstance(content, bytes) else content
+        found = json.loads(text, parse_constant=no_number, object_pairs_hook=without_duplicates)
+        check_values(found, most_bits)
+        if HALF.search(text) or not (isinstance(content, bytes) or text.isascii()):
             json.dumps(found, ensure_ascii=False).encode()
     except ForeignJsonError:
         raise
@@ -114,13 +102,6 @@ def read_foreign_object(content: bytes | str, most_bits: int = MOST_BITS) -> dic
     raise ForeignJsonError(f"expected a JSON object, found {type(found).__name__}")
 
 
-def finite(text: str) -> float:
-    """Return a number, which JSON can write larger than any."""
-    if math.isfinite(number := float(text)):
-        return number
-    raise ForeignJsonError(f"expected finite numbers, found {text[:40]}")
-
-
 def no_number(name: str) -> NoReturn:
     """Refuse what Python reads as a number, and JSON has not."""
     raise ForeignJsonError(f"expected finite numbers, found {name}")
@@ -130,23 +111,29 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's values by their names."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ForeignJsonError(f"expected each name of an object once, found {twice[:100]!r} twice")
     return found
 
 
-def check_levels(found: object) -> None:
-    """Raise ForeignJsonError where objects and lists lie too deep in one another: what walks them is recursive."""
-    level = [found]
-    for _ in range(MOST_LEVELS):
+def check_values(found: object, most_bits: int) -> None:
+    """Raise ForeignJsonError where a number is too large, or values lie too deep: what walks them is recursive."""
+    level: list[Any] = [[found]]
+    for _ in range(MOST_LEVELS + 1):
         if not level:
             return
-        level = [
-            inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
-            if isinstance(inner, dict | list)
-        ]
+        within = level
+        level = []
+        for each in within:
+            for value in each.values() if type(each) is dict else each:
+                kind = type(value)
+                if kind is dict or kind is list:
+                    level.append(value)
+                elif kind is int and value.bit_length() > most_bits:
+                    raise ForeignJsonError(
+                        f"expected whole numbers of at most {most_bits} bits, found {str(value)[:40]}"
+                    )
+                elif kind is float and not math.isfinite(value):  # JSON can write numbers larger than any
+                    raise ForeignJsonError("expected finite numbers, found a larger one")
     if level:
         raise ForeignJsonError(f"expected at most {MOST_LEVELS} levels of JSON, found more")
