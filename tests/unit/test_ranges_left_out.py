@@ -24,6 +24,7 @@ from tests.fakes import (
 from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.batches.whole_plan import plan_read
 from kafka_ingest.errors import OffsetsLostError, RangeNotInLogError, StagedOutputUnusableError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.hold import HoldCause
@@ -88,7 +89,7 @@ def test_a_receipt_of_the_version_that_leaves_ranges_out_names_some() -> None:
     document = a_receipt(PLAN, a_file(KEPT), left_out=(LEFT_OUT,)).as_document()
     with pytest.raises(ValueError, match="leaves ranges out, found none"):
         Receipt.from_bytes(json.dumps(document | {"left_out": []}).encode())
-    with pytest.raises(KeyError, match="left_out"):
+    with pytest.raises(ForeignJsonError, match="expected .left_out. in it, found none"):
         Receipt.from_bytes(json.dumps({key: value for key, value in document.items() if key != "left_out"}).encode())
 
 
