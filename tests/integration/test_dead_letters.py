@@ -40,9 +40,10 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
 
 def test_a_feed_gets_columns_and_loses_no_record_that_has_none(quick: QuickProject, servers: str, orders: str) -> None:
     # Partition 0 holds ten values that are no JSON; partition 1 and 2 get what fits, and what nearly does.
-    good = [Record(order(1), b"1"), Record(None, b"2"), Record(order(3), b"3")]
+    # Of what fits, two are not certain to Spark: they are decided on with the dead letters.
+    good = [Record(order(1), b"1"), Record(None, b"2"), Record(order(3).replace(b"3,", b"3.0,"), b"3")]
     bad = [Record(b"\xff\xfe", b"4"), Record(b'{"id": "many"}', b"5"), Record(order(6) + b" tail", b"6")]
-    produce(servers, orders, 2, [*good, *bad, Record(order(7), b"7")])
+    produce(servers, orders, 2, [*good, *bad, Record(order(7).replace(b"7,", b"0.7e1,"), b"7")])
     quick.write_feed(orders, value=ORDER, key="string", limits={"max_dead_letters": 100})
 
     with quick.submitting(spark_is_real=True):

@@ -204,6 +204,11 @@ class Decoding:
         return any(part.source is not None for part in self.parts.values())
 
     @property
+    def has_json(self) -> bool:
+        """Whether records are decoded in two ways, of which the fast one may leave some to the strict one."""
+        return any(part.format is Format.JSON for part in self.parts.values())
+
+    @property
     def has_avro(self) -> bool:
         """Whether Spark needs its module for Avro."""
         return any(part.format is Format.AVRO for part in self.parts.values())

@@ -54,7 +54,7 @@ def problem_of(records: DataFrame, decoding: Decoding) -> str | None:
         if not callable(found):
             return f"transform {name}: expected a function, found {type(found).__name__}"
     try:
-        check_shape(decoded(records, decoding), decoding.shape)
+        check_shape(decoded(records, decoding, with_reasons=False), decoding.shape)
     except ExpressionRefusedError as error:
         return str(error).partition(": ")[2]
     return None

@@ -31,11 +31,21 @@ FOR_AVRO = "kafka_ingest.writing.decode_avro"
 
 """By default Spark replaces ``${env:NAME}``, and names of settings, in any SQL before it parses it."""
 
+FOR_STRICT_JSON = "kafka_ingest.writing.decode_strictly"
+"""Imported where records are not read with certainty: it takes what makes functions of Python's."""
+
 FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
 """Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
 
 
-def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, with_reasons: bool = True) -> DataFrame:
+def decoded(
+    records: DataFrame,
+    decoding: Decoding,
+    *,
+    plainly: bool = False,
+    with_reasons: bool = True,
+    with_bytes: bool = True,
+) -> DataFrame:
     """Return records with keys and values decoded, and at the end what became of them.
 
     ``records`` has the raw format's columns (:mod:`kafka_ingest.writing.read_ranges`). The result has the same columns
@@ -49,19 +59,22 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
 
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
 
-    ``plainly``: objects that fit are read faster (:mod:`~.plain_objects`), which pays where there are many.
-    Without ``with_reasons`` only which records are dead is known: the fields of :data:`DEAD` are empty, and the bytes
-    are null, which Spark would else keep beside each record until it is written.
+    Without ``with_reasons`` the fields of :data:`DEAD` are empty, and JSON is decoded by Spark's own expressions, which
+    are fast: they call dead whatever they do not read with certainty, also what is good (:mod:`~.decode_json`).
+    ``plainly``: objects that fit are read still faster (:mod:`~.plain_objects`), which pays where there are many.
+    Without ``with_bytes`` the bytes are null, which Spark would else keep beside each record until it is written.
     """
     if decoding.has_avro:
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     fields = {"key": decoding.key, "value": decoding.value}
-    parts = {column: part_of(column, field, plainly=plainly) for column, field in fields.items()}
+    parts = {column: part_of(column, field, plainly=plainly, strictly=with_reasons) for column, field in fields.items()}
     splits = {split_name(column): split_at_id(column, column) for column, field in fields.items() if field.has_ids}
     bodies = {part.body_name: part.body for part in parts.values() if part.body}
     steps = with_steps(records, {name: once(sql) for name, sql in splits.items()}, bodies)
     if decoding.has_protobuf:
         steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
+    if any(part.by_rows for part in parts.values()):
+        steps = import_module(FOR_STRICT_JSON).parsed_by_rows(steps, list(parts.values()))
     plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
     if plain:
         steps = with_plain_objects(steps, plain)
@@ -81,7 +94,7 @@ def decoded(records: DataFrame, decoding: Decoding, *, plainly: bool = False, wi
         else:
             columns.append(named(part.result, column))
     others = " or ".join(f"coalesce({part.is_other}, false)" for part in parts.values() if part.is_other) or "false"
-    raw_key, raw_value = ("`key`", "`value`") if with_reasons else (NO_BYTES, NO_BYTES)
+    raw_key, raw_value = ("`key`", "`value`") if with_bytes else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),
         f.expr(dead(list(parts.values()), others, with_reasons=with_reasons)).alias(DEAD),
@@ -107,8 +120,8 @@ def dead(parts: Sequence[DecodedPart], others: str, *, with_reasons: bool) -> st
     return f"case when {others} then null {checks} end" if checks else nothing
 
 
-def part_of(column: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPart:
-    """Return the expressions that decode keys or values."""
+def part_of(column: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:
+    """Return what decodes keys or values."""
     match decoding.format:
         case Format.RAW:
             return raw_part(column)
@@ -121,13 +134,17 @@ def part_of(column: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPa
             protobuf: DecodedPart = import_module(FOR_PROTOBUF).protobuf_part(column, decoding)
             return protobuf
         case Format.JSON if decoding.writers is not None:
-            return after_id(json_part(column, body_name(column), decoding, plainly=plainly), decoding)
+            part = json_part(column, body_name(column), decoding, plainly=plainly, strictly=strictly)
+            return after_id(part, decoding)
         case Format.JSON:
-            return json_part(column, column, decoding, plainly=plainly)
+            return json_part(column, column, decoding, plainly=plainly, strictly=strictly)
 
 
-def json_part(column: str, body: str, decoding: FieldDecoding, *, plainly: bool) -> DecodedPart:
-    """Return the expressions that decode JSON, in the column ``body``."""
+def json_part(column: str, body: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:
+    """Return what decodes JSON, in the column ``body``."""
+    if strictly:
+        part: DecodedPart = import_module(FOR_STRICT_JSON).strict_json(column, body, decoding)
+        return part
     if decoding.schema is None:
         return json_text(column, body)
     return json_by_schema(column, body, decoding.schema, decoding.unknown_fields, plainly=plainly)

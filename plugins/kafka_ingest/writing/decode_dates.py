@@ -11,16 +11,11 @@ from kafka_ingest.model.stored_times import FIRST_TIME, LAST_TIME
 from kafka_ingest.writing.decoded_part import text
 
 DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-ANY_DAY = "[+-]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}"
 TIME = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
-ZONE = "(Z|[+-][0-9]{2}:[0-9]{2})"
+ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 
-FORMS = {
-    "date": (DAY, ANY_DAY),
-    "timestamp": (f"{DAY}{TIME}{ZONE}?", f"{ANY_DAY}{TIME}{ZONE}?"),
-    "timestamp_ntz": (f"{DAY}{TIME}", f"{ANY_DAY}{TIME}"),
-}
-"""How each type is written; and the same with any year, which distinguishes dates that do not exist from other text."""
+FORMS = {"date": DAY, "timestamp": f"{DAY}{TIME}{ZONE}?", "timestamp_ntz": f"{DAY}{TIME}"}
+"""The common forms of each type; others are read record by record (:mod:`.json_values`)."""
 
 
 def is_date(kind: RecordType) -> bool:
@@ -80,7 +75,7 @@ def converted_date(found: str, name: str) -> str:
     timed = f"if(substr({found}, 17, 1) = ':', {found}, concat(left({found}, 16), ':00', substr({found}, 17)))"
     zoned = f"if({found} rlike r'{ZONE}\\z', {timed}, concat({timed}, 'Z'))"
     exact = {"date": found, "timestamp": zoned, "timestamp_ntz": timed}[name]
-    return f"if({found} rlike r'\\A{FORMS[name][0]}\\z', try_cast({exact} as {name}), null)"
+    return f"if({found} rlike r'\\A{FORMS[name]}\\z', try_cast({exact} as {name}), null)"
 
 
 def is_no_date(found: str, name: str, converted: str | None) -> str:
@@ -91,8 +86,3 @@ def is_no_date(found: str, name: str, converted: str | None) -> str:
     zone = "Z" if name == "timestamp" else ""
     bounds = f"{converted} between {name}'{FIRST_TIME}{zone}' and {name}'{LAST_TIME}{zone}'"
     return f"({found} is not null and not coalesce({bounds}, false))"
-
-
-def is_no_form(found: str, name: str) -> str:
-    """Return whether a text is written as no date or time of a type is."""
-    return f"({found} is not null and not {found} rlike r'\\A{FORMS[name][1]}\\z')"

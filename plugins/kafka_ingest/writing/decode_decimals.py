@@ -1,17 +1,19 @@
-"""Decimals with huge exponents are kept away from Spark: for 1e1000000000 it computes as many digits, without end."""
+"""Decimals that Spark does not read as they are.
 
-from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
-from kafka_ingest.writing.decode_limits import walked
+For 1e1000000000 it computes as many digits, without end; and of ``"5,5"`` it makes 55.
+"""
+
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct
 
 NUMBER = r"[:,\[]\s*+-?+[0-9]++(?:[.][0-9]++)?+[eE][-+]?+[0-9]{4,}+\s*+[,\]}]"
 """A number with such an exponent, where JSON has one; a text that looks like that is taken for one."""
 
-# In a text Spark leaves out commas, and Java knows the digits of all scripts; each character may be an escape.
-DIGITS = r"-+.,0-9\x{80}-\x{10ffff}"
-MAYBE_TEXT = rf'"[{DIGITS}]*+(?:[eE]|\\u)[{DIGITS}a-fA-Fu\\]{{4,}}+"'
-"""A text that may be such a number: whether it is, is decided by what is in it, if it stands for a decimal."""
-
-HUGE = r"[eE][-+]?\p{Nd}{4}"
+ODD_TEXT = (
+    r'"[-+.0-9]*+(?=[,eE\p{Nd}\\])(?=[^"]*\p{Nd})'
+    r'(?:[-+.,eE\p{Nd}]|\\u[0-9a-fA-F]{4})*+"'
+)
+"""A text that Spark may take for a number, and is none or has an exponent: Spark leaves out commas, Java knows the
+digits of all scripts, and each character may be an escape."""
 
 
 def is_decimal(kind: RecordType) -> bool:
@@ -30,33 +32,6 @@ def has_decimals(kind: RecordType) -> bool:
             return is_decimal(kind)
 
 
-def undecided(kind: Struct) -> Struct:
-    """Return a schema with texts instead of single values, which parses what the schema does, and all else."""
-    return Struct(tuple(Field(field.name, texts_of(field.type)) for field in kind.fields))
-
-
-def texts_of(kind: RecordType) -> RecordType:
-    """Return a type with texts instead of single values."""
-    match kind:
-        case Struct():
-            return undecided(kind)
-        case ArrayOf(inner):
-            return ArrayOf(texts_of(inner))
-        case MapOf(inner):
-            return MapOf(texts_of(inner))
-        case Scalar():
-            return Scalar("string")
-
-
-def has_huge_decimal(value: str, as_texts: str, schema: Struct) -> str:
-    """Return whether a decimal of an object may have a huge exponent; ``as_texts`` parses it as :func:`undecided`."""
-    # Where the text is no JSON, its decimals are unknown.
-    is_huge = walked("o", schema, None, leaf_is_huge)
-    has_huge = f"exists(array({as_texts}), o -> o is null or coalesce({is_huge}, false))"
-    looked_at = f"if({value} rlike r'{MAYBE_TEXT}', {has_huge}, false)"
-    return f"({value} rlike r'{NUMBER}' or {looked_at})"
-
-
-def leaf_is_huge(found: str, kind: Scalar, _: str | None) -> str:
-    """Return whether a text is a decimal with a huge exponent."""
-    return f"replace({found}, ',', '') rlike r'{HUGE}'" if is_decimal(kind) else ""
+def has_odd_decimal(value: str) -> str:
+    """Return whether a JSON text may have a decimal with a huge exponent, or one in a text that is no plain number."""
+    return f"({value} rlike r'{NUMBER}' or {value} rlike r'{ODD_TEXT}')"

@@ -1,43 +1,84 @@
-"""JSON: one object that fits a schema, or any one value, as text.
+"""JSON by Spark's own expressions: an object that fits a schema, or any one value, as text, where that is certain.
+
+What is certain has exactly the value that :mod:`.json_values` gives it. All else is called dead here, and decided on
+there; so these expressions need not know what is dead, nor why.
 
 Spark's ``from_json`` reads a value at the beginning of a text, and does not look at what is after it. So it is given
 the text inside an object of ours, ``{"n": {"k": TEXT, "l": null}}``, whose names are made for each job and known to no
 producer. Only where TEXT is exactly one value does that object have exactly the names k and l.
 """
 
+import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from kafka_ingest.model.decoding import KEPT_UNKNOWN, DeadClass, UnknownFields
-from kafka_ingest.model.record_schema import Struct, quoted, read_schema
+from kafka_ingest.model.decoding import KEPT_UNKNOWN, UnknownFields
+from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_type
-from kafka_ingest.writing.decode_decimals import has_decimals, has_huge_decimal, undecided
-from kafka_ingest.writing.decode_limits import fields_that, has_twice, is_misfit, is_wrong
+from kafka_ingest.writing.decode_decimals import has_decimals, has_odd_decimal
+from kafka_ingest.writing.decode_limits import has_twice, is_wrong, walked
 from kafka_ingest.writing.decoded_part import (
-    UTF8,
     DecodedPart,
     PlainSchema,
     converted_name,
-    first_of,
     is_utf8,
     once,
     parsed_name,
     plain_name,
     read_name,
-    reason,
     text,
     text_of,
     texts,
 )
 from kafka_ingest.writing.plain_objects import FITS, SURE, VALUE, can_be_plain
 
-ONE_VALUE = "expected exactly one JSON value, found text that is none, or more than one value"
-ONE_OBJECT = "expected exactly one JSON object, found text that is not JSON, or more than one value"
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    # What is no JSON.
+    "allowComments": "false",
+    "allowUnquotedFieldNames": "false",
+    "allowSingleQuotes": "false",
+    "allowNumericLeadingZeros": "false",
+    "allowNonNumericNumbers": "false",
+    "allowBackslashEscapingAnyCharacter": "false",
+    "allowUnquotedControlChars": "false",
+    "multiLine": "false",
+    # What decides about values. Dates and times are read as texts (decode_dates.py), so no format of theirs matters.
+    "primitivesAsString": "false",
+    "prefersDecimal": "false",
+    "dropFieldIfAllNull": "false",
+    "enableDateTimeParsingFallback": "false",
+    "locale": "en-US",
+    "timeZone": "UTC",
+    "maxNestingDepth": "1000",
+}
+"""Each option of Spark's JSON reader that is lenient, or that a setting of the session could change (JSONOptions)."""
 
 HALF_A_PAIR = r"\\u[dD][89a-fA-F]"
 WHOLE_PAIR = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
 """Of a character that JSON writes as two escapes; and an escaped backslash, after which a ``u`` means nothing."""
+
+
+REWRITTEN = r"\A(?:[\[{\"]|-?[0-9]++[.]|0\z)"
+"""How a text begins that Spark may have made of what is no text: an object, a list, a fraction, or 0 of -0."""
+
+SHOWN = 30
+"""As many characters tell: a double has fewer."""
+
+NO_TEXT = r"(?:[{\[]|-0|-?[0-9]++[.eE])"
+"""How such a value begins in the source."""
+
+NO_TEXT_INSIDE = rf"[:,\[]\s*+{NO_TEXT}"
+
+PLAIN_NAME = re.compile(r"[^\\\"/]*")
+"""Of a name that can be escaped by a code point only."""
+
+
+def options(**more: str) -> str:
+    """Return the options of Spark's JSON reader."""
+    return f"map({', '.join(f'{text(name)}, {text(value)}' for name, value in (OPTIONS | more).items())})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +99,9 @@ class Envelope:
         """Return what parses a text to an object of the envelope; null where the text is."""
         begin, end = text(f'{{"{self.object}":{{"{self.key}":'), text(f',"{self.end}":null}}}}')
         schema = text(f"{self.object} map<string,{ddl}>, {self.corrupt} string")
-        options = (
-            f"'columnNameOfCorruptRecord', '{self.corrupt}', 'mode', 'PERMISSIVE', 'allowSingleQuotes', 'false', "
-            "'allowNonNumericNumbers', 'false', 'locale', 'en-US', 'timeZone', 'UTC'"
+        return (
+            f"from_json(concat({begin}, {value}, {end}), {schema}, {options(columnNameOfCorruptRecord=self.corrupt)})"
         )
-        return f"from_json(concat({begin}, {value}, {end}), {schema}, map({options}))"
 
     def holds_one(self, parsed: str) -> str:
         """Return whether a text was exactly one value, and fitted; never null."""
@@ -86,19 +125,13 @@ def json_text(column: str, body: str) -> DecodedPart:
         text_of(body),
         parsed=once(f"if({is_utf8(body)}, {envelope.parse(text_of(body), 'string')}, null)"),
         is_dead=f"{quoted(body)} is not null and {wrong}",
-        reason=first_of(
-            (
-                (f"not {is_utf8(body)}", reason(column, DeadClass.INVALID_UTF8, text(UTF8))),
-                ("true", reason(column, DeadClass.NOT_JSON, text(ONE_VALUE))),
-            )
-        ),
     )
 
 
 def json_by_schema(
     column: str, body: str, ddl: str, unknown_fields: UnknownFields, *, plainly: bool = False
 ) -> DecodedPart:
-    """Return an object that fits a schema; its bytes are in the column ``body``.
+    """Return an object that certainly fits a schema; its bytes are in the column ``body``.
 
     ``plainly``: what fits so is read before, and nothing that follows is asked of it but for what its values can hold.
     """
@@ -111,16 +144,16 @@ def json_by_schema(
     converted = converted_name(column) if dated else read
     readable = is_utf8(body)
     if has_decimals(schema):
-        as_texts = f"from_json({value}, {text(undecided(schema).ddl)}, map('allowSingleQuotes', 'false'))"
-        readable += f" and not {has_huge_decimal(value, as_texts, schema)}"
+        readable += f" and not {has_odd_decimal(value)}"
     checks = Checks(column, body, schema, envelope, read, converted, is_plain=plain is not None)
     wrong = [checks.is_unread(), checks.half_characters()]
-    later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.other_case()]
+    later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.rewritten(), checks.other_case()]
     if unknown_fields is UnknownFields.REFUSE:
         later.append(checks.unknown_if_any())
     if unknown_fields is not UnknownFields.IGNORE:
         later.append(checks.duplicate_fields())
-    keeps = unknown_fields is UnknownFields.KEEP
+    if keeps := unknown_fields is UnknownFields.KEEP:
+        later.append(checks.rewritten_unknown())
     wrong += [each for each in later if each]
     return DecodedPart(
         column,
@@ -130,7 +163,6 @@ def json_by_schema(
         read=checks.value_of(envelope.value(parsed)),
         converted=once(convert_dates(read, schema)) if dated else None,
         is_dead=f"{quoted(body)} is not null and ({' or '.join(wrong)})",
-        reason=checks.reason(unknown_fields),
         fields=(*schema.names, *([KEPT_UNKNOWN] if keeps else [])),
     )
 
@@ -222,125 +254,93 @@ class Checks:
         """Whether there is a name that the schema does not have, where that is not known before."""
         return self.unless_plain(self.unknown_fields())
 
+    def rewritten(self) -> str:
+        """Whether a text may be what Spark makes of what is none in the source; an empty text where there are none.
+
+        A text with a name is one in the source unless the source has that name before what is none. Other texts are in
+        lists and maps: there the source may have none of it anywhere.
+        """
+        marked = marked_texts(self.schema)
+        of_names, of_others = (
+            walked(self.read, marked, None, leaf) for leaf in (field_is_rewritten, inner_is_rewritten)
+        )
+        names = list(dict.fromkeys(names_of_texts(self.schema)))
+        escape = text("\\u" if all(map(PLAIN_NAME.fullmatch, names)) else "\\")
+        any_name = "|".join(re.escape(name) for name in names)
+        named = text(f'"(?:{any_name})"\\s*+:\\s*+{NO_TEXT}')
+        found = [
+            f"if({condition}, {looked_at}, false)"
+            for condition, looked_at in (
+                (of_names, f"contains({self.value}, {escape}) or {self.value} rlike {named}"),
+                (of_others, self.has_other_values()),
+            )
+            if condition
+        ]
+        return self.unless_plain(" or ".join(found)) if found else ""
+
+    def has_other_values(self) -> str:
+        """Whether the source may have what is no text, and is rewritten as one, below its first level."""
+        return f"{self.value} rlike {text(NO_TEXT_INSIDE)}"
+
+    def rewritten_unknown(self) -> str:
+        """Whether a field that the schema does not have may be kept as another text than its own."""
+        some = f"exists(map_values({self.unknown_values()}), v -> coalesce({is_rewritten('v')}, false))"
+        return f"if({self.unknown_if_any()}, {self.has_other_values()} and {some}, false)"
+
+    def unknown_values(self) -> str:
+        """Return the fields that the schema does not have, as texts."""
+        every = f"from_json({self.value}, 'map<string,string>', {options()})"
+        return f"map_filter({every}, (k, v) -> not array_contains({self.names}, k))"
+
     def with_unknown_fields(self) -> str:
         """Return the object with what its schema does not have: texts as they are, all else as JSON."""
         own = ", ".join(f"{text(name)}, {self.converted}.{quoted(name)}" for name in self.schema.names)
-        every = f"from_json({self.value}, 'map<string,string>', map('allowSingleQuotes', 'false'))"
-        others = f"map_filter({every}, (k, v) -> not array_contains({self.names}, k))"
-        kept = f"if({self.unknown_if_any()}, {others}, null)"
+        kept = f"if({self.unknown_if_any()}, {self.unknown_values()}, null)"
         return f"if({self.converted} is null, null, named_struct({own}, {text(KEPT_UNKNOWN)}, {kept}))"
 
     def duplicate_fields(self) -> str:
         """Whether there is a name twice."""
         return self.unless_plain(f"size(array_distinct({self.found_names})) < size({self.found_names})")
 
-    def reason(self, unknown_fields: UnknownFields) -> str:
-        """Return why an object is dead, the first reason that holds."""
-        misfits = f"concat_ws(', ', {fields_that(is_misfit, self.read, self.schema, None)})"
-        wrong = f"concat_ws(', ', {fields_that(is_wrong, self.read, self.schema, self.converted)})"
-        twice = f"concat_ws(', ', {fields_that(has_twice, self.read, self.schema, None)})"
-        checks = [
-            (self.is_unread(), self.reason_of_unread()),
-            (
-                self.half_characters(),
-                self.said(
-                    DeadClass.DOES_NOT_FIT,
-                    text("expected whole characters, found an escape \\u for half of one (a lone surrogate)"),
-                ),
-            ),
-            (
-                is_misfit(self.read, self.schema, None),
-                self.said(
-                    DeadClass.DOES_NOT_FIT,
-                    f"concat({text('expected dates and times in the forms of ISO 8601, found others in ')}, {misfits})",
-                ),
-            ),
-            (
-                is_wrong(self.read, self.schema, self.converted),
-                self.said(
-                    DeadClass.OUT_OF_RANGE,
-                    f"concat({text('expected values that their types can hold, found others in ')}, {wrong})",
-                ),
-            ),
-            (
-                has_twice(self.read, self.schema, None),
-                self.said(
-                    DeadClass.DUPLICATE_FIELD,
-                    f"concat({text('expected each name once, found one more than once in ')}, {twice})",
-                ),
-            ),
-            (
-                self.other_case(),
-                self.said(
-                    DeadClass.OTHER_CASE,
-                    f"concat({text('expected names as in the schema, found in other upper and lower case ')}, "
-                    f"array_join({self.names_in_other_case()}, ', '))",
-                ),
-            ),
-        ]
-        if unknown_fields is UnknownFields.REFUSE:
-            checks += [
-                (
-                    self.unknown_if_any(),
-                    self.said(
-                        DeadClass.UNKNOWN_FIELD,
-                        f"concat({text('expected fields of the schema only, found ')}, "
-                        f"array_join({self.unknown_names()}, ', '))",
-                    ),
-                )
-            ]
-        repeated = f"filter({self.found_names}, k -> size(filter({self.found_names}, l -> l = k)) > 1)"
-        checks += [
-            (
-                "true",
-                self.said(
-                    DeadClass.DUPLICATE_FIELD,
-                    f"concat({text('expected each name once, found more than once ')}, "
-                    f"array_join(array_distinct({repeated}), ', '))",
-                ),
-            )
-        ]
-        return first_of((condition, found) for condition, found in checks if condition)
 
-    def reason_of_unread(self) -> str:
-        """Return why Spark could not read the text as an object of the schema."""
-        anything = Envelope.sealed()
-        is_one = anything.holds_one(anything.parse(self.value, "string"))
-        first = f"left(trim(LEADING ' \\t\\n\\r' FROM {self.value}), 1)"
-        kind = f"case {first} when '[' then 'an array' when '\"' then 'a text' when 'n' then 'null' "
-        kind += "when 't' then 'true' when 'f' then 'false' when '{' then 'an object' else 'a number' end"
-        present = (
-            f"map_keys(map_filter(from_json({self.value}, 'map<string,string>', map('allowSingleQuotes', 'false')), "
-            "(k, v) -> v is not null))"
-        )
-        fitting = f"coalesce(json_object_keys(to_json({self.read})), cast(array() as array<string>))"
-        misfits = f"array_join(array_intersect(array_except({present}, {fitting}), {self.names}), ', ')"
-        said = text("expected values that fit the schema, found others in ")
-        return first_of(
-            (
-                (f"not {is_utf8(self.body)}", self.said(DeadClass.INVALID_UTF8, text(UTF8))),
-                (f"not {is_one}", self.said(DeadClass.NOT_JSON, text(ONE_OBJECT))),
-                (
-                    f"{first} <> '{{'",
-                    self.said(DeadClass.NOT_AN_OBJECT, f"concat('expected an object, found ', {kind})"),
-                ),
-                (
-                    f"{parsed_name(self.column)} is null",
-                    self.said(
-                        DeadClass.OUT_OF_RANGE,
-                        text("expected decimals with exponents of up to three digits, found one with more"),
-                    ),
-                ),
-                (
-                    "true",
-                    self.said(
-                        DeadClass.DOES_NOT_FIT,
-                        f"concat({said}, coalesce(nullif({misfits}, ''), 'a field of a field'))",
-                    ),
-                ),
-            )
-        )
+TEXT, TEXT_INSIDE = "string", "string inside"
 
-    def said(self, dead_class: DeadClass, said: str) -> str:
-        """Return a reason."""
-        return reason(self.column, dead_class, said)
+
+def marked_texts(kind: RecordType) -> RecordType:
+    """Return a type in which the texts that are elements of lists and maps are told from fields."""
+    match kind:
+        case Struct(fields):
+            return Struct(tuple(Field(field.name, marked_texts(field.type)) for field in fields))
+        case ArrayOf(Scalar("string")) | MapOf(Scalar("string")):
+            return ArrayOf(Scalar(TEXT_INSIDE)) if isinstance(kind, ArrayOf) else MapOf(Scalar(TEXT_INSIDE))
+        case ArrayOf(inner):
+            return ArrayOf(marked_texts(inner))
+        case MapOf(inner):
+            return MapOf(marked_texts(inner))
+        case Scalar():
+            return kind
+
+
+def names_of_texts(kind: RecordType) -> Iterator[str]:
+    """Yield the names of the fields that are texts."""
+    match kind:
+        case Struct(fields):
+            for field in fields:
+                yield from [field.name] if field.type == Scalar(TEXT) else names_of_texts(field.type)
+        case ArrayOf(inner) | MapOf(inner):
+            yield from names_of_texts(inner)
+
+
+def is_rewritten(found: str) -> str:
+    """Return whether a text may be what Spark makes of another value; null where it is."""
+    return f"left({found}, {SHOWN}) rlike r'{REWRITTEN}'"
+
+
+def field_is_rewritten(found: str, kind: Scalar, _: str | None) -> str:
+    """Return the same of a text that is a field."""
+    return is_rewritten(found) if kind.name == TEXT else ""
+
+
+def inner_is_rewritten(found: str, kind: Scalar, _: str | None) -> str:
+    """Return the same of a text in a list or map."""
+    return is_rewritten(found) if kind.name == TEXT_INSIDE else ""

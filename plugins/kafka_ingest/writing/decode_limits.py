@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
-from kafka_ingest.writing.decode_dates import is_date, is_no_date, is_no_form
+from kafka_ingest.writing.decode_dates import is_date, is_no_date
 from kafka_ingest.writing.decoded_part import text
 
 Check = Callable[[str, RecordType, str | None], str]
@@ -14,11 +14,6 @@ Check = Callable[[str, RecordType, str | None], str]
 def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
     """Return whether a value cannot be stored; an empty text where none of its type can be so."""
     return walked(found, kind, converted, leaf_is_wrong)
-
-
-def is_misfit(found: str, kind: RecordType, converted: str | None) -> str:
-    """Return whether a text is no date or time at all; an empty text where none of its type can be so."""
-    return walked(found, kind, converted, leaf_is_misfit)
 
 
 def has_twice(found: str, kind: RecordType, _: str | None) -> str:
@@ -49,11 +44,6 @@ def leaf_is_wrong(found: str, kind: Scalar, converted: str | None) -> str:
     if kind.name in {"float", "double"}:
         return f"abs({found}) = {kind.name}('Infinity')"
     return ""
-
-
-def leaf_is_misfit(found: str, kind: Scalar, _: str | None) -> str:
-    """Return whether a single text is no date or time."""
-    return is_no_form(found, kind.name) if is_date(kind) else ""
 
 
 def walked(

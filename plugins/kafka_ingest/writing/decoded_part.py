@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.record_schema import Struct, quoted
-
-LONGEST_TEXT = 300
-UTF8 = "expected text in UTF-8, found bytes that are not UTF-8"
+from kafka_ingest.writing.json_values import LONGEST_TEXT, UTF8, JsonRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,8 @@ class DecodedPart:
     """Whether the record is of another type, and filtered for that; None: never."""
     in_batches: tuple[str, object] | None = None
     """What parses whole batches of bodies, where expressions cannot: the type of what it makes, and what makes it."""
+    by_rows: tuple[str, JsonRows] | None = None
+    """The same for what parses one body at a time."""
 
     @property
     def body_name(self) -> str:

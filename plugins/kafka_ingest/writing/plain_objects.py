@@ -5,7 +5,7 @@ are there twice. Jackson, which it reads with, also makes a tree of a text, and 
 fields are taken by calls to its nodes, in the code that Spark compiles of them.
 
 Only what is certain is read so. All else is left to :mod:`kafka_ingest.writing.decode_json`, be it dead or only
-unusual, such as a number where the schema has a text: so there is one place that says what is dead, and why.
+unusual, such as a number where the schema has a text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from kafka_ingest.writing.decode_dates import is_date
 from kafka_ingest.writing.decoded_part import PlainSchema, text_of
 from kafka_ingest.writing.expressions import ALWAYS
 from kafka_ingest.writing.java_classes import Java
+from kafka_ingest.writing.json_values import MOST_LEVELS
 from kafka_ingest.writing.kafka_records import jvm_of, parser_of
 
 FEW_OBJECTS = 1_000_000
@@ -36,9 +37,6 @@ REPLACED = "\ufffd"
 
 HALF_CHARACTERS = ("\\ud", "\\uD")
 """How an escape for half a character begins."""
-
-MOST_LEVELS = 998
-"""Jackson reads 1,000, and for ``from_json`` two of them are around each object (:mod:`.decode_json`)."""
 
 LONGEST_METHOD = "spark.sql.codegen.hugeMethodLimit"
 

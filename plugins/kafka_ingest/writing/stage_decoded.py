@@ -1,7 +1,8 @@
 """Stage decoded records, and apart from them those that cannot be decoded.
 
-One pass decodes and writes the records that fit, and counts the others. Only where there are others, a second pass
-reads their ranges again and stores them as they are: so a batch whose records all fit pays nothing.
+One pass decodes and writes the records that certainly fit, and counts the others. Only where there are others, a second
+pass reads their ranges again and decides on each: it becomes a row like those before, or is stored as it is. So a batch
+whose records all fit pays nothing.
 """
 
 from collections import Counter
@@ -10,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from kafka_ingest.foundation.storage import is_folder
+from kafka_ingest.foundation.storage import files_below, is_folder, move_files
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import AttemptDocument, DataNeeds
 from kafka_ingest.model.batch_column import BATCH_COLUMN
@@ -113,6 +115,9 @@ class DeadLetterPlaces:
 
 GOOD = f"{DEAD} is null"
 
+ADDED = "added"
+"""The folder for rows that are divided, until they are among the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
@@ -141,35 +146,83 @@ def stage_decoded(
     """Write the records of ranges as rows, or as dead letters; return how many Spark counted.
 
     None of the places may exist, but for what an earlier try has left before its transform. Raises RecordsChangedError
-    where the second pass finds another number of dead letters than the first, UnknownSchemaIdsError where the registry
-    has to be asked for schemas before, ExpressionRefusedError where Spark refuses an expression of the feed's.
+    where the second pass finds another number of records than the first has left, UnknownSchemaIdsError where the
+    registry has to be asked for schemas before, ExpressionRefusedError where Spark refuses an expression of the feed's.
     """
     shape, needs = document.decode.shape, document.data
     rows = CountedRows(read(ranges), ranges, document)
+    place = places.data if shape.transform is None else places.before_transform
     if shape.transform is not None:
-        storage.remove(before := places.before_transform)
-        rows.all().write.mode("error").parquet(spark_path(before))
-        staged = rows.counted()
-        check_count(staged, given := storage.files_in(before))
+        storage.remove(place)
+    stage_rows(rows, ranges, document, place, storage)
+    staged = rows.counted()
+    if staged.dead:
+        incomplete = without_complete(ranges, storage.files_in(place), staged.filtered)
+        undecided, letters = rows.undecided(read(incomplete), plainly=are_many(incomplete)), places.dead_letters
+        if document.decode.has_json:
+            staged = stage_decided(rows, undecided, incomplete, document, place, letters, storage, staged)
+        else:
+            stage_letters(undecided, document, letters, expected=staged.dead)
+    if shape.transform is not None:
+        check_count(staged, given := storage.files_in(place))
         schema, spark = rows.all().schema, rows.raw.sparkSession
         made = made_by_function(spark, schema, shape.transform, needs, places, storage)
         staged = replace(staged, filtered=dict(Counter(staged.filtered) + Counter(left_out(given, made))))
-    else:
-        stage_rows(rows, ranges, document, places.data, storage)
-        staged = rows.counted()
-    if staged.dead:
-        incomplete = without_complete(ranges, storage.files_in(places.data), staged.filtered)
-        letters = rows.of(read(incomplete), plainly=are_many(incomplete), with_reasons=True)
-        stage_letters(letters, document, places.dead_letters, expected=staged.dead)
     return staged
+
+
+def stage_decided(
+    rows: "CountedRows",
+    decided: DataFrame,
+    ranges: Sequence[OffsetRange],
+    document: AttemptDocument,
+    place: Place,
+    letters: Place,
+    storage: Storage,
+    before: StagedRecords,
+) -> StagedRecords:
+    """Write what the first pass has left, and has been decided on now: rows beside the others, and dead letters.
+
+    They are kept on Spark's disks in between, so that none is read or decoded twice.
+    """
+    decided.persist(StorageLevel.DISK_ONLY)
+    try:
+        add_rows(lambda: rows.only(decided), ranges, document, place, storage)
+        found = rows.counted()
+        check_unchanged(before.dead, found.rows_read)
+        if found.dead:
+            stage_letters(decided, document, letters, expected=found.dead)
+    finally:
+        decided.unpersist()
+    filtered = dict(Counter(before.filtered) + Counter(found.filtered))
+    in_any_order = before.in_any_order or found.rows_read > found.dead
+    return StagedRecords(before.rows_read, filtered, found.dead, in_any_order)
+
+
+def add_rows(
+    read: Callable[[], DataFrame],
+    ranges: Sequence[OffsetRange],
+    document: AttemptDocument,
+    place: Place,
+    storage: Storage,
+) -> None:
+    """Write more rows to a place that has some."""
+    terms = () if document.decode.shape.transform is not None else document.data.partition_by
+    if not terms:
+        read().write.mode("append").parquet(spark_path(place))
+        return
+    here = place / ADDED
+    stage_partitioned(read, ranges, here, terms, document.plan.planned_at, storage.at, storage.remove)
+    names = [name for name in files_below(storage.at(here)) if name.endswith(".parquet")]
+    move_files(storage.at(place), {f"{ADDED}/{name}": name for name in names})
 
 
 def stage_rows(
     rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
 ) -> None:
-    """Write rows to a place, in the form that the sink needs."""
+    """Write rows to a place, in the form that the sink needs; what a function is handed is divided afterwards."""
     needs = document.data
-    if needs.partition_by:
+    if needs.partition_by and document.decode.shape.transform is None:
         planned_at = document.plan.planned_at
         stage_partitioned(rows.all, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
         return
@@ -201,11 +254,24 @@ class CountedRows:
         if (shape := document.decode.shape).has_expressions:
             check_shape(decoded(raw, document.decode, with_reasons=False), shape)
 
-    def of(self, records: DataFrame, *, plainly: bool, with_reasons: bool = False) -> DataFrame:
+    def of(
+        self, records: DataFrame, *, plainly: bool = False, with_reasons: bool = False, with_bytes: bool = False
+    ) -> DataFrame:
         """Return records decoded and shaped, with those that are dead."""
         shape = self._decode.shape
-        each = decoded(records, self._decode, plainly=plainly, with_reasons=with_reasons)
+        each = decoded(records, self._decode, plainly=plainly, with_reasons=with_reasons, with_bytes=with_bytes)
         return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
+
+    def undecided(self, records: DataFrame, *, plainly: bool) -> DataFrame:
+        """Return records decoded strictly, and why those that are dead are; of JSON those alone that are not certain.
+
+        A record for which an expression fails is among them: it is certain, but has no reason yet.
+        """
+        if self._decode.has_json:
+            raw = {"key": RAW_KEY, "value": RAW_VALUE}
+            uncertain = self.of(records, plainly=plainly, with_bytes=True).where(f"{DEAD} is not null")
+            records = uncertain.selectExpr(*(f"{raw.get(name, name)} as {name}" for name in records.columns))
+        return self.of(records, plainly=plainly, with_reasons=True, with_bytes=True)
 
     def all(self) -> DataFrame:
         """Return the rows of all records; each time anew, should writing them have to be repeated."""
@@ -215,13 +281,22 @@ class CountedRows:
 
     def some(self, records: DataFrame, *, plainly: bool = False) -> DataFrame:
         """Return the rows of some records, which are counted besides those that were before."""
+        return self._rows(self.of(records, plainly=plainly))
+
+    def only(self, decided: DataFrame) -> DataFrame:
+        """Return the rows of records that are decoded, and count these alone."""
+        self._observed.clear()
+        self.by_workers = 0
+        return self._rows(decided)
+
+    def _rows(self, decided: DataFrame) -> DataFrame:
         shape, needs = self._decode.shape, self._needs
         filters = shape.where is not None or self._decode.skips_others
         counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
         if filters:
             counts.append(self._partitions.counted(FILTERED).alias("filtered"))
         self._observed.append(Observation("decoded"))
-        observed = self.of(records, plainly=plainly).observe(self._observed[-1], *counts)
+        observed = decided.observe(self._observed[-1], *counts)
         good = observed.where(f"{GOOD} and not {FILTERED}" if filters else GOOD)
         # Expressions may use columns that the table lacks, and dead letters have them.
         rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
@@ -295,14 +370,18 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
 
     UnknownSchemaIdsError where the registry has to be asked for their schemas before.
     """
-    stored = stage_dead_letters(records, document, place)
-    if stored != expected:
-        raise RecordsChangedError(
-            f"{expected:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
-            "Compaction may have removed some in between; the next try reads the batch again"
-        )
+    check_unchanged(expected, stage_dead_letters(records, document, place))
     if document.decode.has_ids:
         check_ids(records.sparkSession.read.parquet(spark_source(place)), document.decode)
+
+
+def check_unchanged(expected: int, found: int) -> None:
+    """Raise RecordsChangedError unless as many records were found when they were read again."""
+    if found != expected:
+        raise RecordsChangedError(
+            f"{expected:,} records could not be decoded; read again they were {found:,}: expected the same ones. "
+            "Compaction may have removed some in between; the next try reads the batch again"
+        )
 
 
 def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Place) -> int:

@@ -1,0 +1,42 @@
+"""Odd values in a real Spark: each becomes what docs/values.md says, of each format in one job."""
+
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.values.page import FORMATS
+
+from kafka_ingest.model.decoding import DeadClass, Decoding
+from kafka_ingest.writing.decode import DEAD, decoded
+
+UNCERTAIN = "uncertain"
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.TITLE)
+def test_an_odd_value_becomes_what_the_page_says(spark: SparkSession, form: ModuleType) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        strict, certain = (found_in(spark, form, strictly=strictly) for strictly in (True, False))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+    wanted = {(row.type, row.written): row.becomes for row in form.ROWS}
+    assert dict(zip(wanted, strict, strict=True)) == wanted
+    read_fast = {place: found for place, found in zip(wanted, certain, strict=True) if found is not UNCERTAIN}
+    assert read_fast == {place: wanted[place] for place in read_fast}
+
+
+def found_in(spark: SparkSession, form: ModuleType, *, strictly: bool) -> list[str | DeadClass]:
+    """Return what becomes of each row of a format, decoded strictly, or by the way that may leave some to that."""
+    raw = [(number, None, bytearray(row.raw), row.field) for number, row in enumerate(form.ROWS)]
+    read = spark.createDataFrame(raw, "kafka_offset bigint, key binary, value binary, kafka_field string").coalesce(1)
+    fields = sorted({row.field for row in form.ROWS})
+    values = " ".join(f"when '{field}' then coalesce(cast(value.{field} as string), 'null')" for field in fields)
+    shown = decoded(read, Decoding(form.DECODING), with_reasons=strictly).selectExpr(
+        "kafka_offset", f"{DEAD}.class as dead", f"case kafka_field {values} end as stored"
+    )
+    found = sorted(shown.collect(), key=lambda row: int(row["kafka_offset"]))
+    return [
+        row["stored"] if row["dead"] is None else DeadClass(row["dead"]) if row["dead"] else UNCERTAIN for row in found
+    ]
