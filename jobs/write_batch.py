@@ -1,15 +1,10 @@
-"""spark-submit's main: the code is :mod:`kafka_ingest.writing.write_batch`, from the zip in the attempt's directory."""
+"""spark-submit's main: the code is :mod:`kafka_ingest.writing.write_batch`, from the zip that was submitted."""
 
 import sys
-from pathlib import Path
 
-# Not by --py-files: Spark would read the zip's path as a list of URIs and patterns, and an output's path may hold any
-# of ",#:%*?[{".
-# An attempt in a store has it beside the driver: Python imports from a disk only.
-if "--package" in sys.argv:
-    sys.path.insert(0, sys.argv[sys.argv.index("--package") + 1])
-else:
-    sys.path.insert(0, str(Path(sys.argv[sys.argv.index("--attempt") + 1]) / "kafka_ingest.zip"))
+# Not by --py-files: Spark would read the zip's path as a list of URIs and patterns. Nor from beside the output, where
+# others may write.
+sys.path.insert(0, sys.argv[sys.argv.index("--package") + 1])
 
 from kafka_ingest.writing.fast_imports import fast_imports
 
@@ -17,7 +12,10 @@ with fast_imports():
     from kafka_ingest.writing.head_start import head_start
 
     head_start()
-    from kafka_ingest.writing.write_batch import main
+    if "--check" in sys.argv:
+        from kafka_ingest.writing.check_driver import main
+    else:
+        from kafka_ingest.writing.write_batch import main
 
 if __name__ == "__main__":
     main()

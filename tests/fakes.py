@@ -1586,7 +1586,6 @@ class InMemorySink:
         self.damaged: set[Path] = set()
         self.published: dict[UUID, PublishedReceipt] = {}
         self.removals: dict[UUID, Removal] = {}
-        self.packages: dict[Path, bytes] = {}
         self.visible: set[UUID] = set()
         self.gone: set[UUID] = set()
         self.hidden: set[UUID] = set()
@@ -1640,10 +1639,6 @@ class InMemorySink:
     @property
     def places(self) -> tuple[Path, ...]:
         return (self.output_path, self.output_path.with_name(f"{self.output_path.name}.kafka-ingest"))
-
-    def add_package(self, directory: Path, content: bytes) -> None:
-        self._reachable()
-        self.packages[directory] = content
 
     def read_receipt(self, directory: Path) -> bytes | None:
         self._reachable()

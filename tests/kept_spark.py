@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 
 from dies_with_parent import dying_with_this_process
-from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
@@ -107,7 +106,7 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     ]
     search_path = [root, root / "plugins", root / "dev"]
     return {
-        **{name: value for name, value in driver_environment(os.environ).items() if name != KAFKA_SETTINGS_VARIABLE},
+        **driver_environment(os.environ),
         **SPARK_STORES["s3"].environment,
         "PATH": installed.search_path,
         "PYTHONPATH": os.pathsep.join(map(str, search_path)),

@@ -4,10 +4,8 @@ In the tests' process (:mod:`tests.quick_project`), or as the program that a spa
 `like_spark.py ... --attempt DIRECTORY --document-sha256 SHA256`.
 """
 
-import json
-import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,18 +17,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from kafka_ingest.foundation.storage import make_folder, opened, read_whole, write_new
-from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
-    KAFKA_SETTINGS_VARIABLE,
     RECEIPT,
-    STORE_SETTINGS_VARIABLE,
 )
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.decoding import Format
+from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of
@@ -56,13 +52,14 @@ FIELDS: "list[pa.Field[Any]]" = [
 class LikeSpark:
     """Does what the Spark job does with an attempt's directory."""
 
-    def stage_attempt(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Do the job that was submitted with these arguments and this environment."""
-        _, directory_name, _, sha256, *_ = arguments
-        directory, access = place_of(directory_name), store_access(environment)
+    def stage_attempt(self, arguments: Sequence[str]) -> None:
+        """Do the job that was submitted with these arguments."""
+        _, directory_name, _, sha256, _, _, _, settings_file, *_ = arguments
+        settings = JobSettings.take(Path(settings_file))
+        directory, access = place_of(directory_name), access_from_json(settings.store) if settings.store else None
         document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), sha256)
         plan = document.plan
-        servers = json.loads(environment[KAFKA_SETTINGS_VARIABLE])["bootstrap.servers"]
+        servers = settings.kafka["bootstrap.servers"]
         data = opened(document.data.place or directory / DATA, access)
         if isinstance(data, Path):
             data.mkdir(parents=True)
@@ -129,12 +126,6 @@ class PlannedLogs(Protocol):
 
     def rows_of(self, offset_range: OffsetRange) -> list[dict[str, Any]]:
         """Return the rows that the stand-in for Spark makes of a range."""
-
-
-def store_access(environment: Mapping[str, str]) -> StoreAccess | None:
-    """Return how to reach the output's store, None where it is on a disk."""
-    text = environment.get(STORE_SETTINGS_VARIABLE)
-    return access_from_json(text) if text else None
 
 
 class LogsInKafka:
@@ -254,4 +245,4 @@ class WithoutPandas:
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, WithoutPandas())
-    LikeSpark().stage_attempt(sys.argv[sys.argv.index("--attempt") :], os.environ)
+    LikeSpark().stage_attempt(sys.argv[sys.argv.index("--attempt") :])

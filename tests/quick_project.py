@@ -6,15 +6,17 @@ Broker, control tables, output and the command line are real. What Spark alone c
 makes of holes in a log) is tested with :class:`tests.project.Project`.
 """
 
+import json
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyspark
 import typer.main
 import typer.testing
 import yaml
@@ -28,6 +30,7 @@ from typer.testing import CliRunner
 from environment import settings
 from kafka_ingest import assembly
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.checks import driver_check
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
 from kafka_ingest.cluster import kafka_client
@@ -36,6 +39,7 @@ from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.workplace import remove_workplace
 
 built_once = cache(typer.main.get_command)
 """Typer makes all commands anew for each call of its runner, as it does once in a process."""
@@ -94,6 +98,7 @@ class QuickProject(Project, LikeSpark):
             patch.object(write_and_commit, "run_spark_submit", self.submit),
             patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
+            patch.object(driver_check, "run_spark_submit", self.start_driver),
             patch.object(assembly, "package_zip", zipped_once),
             patch.object(assembly, "installation", installed_once),
             patch.object(typer.testing, "_get_command", built_once),
@@ -131,9 +136,19 @@ class QuickProject(Project, LikeSpark):
         else:
             self.write_like_spark(submission, log_file)
 
+    def start_driver(self, submission: SparkSubmission, log_file: Path, environment: Mapping[str, str]) -> None:
+        """Start what doctor starts, where Spark is to be its own; else say that all is as it should be."""
+        if self.spark_is_its_own:
+            run_spark_submit(submission, log_file, environment)
+            return
+        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **driver_check.SAME_EVERYWHERE}
+        Path(submission.arguments[1]).write_text(json.dumps(found))
+        log_file.touch()
+
     def write_like_spark(self, submission: SparkSubmission, _log_file: Path) -> None:
         """Do what the Spark job does with an attempt's directory."""
-        self.stage_attempt(submission.arguments, submission.environment)
+        self.stage_attempt(submission.arguments)
+        remove_workplace(submission.workplace)
 
     @contextmanager
     def stopping_before_the_commit(self) -> Iterator[None]:

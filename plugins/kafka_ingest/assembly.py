@@ -1,8 +1,6 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,10 +30,11 @@ from kafka_ingest.errors import ColumnsChangedError, WrongUseError
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns, Decoding
+from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import Struct
@@ -79,6 +78,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     check_master,
     spark_submission,
 )
+from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 
 @dataclass(frozen=True)
@@ -252,37 +252,36 @@ class FeedParts:
         check_expressions(failure, f"feed {self.feed.name}")
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
-        """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
+        """Return the spark-submit call of an attempt, with its workplace; whoever runs it removes that."""
         plan = self.control.batch(attempt.batch_id).plan
-        access, content = self.access(plan.output), package_zip()
-        if access is not None:
-            package = Path(tempfile.mkdtemp(prefix="kafka-ingest-")) / PACKAGE
-            try:
-                package.write_bytes(content)
+        limits = {} if self.master.is_local else self._limits_of_job()
+        spark = SparkRun(self.master, {**self.feed.spark.conf, **limits}, self.feed.decoding())
+        return self._submission(plan, attempt, spark, sink_is_shared=self.feed.sink.shared)
+
+    def _submission(
+        self, plan: BatchPlan, attempt: Attempt, spark: SparkRun, *, sink_is_shared: bool
+    ) -> SparkSubmission:
+        workplace, access, store = make_workplace(), self.access(plan.output), None
+        try:
+            if access is not None:
                 names = SPARK_STORES[access.scheme].role
                 role = {name: value for name, value in self.environment.items() if name.startswith(names)}
-                store = StoreOfAttempt(access.with_key_in(package.parent), package, role)
-                return self._submission(plan, attempt, store)
-            except BaseException:
-                shutil.rmtree(package.parent, ignore_errors=True)  # it may hold a key
-                raise
-        self.sinks(plan.output).staging.add_package(attempt.directory, content)
-        return self._submission(plan, attempt, None)
-
-    def _submission(self, plan: BatchPlan, attempt: Attempt, store: StoreOfAttempt | None) -> SparkSubmission:
-        return spark_submission(
-            plan,
-            attempt,
-            spark=SparkRun(
-                self.master,
-                {**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
-                self.feed.decoding(),
-            ),
-            kafka=self.kafka_client,
-            sink_is_shared=self.feed.sink.shared,
-            installed=installation(),
-            store=store,
-        )
+                store = StoreOfAttempt(access.with_key_in(workplace), role)
+            settings = JobSettings(self.kafka_client.java_settings(), store.access.as_json() if store else None)
+            equip(workplace, package_zip(), settings)
+            return spark_submission(
+                plan,
+                attempt,
+                spark=spark,
+                kafka=self.kafka_client,
+                sink_is_shared=sink_is_shared,
+                installed=installation(),
+                workplace=workplace,
+                store=store,
+            )
+        except BaseException:
+            remove_workplace(workplace)  # it may hold a key
+            raise
 
     def preview_plan(self, directory: Path, records: int) -> BatchPlan | None:
         """Return a batch of a few of the newest records that nobody commits; None where the topics hold no record.
@@ -302,16 +301,8 @@ class FeedParts:
         """
         decoding = self.feed.decoding()
         attempt, compared = open_preview(plan, decoding, self.sinks, self.schemas.frozen, failed, self.compare_columns)
-        self.sinks(plan.output).staging.add_package(attempt.directory, package_zip())
-        submission = spark_submission(
-            plan,
-            attempt,
-            spark=SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf, decoding),
-            kafka=self.kafka_client,
-            sink_is_shared=False,
-            installed=installation(),
-        )
-        return attempt, submission, compared
+        spark = SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf, decoding)
+        return attempt, self._submission(plan, attempt, spark, sink_is_shared=False), compared
 
     def access(self, output: OutputLocation) -> StoreAccess | None:
         """Return how to reach an output's store, None where it is on a disk."""

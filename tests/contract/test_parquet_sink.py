@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -36,7 +37,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet import examine, parquet_sink
 
 ROUNDS = 25
 BATCH = batch_id_of(1)
@@ -127,15 +128,16 @@ def test_prepare_refuses_a_directory_this_user_may_not_write(open_to_all: Path, 
             parquet_sink(output).publisher.prepare()
 
 
-def test_prepare_refuses_an_output_on_another_file_system_than_its_staging(output: Path):
+def test_run_and_doctor_refuse_an_output_on_another_file_system_than_its_staging(output: Path):
     output.parent.mkdir(parents=True)
     here = output.parent.stat().st_dev
     other = next(folder for folder in ("/dev/shm", "/var/tmp") if Path(folder).stat().st_dev != here)
     with tempfile.TemporaryDirectory(dir=other) as elsewhere:
         output.symlink_to(elsewhere)
 
-        with pytest.raises(OutputNotUsableError, match="on one file system, found two"):
-            parquet_sink(output).publisher.prepare()
+        for look in (partial(examine, output), parquet_sink(output).publisher.prepare):
+            with pytest.raises(OutputNotUsableError, match="on one file system, found two"):
+                look()
 
 
 def test_attempts_have_absolute_directories_of_their_own_that_lie_beside_the_output(output: Path):

@@ -184,7 +184,6 @@ STEPS: dict[str, Step] = {
     "prepare": lambda sink, _: sink.publisher.prepare(),
     "needs": lambda sink, life: sink.publisher.data_needs(life.again),
     "open": lambda sink, life: sink.staging.open_attempt(life.again, b"{}"),
-    "package": lambda sink, life: sink.staging.add_package(life.again, b"PK"),
     "receipt": lambda sink, life: sink.staging.read_receipt(life.directory),
     "failure": lambda sink, life: sink.staging.read_failure(life.directory),
     "restageable": lambda sink, life: sink.staging.check_restageable(life.directory, life.published.receipt),

@@ -14,7 +14,7 @@ from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_
 
 from kafka_ingest.errors import OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import opened, write_whole
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, PACKAGE, RECEIPT
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -91,13 +91,6 @@ def test_each_attempt_of_each_batch_has_a_place_of_its_own_that_its_text_names(
 
 def test_an_attempts_document_lies_in_its_place(staging: StagedFiles) -> None:
     assert opened(attempt(staging) / DOCUMENT).read_bytes() == b'{"attempt": 1}'
-
-
-def test_the_package_lies_beside_the_document_and_takes_the_place_of_an_earlier_one(staging: StagedFiles) -> None:
-    place = attempt(staging)
-    staging.add_package(place, b"an earlier one")
-    staging.add_package(place, b"a zip")
-    assert opened(place / PACKAGE).read_bytes() == b"a zip"
 
 
 def test_a_receipt_is_read_as_it_was_written_and_is_none_before(staging: StagedFiles) -> None:
@@ -338,7 +331,6 @@ def lost(*_: object, **__: object) -> None:
 
 STEPS: dict[str, tuple[str, Callable[[StagedFiles, Place], object]]] = {
     "open_attempt": ("pipe_file", lambda staging, place: staging.open_attempt(place, b"{}")),
-    "add_package": ("pipe_file", lambda staging, place: staging.add_package(place, b"zip")),
     "write_receipt": ("pipe_file", lambda staging, place: staging.write_receipt(place, b"{}")),
     "read_receipt": ("cat_file", lambda staging, place: staging.read_receipt(place)),
     "read_failure": ("cat_file", lambda staging, place: staging.read_failure(place)),
@@ -371,9 +363,8 @@ def test_documents_and_receipts_are_one_put_each(remote: StagedFiles, monkeypatc
 
     monkeypatch.setattr(memory, "pipe_file", noted)
     place = attempt(remote)
-    remote.add_package(place, b"zip")
     remote.write_receipt(place, b"{}")
-    assert names == [DOCUMENT, PACKAGE, RECEIPT]
+    assert names == [DOCUMENT, RECEIPT]
 
 
 def test_what_the_file_system_remembers_of_a_listing_is_asked_again(

@@ -9,6 +9,7 @@ import termios
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import add_partitions, create_topic, delete_records, plain_records, produce
@@ -45,10 +46,27 @@ def test_status_counts_lost_offsets_apart_from_the_lag(quick: QuickProject, serv
     assert "4 offsets were deleted before they were read" in quick.kafka_ingest("status", "orders").stdout
 
 
-def test_doctor_refuses_a_sqlite_file_where_tasks_run_on_other_hosts(quick: QuickProject, orders: str) -> None:
+HOSTILE = "-Duser.timezone=Asia/Tokyo -Duser.language=tr -Dfile.encoding=ISO-8859-9"
+
+
+def test_doctor_starts_the_driver_as_a_run_does_and_refuses_a_sqlite_file_where_tasks_run_on_other_hosts(
+    quick: QuickProject, orders: str
+) -> None:
     quick.write_feed(orders)
-    well = {check["check"]: check for check in quick.answer("doctor")["checks"]}
+    with quick.submitting(spark_is_its_own=True):
+        well = {
+            check["check"]: check for check in quick.answer("doctor", JAVA_TOOL_OPTIONS=HOSTILE, LC_ALL="C")["checks"]
+        }
+        agent = quick.kafka_ingest("doctor", "--json", JAVA_TOOL_OPTIONS="-javaagent:/no/such.jar")
     assert well["control tables"]["ok"]
+    assert well["Spark connection spark_default"]["found"].startswith(
+        f"its driver starts: Spark {pyspark.__version__}, "
+    )
+    assert agent.exit_code == 2
+    broken = {check["check"]: check["error"]["message"] for check in agent.document["checks"] if not check["ok"]}
+    assert broken.keys() == {"Java", "Spark connection spark_default"}
+    assert "expected a Java agent that the options of Java name" in broken["Spark connection spark_default"]
+    assert "/no/such.jar" in broken["Java"]
 
     answer = quick.kafka_ingest("doctor", "--json", AIRFLOW__CORE__EXECUTOR="CeleryExecutor")
 

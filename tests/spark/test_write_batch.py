@@ -32,9 +32,10 @@ from tests.outputs import parquet_at
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.foundation.storage import files_below
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
 from kafka_ingest.model.decoding import Decoding
+from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -46,6 +47,7 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission
+from kafka_ingest.spark_launch.workplace import equip
 from kafka_ingest.writing.memory import MOST_ROWS_KEPT
 from kafka_ingest.writing.read_ranges import milliseconds_of
 from order_events import create_topic, order_events, produce
@@ -54,6 +56,10 @@ TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
 
 MACHINE_LEARNING = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 """The one extension among Spark's own jars: every session that looks for extensions finds it."""
+
+
+OF_A_CLUSTER = {"spark.hadoop.fs.defaultFS": "hdfs://there.is.none:1"}
+"""As a machine's configuration of Hadoop may have it: where files without a scheme would be."""
 
 
 def plan_of(topic: str, output: Path, *ranges: tuple[int, int, int], **changes: object) -> BatchPlan:
@@ -111,17 +117,25 @@ class Job:
         directory.mkdir(parents=True)
         content = AttemptDocument(plan, 1, Decoding(settings=SparkSettings(feed=conf)), needs).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
-        (directory / PACKAGE).write_bytes(package_zip())
+        # Whoever may write beside the output decides nothing about the code.
+        (directory / "kafka_ingest.zip").write_bytes(b"another one")
+        workplace = self.beside / f"workplace-{directory.name}"
+        workplace.mkdir()
+        client = KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers})
+        equip(workplace, package_zip(), JobSettings(client.java_settings()))
         self.attempt = Attempt(
             plan.batch_id, 1, AttemptState.OPEN, directory, sha256(content), datetime.now(UTC), "test"
         )
         self.submission = spark_submission(
             plan,
             self.attempt,
-            spark=SparkRun(SparkMaster("spark_default", master), (logging_classes if is_watched else {}) | conf),
-            kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
+            spark=SparkRun(
+                SparkMaster("spark_default", master), OF_A_CLUSTER | (logging_classes if is_watched else {}) | conf
+            ),
+            kafka=client,
             sink_is_shared=False,
             installed=installation(),
+            workplace=workplace,
         )
         if is_kept and not is_watched:
             self.submission = kept_spark().instead(self.submission)
@@ -133,7 +147,7 @@ class Job:
         empty.mkdir(exist_ok=True)
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
-        }
+        } | {"LC_ALL": "C"}
         alone = {"PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.beside))}
         if self._is_watched:
             alone["PYTHONVERBOSE"] = "1"  # reports on standard error what is imported, and from where
@@ -395,7 +409,7 @@ def test_a_range_that_retention_has_deleted_is_left_out_where_another_can_be_rea
     assert job.receipt.left_out == (LeftOut(plan.ranges[0], 10),)
     assert job.receipt.contradictions(plan) == []
     assert job.offsets() == Counter((1, offset) for offset in range(5))
-    assert sorted(path.name for path in job.directory.iterdir()) == [DATA, PACKAGE, DOCUMENT, RECEIPT]
+    assert sorted(path.name for path in job.directory.iterdir()) == [DATA, "kafka_ingest.zip", DOCUMENT, RECEIPT]
 
 
 def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_writes_a_receipt_alone(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.errors import InstallationError, SparkFailedError
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
@@ -38,6 +38,7 @@ def submission(directory: Path) -> SparkSubmission:
         jars=None,
         driver_class_path="",
         environment={"PATH": os.environ["PATH"]},
+        workplace=directory / "workplace",
     )
 
 
@@ -70,13 +71,36 @@ def test_what_fails_while_spark_runs_ends_spark(tmp_path: Path) -> None:
 
 
 def test_where_spark_fails_its_log_stays_and_the_key_of_a_store_does_not(tmp_path: Path) -> None:
-    workplace = tmp_path / "workplace"
+    call = submission(tmp_path)
+    workplace = call.workplace
     workplace.mkdir()
     (workplace / "key.json").write_text("a private key")
-    call = replace(submission(tmp_path), workplace=workplace)
     Path(call.spark_binary).write_text("#!/bin/sh\nexit 1\n")
 
     with pytest.raises(SparkFailedError):
         run_spark_submit(call, workplace / "spark.log")
 
     assert [each.name for each in workplace.iterdir()] == ["spark.log"]
+
+
+def test_the_place_of_a_call_is_gone_when_spark_has_ended_well(tmp_path: Path) -> None:
+    call = submission(tmp_path)
+    call.workplace.mkdir()
+    (call.workplace / "settings.json").write_text("a password")
+    Path(call.spark_binary).write_text("#!/bin/sh\n")
+
+    run_spark_submit(call, call.workplace / "spark.log")
+
+    assert not call.workplace.exists()
+
+
+def test_what_the_system_does_not_start_is_named_and_not_tried_again(tmp_path: Path) -> None:
+    too_long = replace(submission(tmp_path), conf={"spark.some.setting": "x" * 131_072})
+    with pytest.raises(InstallationError, match="found: its settings are too long") as error:
+        run_spark_submit(too_long, tmp_path / "spark.log")
+    assert error.value.exit_code == 2
+
+    no_program = submission(tmp_path)
+    Path(no_program.spark_binary).write_bytes(b"\x7fELF")
+    with pytest.raises(InstallationError, match="Exec format error"):
+        run_spark_submit(no_program, tmp_path / "spark.log")

@@ -14,7 +14,6 @@ from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeS
 from kafka_ingest.foundation.azure_access import AzureAccess
 from kafka_ingest.foundation.gcs_access import GcsAccess
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.model.attempt_directory import STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
@@ -25,7 +24,6 @@ from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     DEFAULT_CONF,
     FIXED_CONF,
-    KAFKA_SETTINGS_VARIABLE,
     SparkMaster,
     SparkRun,
     SparkSubmission,
@@ -55,6 +53,7 @@ SECRET_KAFKA = KafkaClientSettings(
     },
 )
 TEXT, AVRO = (Decoding(key=FieldDecoding(each)) for each in (Format.STRING, Format.AVRO))
+WORKPLACE = Path("/tmp/kafka-ingest-1")
 LOCAL = SparkMaster("spark_default", "local[*]")
 STANDALONE = SparkMaster("spark_default", "spark://host:7077")
 YARN = SparkMaster("spark_default", "yarn")
@@ -90,6 +89,7 @@ def submission(
             },
             avro_jars=(Path("/jars/avro/spark-avro_2.13-4.0.2.jar"),),
         ),
+        workplace=WORKPLACE,
         store=store,
     )
 
@@ -166,12 +166,16 @@ def test_a_remote_masters_executors_get_the_connector_shipped_too() -> None:
 
 
 def test_the_job_gets_its_attempt_and_the_hash_of_its_document() -> None:
-    assert submission().command()[-5:] == [
+    assert submission().command()[-9:] == [
         "/opt/jobs/write_batch.py",
         "--attempt",
         str(DIRECTORY),
         "--document-sha256",
         "ab" * 32,
+        "--package",
+        "/tmp/kafka-ingest-1/kafka_ingest.zip",
+        "--settings",
+        "/tmp/kafka-ingest-1/settings.json",
     ]
 
 
@@ -184,14 +188,6 @@ def test_driver_and_executors_run_the_environments_own_python() -> None:
     environment = submission().environment
     assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == "/venv/bin/python"
     assert environment["PATH"] == "/venv/bin:/usr/bin"
-
-
-def test_the_job_reads_the_kafka_settings_from_the_variable_that_it_is_given() -> None:
-    from kafka_ingest.writing import write_batch
-
-    assert write_batch.KAFKA_SETTINGS_VARIABLE == KAFKA_SETTINGS_VARIABLE
-    settings = json.loads(submission(kafka=SECRET_KAFKA).environment[KAFKA_SETTINGS_VARIABLE])
-    assert settings == SECRET_KAFKA.java_settings()
 
 
 @pytest.mark.parametrize(
@@ -254,12 +250,12 @@ def test_only_a_local_driver_listens_on_the_loopback_interface_alone() -> None:
 
 
 @pytest.mark.parametrize("master", [LOCAL, STANDALONE])
-def test_a_secret_is_only_in_the_childs_environment(master: SparkMaster) -> None:
+def test_a_secret_is_in_nothing_that_is_submitted(master: SparkMaster) -> None:
     found = submission(master, SECRET_KAFKA, shared=True)
-    assert "hunter2" in found.environment[KAFKA_SETTINGS_VARIABLE]
+    assert "hunter2" in found.secrets
     assert "hunter2" not in " ".join(found.command())
     assert "hunter2" not in repr(found)
-    assert "hunter2" not in json.dumps(dict(found.conf))
+    assert "hunter2" not in json.dumps([dict(found.conf), dict(found.environment)])
 
 
 @pytest.mark.parametrize("master", [YARN, KUBERNETES])
@@ -294,19 +290,15 @@ def test_without_a_secret_every_master_will_do(master: SparkMaster) -> None:
 
 # ── An output in a store ──────────────────────────────────────────────────────────────────────────────────────────────
 
-PACKAGE = Path("/tmp/kafka-ingest-1/kafka_ingest.zip")
-WITH_KEY = StoreOfAttempt(
-    S3Access("aws_lake", access_key="key", secret_key="hunter3", session_token="hunter4"), PACKAGE
-)
-WITH_ROLE = StoreOfAttempt(S3Access("aws_lake"), PACKAGE, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"})
+WITH_KEY = StoreOfAttempt(S3Access("aws_lake", access_key="key", secret_key="hunter3", session_token="hunter4"))
+WITH_ROLE = StoreOfAttempt(S3Access("aws_lake"), {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"})
 
 
 @pytest.mark.parametrize("master", [LOCAL, STANDALONE])
-def test_a_stores_secrets_are_only_in_the_childs_environment(master: SparkMaster) -> None:
+def test_a_stores_secrets_are_in_nothing_that_is_submitted(master: SparkMaster) -> None:
     found = submission(master, store=WITH_KEY)
-    assert S3Access.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == WITH_KEY.access
     for secret in ("hunter3", "hunter4"):
-        assert secret not in " ".join(found.command())
+        assert secret not in " ".join(found.command()) + json.dumps(dict(found.environment))
         assert secret not in repr(found)
         assert secret in found.secrets
 
@@ -324,13 +316,11 @@ def test_without_a_key_the_driver_gets_what_the_environment_says_of_the_machines
     assert name not in submission(store=replace(WITH_ROLE, access=WITH_KEY.access)).environment
 
 
-def test_a_job_that_writes_to_a_store_gets_its_jars_its_committer_and_the_package_from_a_disk() -> None:
+def test_a_job_that_writes_to_a_store_gets_its_jars_and_its_committer() -> None:
     found = submission(store=WITH_KEY)
     assert found.jars == "/jars/s3/hadoop-aws-3.4.1.jar"
     assert found.driver_class_path == submission().driver_class_path, "the archive of classes fits no other"
     assert found.conf["spark.hadoop.fs.s3a.committer.name"] == "magic"
-    assert found.arguments[-2:] == ("--package", str(PACKAGE))
-    assert found.workplace == PACKAGE.parent
     assert submission(STANDALONE, store=WITH_KEY).jars == (
         "/jars/connector.jar,/jars/kafka-clients.jar,/jars/s3/hadoop-aws-3.4.1.jar"
     )
@@ -339,15 +329,14 @@ def test_a_job_that_writes_to_a_store_gets_its_jars_its_committer_and_the_packag
 GOOGLE_KEY = json.dumps({"private_key": "-----BEGIN\nhunter5-hunter5-hunter5\n-----END"})
 
 
-def test_a_job_that_writes_to_googles_store_gets_its_jars_and_its_committer_and_the_key_in_the_environment() -> None:
+def test_a_job_that_writes_to_googles_store_gets_its_jars_and_its_committer() -> None:
     access = GcsAccess("gcp", key=GOOGLE_KEY, key_path="/keys/account.json")
-    found = submission(STANDALONE, store=StoreOfAttempt(access, PACKAGE))
+    found = submission(STANDALONE, store=StoreOfAttempt(access))
     assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar,/jars/gcs/gcs-connector.jar"
     committer = found.conf["spark.hadoop.mapreduce.outputcommitter.factory.scheme.gs"]
     assert committer.endswith(".manifest.ManifestCommitterFactory")
     assert not any("s3a" in name or name.startswith("AWS_") for name in (*found.conf, *found.environment))
-    assert GcsAccess.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == access
-    assert "hunter5" not in " ".join(found.command()) + repr(found)
+    assert "hunter5" not in " ".join(found.command()) + repr(found) + json.dumps(dict(found.environment))
     assert found.secrets == ("hunter5-hunter5-hunter5",)
 
 
@@ -360,18 +349,17 @@ def test_a_job_that_writes_to_googles_store_gets_its_jars_and_its_committer_and_
     ],
     ids=["key", "token", "secret"],
 )
-def test_a_job_that_writes_to_azures_store_gets_its_jars_and_its_committer_and_secrets_in_the_environment(
+def test_a_job_that_writes_to_azures_store_gets_its_jars_and_its_committer(
     access: AzureAccess,
 ) -> None:
-    found = submission(STANDALONE, store=StoreOfAttempt(access, PACKAGE))
+    found = submission(STANDALONE, store=StoreOfAttempt(access))
     assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar,/jars/azure/hadoop-azure.jar"
     committer = found.conf["spark.hadoop.mapreduce.outputcommitter.factory.scheme.abfss"]
     assert committer.endswith(".AzureManifestCommitterFactory")
-    assert AzureAccess.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == access
-    assert "hunter6" not in " ".join(found.command()) + repr(found)
+    assert "hunter6" not in " ".join(found.command()) + repr(found) + json.dumps(dict(found.environment))
     assert "hunter6" in found.secrets
     with pytest.raises(UnsafeSparkMasterError, match="'azure', which leads to the output's store, holds a secret"):
-        submission(YARN, store=StoreOfAttempt(access, PACKAGE))
+        submission(YARN, store=StoreOfAttempt(access))
 
 
 @pytest.mark.parametrize("name", ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_PASSWORD"])
@@ -380,7 +368,7 @@ def test_of_azures_variables_none_is_handed_on_that_is_secret(name: str) -> None
 
 
 def test_a_key_that_hadoop_needs_in_a_file_is_refused_where_other_machines_have_no_such_file() -> None:
-    store = StoreOfAttempt(GcsAccess("gcp", key=GOOGLE_KEY), PACKAGE)
+    store = StoreOfAttempt(GcsAccess("gcp", key=GOOGLE_KEY))
     assert submission(LOCAL, store=store).master == "local[*]"
     with pytest.raises(UnsafeSparkMasterError, match=r"'gcp' leads to the output's store: .* use key_path with that"):
         submission(STANDALONE, store=store)
@@ -388,7 +376,7 @@ def test_a_key_that_hadoop_needs_in_a_file_is_refused_where_other_machines_have_
 
 def test_without_a_store_nothing_of_it_is_handed_over() -> None:
     found = submission()
-    assert (found.jars, found.workplace) == (None, None)
+    assert found.jars is None
     assert not any("s3a" in name or ".cloud." in value for name, value in found.conf.items())
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
@@ -37,17 +36,18 @@ from kafka_ingest.airflow_tasks.shown_ranges import label_of, lines_of_ranges
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
-from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.errors import BatchStateError, OperatorDecisionError, SparkFailedError
+from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows, without_lineage
 from kafka_ingest.spark_launch.driver_environment import emptied
-from kafka_ingest.spark_launch.spark_output import informative_lines
+from kafka_ingest.spark_launch.run_spark_submit import not_started
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.start_failures import spark_failure
+from kafka_ingest.spark_launch.workplace import remove_workplace
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -163,9 +163,11 @@ class WriteOperator(SparkSubmitOperator):
                     send_count(FAILED_ATTEMPTS, parts.feed.name)
                     parts.explain_failure(attempt, str(error))
                     raise spark_failed(error, submission.secrets) from error
+            except OSError as error:
+                with errors_for_airflow():
+                    raise not_started(submission.spark_binary, error) from error
         finally:
-            if submission.workplace is not None:
-                shutil.rmtree(submission.workplace, ignore_errors=True)
+            remove_workplace(submission.workplace)
         return True
 
     def take(self, submission: SparkSubmission, parts: FeedParts) -> None:
@@ -190,14 +192,16 @@ class WriteOperator(SparkSubmitOperator):
             super().on_kill()
 
 
-def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> SparkFailedError:
+def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> KafkaIngestError:
     """Return the provider's error of a failed spark-submit, without the command and its 2,000 characters of flags."""
     command, _, output = str(error).partition("Last spark-submit output:\n")
     code = re.search(r"Error code is: (-?[0-9]+)", command)
     ended = f"ended with exit code {code[1]}" if code else "failed"
-    return SparkFailedError(
+    return spark_failure(
         f"Spark {ended}; nothing it wrote is visible, and no offset was moved. A retry writes a new attempt of the "
-        f"same batch. Spark's whole output is above; its end:\n{without_secrets(informative_lines(output), secrets)}"
+        "same batch. Spark's whole output is above; its end:",
+        output,
+        secrets,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
 from kafka_ingest.checks.column_check import columns
+from kafka_ingest.checks.driver_check import driver
 from kafka_ingest.checks.expression_check import expressions
 from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
@@ -24,9 +25,9 @@ from kafka_ingest.errors import (
     InstallationError,
     KafkaAccessDeniedError,
     KafkaIngestError,
-    OutputNotUsableError,
     WrongUseError,
 )
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
@@ -43,6 +44,7 @@ from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import conn_id_of, format_of, sink_of
 from kafka_ingest.sinks.choose import examine as examine_output
+from kafka_ingest.sinks.usable_places import nearest_existing
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.spark_submission import check_master
@@ -70,6 +72,7 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
     yield attempt("Spark", spark_versions)
     yield attempt("archive of classes", class_archive)
     yield attempt("control tables", lambda: control_tables(find_connection, environment))
+    started: set[str] = set()
     for file in files:
         feed = file.feed or file.contested
         if file.error is not None:
@@ -86,6 +89,9 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
         if not feed.decoding().is_raw:
             yield attempt(f"feed {feed.name}: columns", partial(columns, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
+        if feed.spark.conn_id not in started:
+            started.add(feed.spark.conn_id)
+            yield attempt(f"Spark connection {feed.spark.conn_id}", partial(driver, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
         if feed.alerts is not None:
             yield attempt(f"feed {feed.name}: alerts", partial(notifiers, feed.alerts.notifiers()))
@@ -110,10 +116,14 @@ def java_version() -> str:
         )
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', answer.stderr)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        first_line = answer.stderr.partition("\n")[0]
+    if found is None:
         raise InstallationError(
-            f"expected Java {OLDEST_JAVA} or newer, found {first_line!r} at {java}. Install a newer one."
+            f"expected {java} to start and to name its version, found: {' '.join(answer.stderr.split())[-1000:]}. "
+            "Correct JAVA_TOOL_OPTIONS, JDK_JAVA_OPTIONS and _JAVA_OPTIONS, or install another Java."
+        )
+    if int(found[1]) < OLDEST_JAVA:
+        raise InstallationError(
+            f"expected Java {OLDEST_JAVA} or newer, found {found[1]} at {java}. Install a newer one."
         )
     return f"{found[1]} at {java}"
 
@@ -241,16 +251,12 @@ def site_conf() -> dict[str, str]:
 def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]) -> str:
     """Return the output's path, after checking that it can be created and written; nothing is created."""
     location = feed.output(environment)
-    path, made = location.place, ""
-    if isinstance(path, Path):
-        existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise OutputNotUsableError(
-                f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. "
-                "Correct sink.path, or the directory's owner and mode."
-            )
-        made = "" if existing == path else f"; it will be made below {existing}"
+    path = location.place
     examine_output(location, sink_connections(find_connection))
+    if not feed.decoding().is_raw:
+        examine_output(output_of_dead_letters(location), sink_connections(find_connection))
+    existing = nearest_existing(path) if isinstance(path, Path) else path
+    made = "" if existing == path else f"; it will be made below {existing}"
     guarantee = format_of(location).guarantee
     return f"{path} can be written as {location.format}{made}. {guarantee}{lacks(feed, location, find_connection)}"
 

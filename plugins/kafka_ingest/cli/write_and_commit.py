@@ -1,6 +1,6 @@
 """The last two steps of a batch on the command line, with their progress on stderr."""
 
-import shutil
+from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
@@ -11,7 +11,6 @@ from kafka_ingest.commands.committed_lines import committed_lines
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.batch import Attempt
-from kafka_ingest.model.place import local
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 
@@ -27,7 +26,8 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
 def is_written(parts: FeedParts, attempt: Attempt, *, may_fail: bool) -> bool:
     """Let Spark write an attempt and pin it; False where the next one has to ask for schemas."""
     submission, imports = parts.submission(attempt), parts.commit_imports(attempt)
-    log_file = (submission.workplace or local(attempt.directory)) / "spark.log"
+    beside = attempt.directory if isinstance(attempt.directory, Path) else submission.workplace
+    log_file = beside / "spark.log"
     try:
         run_spark_submit(submission, log_file, while_running=imports)
     except SparkFailedError as error:
@@ -35,8 +35,6 @@ def is_written(parts: FeedParts, attempt: Attempt, *, may_fail: bool) -> bool:
             return False
         parts.explain_failure(attempt, str(error))
         raise  # its log stays, as the error says
-    if submission.workplace is not None:
-        shutil.rmtree(submission.workplace, ignore_errors=True)
     parts.pin(attempt)
     return True
 

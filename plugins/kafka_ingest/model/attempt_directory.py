@@ -1,7 +1,6 @@
-"""The names that both sides of the hand-over to Spark use: the files of an attempt's directory, and one variable."""
+"""The names that both sides of the hand-over to Spark use: the files of an attempt's directory, and of a call's own."""
 
 DOCUMENT = "plan.json"
-PACKAGE = "kafka_ingest.zip"
 DATA = "data"
 RECEIPT = "receipt.json"
 FAILURE = "failure.txt"
@@ -22,12 +21,6 @@ EXPRESSION_REFUSED = "EXPRESSION_REFUSED"
 
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 """How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
-
-STORE_SETTINGS_VARIABLE = "KAFKA_INGEST_STORE_SETTINGS"
-"""How to reach the output's store as JSON, where it is in one; an environment variable for the same reason."""
-
-KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
-"""The Java client's settings as JSON. An environment variable, because other users can read arguments and conf."""
 
 AVRO_LIMITS = {
     "org.apache.avro.limits.string.maxLength": "67108864",

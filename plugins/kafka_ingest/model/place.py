@@ -85,9 +85,12 @@ def place_of(text: str) -> Place:
 
 
 def spark_path(place: Place) -> str:
-    """Return how Spark calls a place: by the scheme of Hadoop's file system, which knows no connections."""
+    """Return how Spark calls a place: by the scheme of Hadoop's file system, which knows no connections.
+
+    A path without one would be in the cluster's own file system (``fs.defaultFS``).
+    """
     if isinstance(place, Path):
-        return str(place)
+        return f"file:{place}"
     scheme = KINDS[place.scheme].in_hadoop if place.scheme in KINDS else place.scheme
     return f"{scheme}://{place.bucket}/{place.key}"
 

@@ -30,9 +30,6 @@ class Staging(Protocol):
     def open_attempt(self, directory: Place, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
 
-    def add_package(self, directory: Place, content: bytes) -> None:
-        """Put the package that runs inside Spark beside the attempt's document."""
-
     def read_receipt(self, directory: Place) -> bytes | None:
         """Return the attempt's receipt as stored, None where there is none."""
 

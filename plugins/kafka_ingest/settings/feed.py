@@ -53,7 +53,6 @@ NOT_A_FEEDS = FIXED_CONF.keys() | {
     "spark.driver.extraClassPath",
     "spark.jars",
     "spark.master",
-    "spark.submit.deployMode",
     "spark.submit.pyFiles",
 }
 # What Spark refuses only once it is started, or Java for it. Java takes the driver's memory as it is (-Xmx).

@@ -25,7 +25,7 @@ from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
 from kafka_ingest.sinks.delta import file_places as delta_places
 from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
-from kafka_ingest.sinks.usable_places import check_reachable, check_usable
+from kafka_ingest.sinks.usable_places import check_makeable, check_reachable, check_usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def sink_of(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 
 def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> None:
     """Raise where an output cannot be used here."""
+    check_makeable(output.place)
     format_there(output).examine(output, connections)
 
 

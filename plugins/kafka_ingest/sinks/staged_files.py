@@ -2,7 +2,7 @@
 
 Every sink stages plain Parquet, so there is one implementation for all ways of publishing. For an output ``P``::
 
-    P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, kafka_ingest.zip, data/, receipt.json, failure.txt
+    P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, data/, receipt.json, failure.txt
 """
 
 import errno
@@ -23,10 +23,9 @@ from kafka_ingest.foundation.storage import (
     remove_tree,
     size_below,
     write_new,
-    write_unsynced,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, PACKAGE, RECEIPT
+from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -71,11 +70,6 @@ class StagedFiles:
             self.check_mounted()
             make_folder(self._open(directory))
             write_new(self._open(directory / DOCUMENT), document)
-
-    def add_package(self, directory: Place, content: bytes) -> None:
-        """Put the package that runs inside Spark beside the attempt's document."""
-        with storage_errors(directory):
-            write_unsynced(self._open(directory / PACKAGE), content)
 
     def read_receipt(self, directory: Place) -> bytes | None:
         """Return the attempt's receipt as stored, None where there is none; of one that is too large its beginning."""

@@ -12,7 +12,7 @@ from kafka_ingest.foundation.storage import Opened, is_installed, opened, refuse
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.model.place import Place
-from kafka_ingest.sinks.beside_output import beside
+from kafka_ingest.sinks.beside_output import beside, places_of
 from kafka_ingest.sinks.storage_errors import storage_errors
 
 OF_THE_PATH = frozenset(
@@ -58,6 +58,34 @@ def check_usable(output: Place, access: StoreAccess | None) -> None:
         "twice. Without that, two runs at once could both publish a batch, and one commit to the table's log could "
         "replace another. Nothing was published. Use a store with conditional writes, or a local or mounted directory."
     )
+
+
+def check_makeable(output: Place) -> None:
+    """Raise OutputNotUsableError where this user cannot make and write an output's directories; makes nothing."""
+    if not isinstance(output, Path):
+        return
+    for directory in places_of(output):
+        found = nearest_existing(directory)
+        if not found.is_dir() or not os.access(found, os.W_OK | os.X_OK):
+            raise OutputNotUsableError(
+                f"expected {directory} to be a directory this user can make and write, found {found}, which is not "
+                "one. Correct sink.path, or the directory's owner and mode."
+            )
+
+
+def check_one_file_system(output: Path) -> None:
+    """Raise OutputNotUsableError where an output and what is beside it are, or would be made, on two file systems."""
+    places = places_of(output)
+    if len({nearest_existing(each).stat().st_dev for each in places}) > 1:
+        raise OutputNotUsableError(
+            f"expected {' and '.join(map(str, places))} on one file system, found two: a batch is published by one "
+            "rename. Name a link's target in sink.path; or mount the parent directory instead of the output itself."
+        )
+
+
+def nearest_existing(path: Path) -> Path:
+    """Return a path, or the first of the folders above it where something is."""
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
 
 
 def make_usable(output: Place, others: Sequence[Place | Opened]) -> None:

@@ -20,11 +20,17 @@ NAMES = frozenset(
 PREFIXES = ("LC_", "SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_")
 """Spark's own settings by environment: bin/load-spark-env.sh, bin/spark-class, and Hadoop's configuration folders."""
 
+OTHER_SPARK = (
+    *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_", "SPARK_API_MODE"),
+    *("SPARK_TESTING", "SPARK_ANSI_SQL_MODE"),
+)
+"""These make another Spark of it: a client of a server elsewhere, one that tests itself, one with other SQL."""
+
 
 def is_needed(name: str, environment: Mapping[str, str]) -> bool:
     """Whether the driver gets a variable of this name."""
     more = {each.strip() for each in environment.get(MORE_VARIABLE, "").split(",")}
-    return name in NAMES or name.startswith(PREFIXES) or name in more
+    return (name in NAMES or name.startswith(PREFIXES) or name in more) and not name.startswith(OTHER_SPARK)
 
 
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:

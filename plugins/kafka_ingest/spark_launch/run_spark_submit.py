@@ -1,5 +1,6 @@
 """Run spark-submit as a child process, for the command line; in Airflow the provider's hook does it."""
 
+import errno
 import os
 import shutil
 import signal
@@ -7,11 +8,14 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kafka_ingest.cluster.client_settings import without_secrets
-from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailedError
 from kafka_ingest.spark_launch.driver_environment import driver_environment
-from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.start_failures import spark_failure
+from kafka_ingest.spark_launch.workplace import remove_workplace
+
+MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+"""The system's errors of a moment; with any other the same program never starts."""
 
 
 def run_spark_submit(
@@ -26,15 +30,16 @@ def run_spark_submit(
     Its standard output never reaches ours, which may be a ``--json`` document. ``while_running`` is called once Spark
     has been started; what it raises ends Spark.
     """
+    exit_code = None
     try:
         exit_code = exit_code_of(submission, log_file, environment, while_running)
     finally:
         # The log of a failure stays; the key of a store's account, which Hadoop reads from a file, never does.
-        clear_workplace(submission, but=log_file)
+        remove_workplace(submission.workplace, but=log_file if exit_code != 0 else None)
     if exit_code:
         said = log_file.read_text(encoding="utf-8", errors="replace")
-        end = without_secrets(informative_lines(said), submission.secrets)
-        raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
+        ended = f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:"
+        raise spark_failure(ended, said, submission.secrets)
 
 
 def exit_code_of(
@@ -46,13 +51,16 @@ def exit_code_of(
             f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: run `make setup`."
         )
     with log_file.open("wb") as log:
-        child = subprocess.Popen(
-            submission.command(),
-            env={**driver_environment(environment), **submission.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        try:
+            child = subprocess.Popen(
+                submission.command(),
+                env={**driver_environment(environment), **submission.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise not_started(submission.spark_binary, error) from error
         try:
             while_running()
             exit_code = child.wait()
@@ -63,13 +71,15 @@ def exit_code_of(
     return exit_code
 
 
-def clear_workplace(submission: SparkSubmission, *, but: Path) -> None:
-    """Remove what a submission brought to this machine for one attempt, but one file."""
-    if submission.workplace is None:
-        return
-    for each in submission.workplace.iterdir():
-        if each != but and each.is_file():
-            each.unlink()
+def not_started(binary: str, error: OSError) -> KafkaIngestError:
+    """Return why the system does not start a program: by its own number, whether another try may."""
+    if error.errno in MAY_PASS:
+        return SparkFailedError(f"expected the system to start {binary}, found: {error}. The next try may find more.")
+    found = "its settings are too long" if error.errno == errno.E2BIG else str(error)
+    return InstallationError(
+        f"expected to start {binary}, found: {found}. Shorten spark.conf in the feed file and the environment, or "
+        "correct the program and its rights; another try would fail the same way."
+    )
 
 
 def ending(exit_code: int) -> str:

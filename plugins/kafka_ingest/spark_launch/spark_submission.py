@@ -1,6 +1,5 @@
 """The spark-submit call: one pure function, for the Airflow operator and the command line alike."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
+from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS
@@ -17,8 +16,12 @@ from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, E
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options, with_fixed_meaning
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
+from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS
 
 FIXED_CONF: Mapping[str, str] = {
+    # The driver is the submitter's child, in this Spark: not elsewhere, nor the client of a Spark Connect server.
+    "spark.submit.deployMode": "client",
+    "spark.api.mode": "classic",
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Readers must find nothing but data: no _SUCCESS, no .crc.
@@ -62,6 +65,8 @@ DEFAULT_CONF: Mapping[str, str] = {
 PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
 
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LOCAL_ENVIRONMENT: Mapping[str, str] = {"SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+"""Spark asks for the address of the machine's own name, which may have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,10 @@ class SparkRun:
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmission:
-    """The parts of a spark-submit call, as the provider's operator takes them. ``environment`` may hold a secret."""
+    """The parts of a spark-submit call, as the provider's operator takes them.
+
+    ``workplace``: a directory on this machine that is this call's alone; the caller removes it.
+    """
 
     master: str
     deploy_mode: str | None
@@ -119,11 +127,10 @@ class SparkSubmission:
     conf: Mapping[str, str]
     jars: str | None
     driver_class_path: str
-    environment: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str]
+    workplace: Path
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What no log may show of what Spark says."""
-    workplace: Path | None = None
-    """A directory on this machine that is this call's alone; the caller removes it."""
 
     def command(self) -> list[str]:
         """Return the argument list, in the order in which the provider's hook makes it; a test compares the two."""
@@ -150,19 +157,17 @@ def conf_for_store(scheme: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StoreOfAttempt:
-    """What an attempt in a store needs: how to reach it, and the package on this machine's disk.
+    """What an attempt in a store needs: how to reach it.
 
     ``role`` is what this machine's environment says about its own role, for a connection without credentials.
     """
 
     access: StoreAccess
-    package: Path
     role: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Return what the driver's environment needs; it may hold a secret."""
+        """Return what the driver's environment needs."""
         return {
-            STORE_SETTINGS_VARIABLE: self.access.as_json(),
             **SPARK_STORES[self.access.scheme].environment,
             **({} if self.access.has_credentials else self.role),
         }
@@ -176,9 +181,12 @@ def spark_submission(
     kafka: KafkaClientSettings,
     sink_is_shared: bool,
     installed: Installation,
+    workplace: Path,
     store: StoreOfAttempt | None = None,
 ) -> SparkSubmission:
     """Return the spark-submit call of one attempt; ``store`` is given where the output is in one.
+
+    What the call is made of is, or will be, in ``workplace``.
 
     Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
     """
@@ -186,6 +194,31 @@ def spark_submission(
     check_master(
         master, kafka, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
     )
+    return submission_of(
+        f"{plan.feed_name} {plan.batch_id} {attempt.attempt}",
+        ("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
+        spark=spark,
+        work=spark.work_of(plan),
+        installed=installed,
+        workplace=workplace,
+        store=store,
+        secrets=(*kafka.secrets(), *(store.access.secrets if store else ())),
+    )
+
+
+def submission_of(
+    name: str,
+    arguments: tuple[str, ...],
+    *,
+    spark: SparkRun,
+    work: int,
+    installed: Installation,
+    workplace: Path,
+    store: StoreOfAttempt | None = None,
+    secrets: tuple[str, ...] = (),
+) -> SparkSubmission:
+    """Return the spark-submit call for a job of this name, with so much to do (:meth:`SparkRun.work_of`)."""
+    master = spark.master
     jars = ",".join(str(jar) for jar in installed.jars)
     shipped = [
         *(() if master.is_local else installed.jars),
@@ -194,18 +227,15 @@ def spark_submission(
     ]
     # Another name may be of another Spark, whose settings for Java were not read.
     spark_home = installed.spark_home if master.spark_binary == "spark-submit" else None
-    java = driver_java_options(spark.work_of(plan), installed, spark.conf) if spark_home else ""
+    java = driver_java_options(work, installed, spark.conf) if spark_home else ""
     return SparkSubmission(
         master=master.master,
         deploy_mode=master.deploy_mode,
         spark_binary=master.spark_binary,
         queue=master.queue,
-        name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
+        name=f"kafka_ingest {name}",
         application=str(installed.application),
-        arguments=(
-            *("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
-            *(("--package", str(store.package)) if store else ()),
-        ),
+        arguments=(*arguments, "--package", str(workplace / PACKAGE), "--settings", str(workplace / SETTINGS)),
         conf={
             **(conf_for_store(store.access.scheme) if store else PROJECT_CONF),
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
@@ -217,12 +247,12 @@ def spark_submission(
         jars=",".join(map(str, shipped)) or None,
         driver_class_path=jars.replace(",", os.pathsep),
         environment={
-            KAFKA_SETTINGS_VARIABLE: json.dumps(kafka.java_settings()),
             **(store.environment() if store else {}),
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
             **with_fixed_meaning(installed.java_options.last),
+            **(LOCAL_ENVIRONMENT if master.is_local else {}),
             # With SPARK_HOME set, spark-submit need not start a Python to find it.
             **(
                 {
@@ -233,8 +263,8 @@ def spark_submission(
                 else {}
             ),
         },
-        secrets=(*kafka.secrets(), *(store.access.secrets if store else ())),
-        workplace=store.package.parent if store else None,
+        secrets=secrets,
+        workplace=workplace,
     )
 
 

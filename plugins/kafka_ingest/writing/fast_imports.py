@@ -3,15 +3,19 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 from kafka_ingest.foundation.without_garbage_collection import importing
 
 
 @contextlib.contextmanager
-def fast_imports(search_path: list[str] = sys.path, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+def fast_imports(
+    search_path: list[str] = sys.path, environment: MutableMapping[str, str] = os.environ
+) -> Iterator[None]:
     """Import what lives until the end, from where it is compiled already."""
+    # Where it is there at all, even empty, pyspark's functions are those of Spark Connect.
+    environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
     search_path[:] = installed_before_zipped(search_path, environment.get("SPARK_HOME"))
     with importing():
         yield

@@ -1,31 +1,28 @@
 """The Spark job: attempt document → read → staged files → receipt."""
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import starmap
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.foundation.storage import Opened, opened, read_whole, remove_tree, write_new, write_unsynced
-from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
     FAILURE,
-    KAFKA_SETTINGS_VARIABLE,
     RECEIPT,
-    STORE_SETTINGS_VARIABLE,
 )
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
+from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
@@ -48,10 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--document-sha256", required=True, help=f"the SHA-256 of {DOCUMENT}, so that it is the one meant"
     )
-    parser.add_argument("--package", help="the package, where it is not in the attempt's directory")
+    parser.add_argument("--package", help="where this package is, for what was submitted")
+    parser.add_argument("--settings", type=Path, required=True, help="a file with settings that may be secret")
     options = parser.parse_args(arguments)
     directory: Place = options.attempt
-    access = store_access()
+    settings = JobSettings.take(options.settings)
+    access = access_from_json(settings.store) if settings.store else None
     document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), options.document_sha256)
     data = document.data.place or directory / DATA
     hadoop = access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and access is not None else {}
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory), data, at)
     try:
         with spark_session(hadoop, document.decode.settings) as spark:
-            staged = read_and_stage(spark, document, data, storage, letters)
+            staged = read_and_stage(spark, document, settings.kafka, data, storage, letters)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
@@ -98,12 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read_and_stage(
     spark: SparkSession,
     document: AttemptDocument,
+    kafka: Mapping[str, str],
     data: Place,
     storage: Storage,
     letters: DeadLetterPlaces | None,
 ) -> Staged:
     """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
-    kafka, plan = kafka_settings(), document.plan
+    plan = document.plan
 
     def remove_all(place: Place) -> None:
         storage.remove(place)
@@ -172,18 +172,3 @@ def stage_raw(
     return stage_partitioned(
         lambda: divided, ranges, data, needs.partition_by, plan.planned_at, storage.at, storage.remove
     )
-
-
-def store_access() -> StoreAccess | None:
-    """Return how to reach the output's store, and forget it, since it may hold a secret; None where it is on a disk."""
-    text = os.environ.pop(STORE_SETTINGS_VARIABLE, None)
-    return access_from_json(text) if text else None
-
-
-def kafka_settings() -> dict[str, str]:
-    """Return the Java client's settings, and forget them: they may hold a secret."""
-    text = os.environ.pop(KAFKA_SETTINGS_VARIABLE, None)
-    if text is None:
-        sys.exit(f"expected the Kafka client's settings as JSON in {KAFKA_SETTINGS_VARIABLE}, found nothing")
-    settings: dict[str, str] = json.loads(text)
-    return settings

@@ -24,7 +24,7 @@ from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon
 from kafka_ingest.sinks.staged_data import DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.usable_places import make_usable
+from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable
 
 
 class ParquetPublisher:
@@ -43,11 +43,7 @@ class ParquetPublisher:
         """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
             make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
-            if self._output.stat().st_dev != self._beside.stat().st_dev:
-                raise OutputNotUsableError(
-                    f"expected {self._output} and {self._beside} on one file system, found two: a batch is published "
-                    "by one rename. Mount their parent directory instead of the output itself."
-                )
+            check_one_file_system(self._output)
             check_no_table(self._output)
 
     def known_batches(self, since: UUID | None = None) -> list[str]:

@@ -1,0 +1,45 @@
+"""Why Spark's driver does not start, where only a change on the machine helps."""
+
+import re
+from collections.abc import Collection
+
+from kafka_ingest.cluster.client_settings import without_secrets
+from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailedError
+from kafka_ingest.spark_launch.spark_output import informative_lines
+
+THROWN = r"^(?:Exception in thread|Caused by:|java\.|org\.apache\.|py4j\.|: ).*"
+"""How a line of Java's begins that names an exception: a record's text is never at a line's beginning."""
+
+CAUSES = {
+    rf"{THROWN}(?:getSubject is (?:not )?supported|UnsupportedClassVersionError).*": (
+        "a Java that this Spark runs on (17 or 21 for Spark 4.0), found another one. Set JAVA_HOME to one of these."
+    ),
+    rf"{THROWN}(?:invalid null input: name|KerberosAuthException: failure to login).*": (
+        "a user with a name, found one whose number is not in /etc/passwd: Hadoop cannot log in. Add an entry for it, "
+        "as Spark's own container images do when they start, or run as another user."
+    ),
+    rf"{THROWN}Remote cannot be specified with master.*": (
+        "the Spark that the connection's master names, found a Spark Connect server. Take SPARK_REMOTE out of the "
+        "environment, and spark.remote out of spark-defaults.conf."
+    ),
+    r"^Error (?:opening zip file or JAR manifest missing|occurred.*agent).*": (
+        "a Java agent that the options of Java name, found no such file. Correct JAVA_TOOL_OPTIONS or spark.conf."
+    ),
+    r"^(?:Unrecognized (?:VM )?option|Error: Could not (?:create the Java|find or load agent)).*": (
+        "options that this Java takes, found others. Correct JAVA_TOOL_OPTIONS, JDK_JAVA_OPTIONS or spark.conf."
+    ),
+}
+"""What Java and Hadoop say, with what was expected instead."""
+
+
+def spark_failure(ended: str, said: str, secrets: Collection[str] = ()) -> KafkaIngestError:
+    """Return the error for a Spark that has failed: ``ended`` tells how, ``said`` is its output.
+
+    InstallationError where another try cannot succeed, else SparkFailedError.
+    """
+    for pattern, expected in CAUSES.items():
+        if found := re.search(pattern, said, re.MULTILINE):
+            return InstallationError(
+                f"expected {expected} Another try would fail the same way. Spark could not start: {found[0]}"
+            )
+    return SparkFailedError(f"{ended}\n{without_secrets(informative_lines(said), secrets)}")
