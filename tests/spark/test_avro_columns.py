@@ -1,14 +1,21 @@
 """What becomes of Avro for which Spark has no column: decimals of any size, types in themselves, records of nothing."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Row, SparkSession
-from tests.spark.avro_values import number, of_file, written
+from tests.mutated_json import mutated
+from tests.spark.avro_values import ORDER, number, of_file, written
 from tests.spark.test_decode import outcomes
 
+from kafka_ingest.model.avro_mistaken import why_mistaken
+from kafka_ingest.model.avro_resolution import why_not_read
+from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import FieldDecoding, Format
 from kafka_ingest.model.read_as import ReadAs
+from kafka_ingest.model.record_schema import WrongSchemaError
 
 
 def decimal(precision: int, scale: int) -> dict[str, Any]:
@@ -136,3 +143,62 @@ def test_what_holds_other_values_is_json_where_the_feed_says_so_and_all_else_is_
     assert (found["two"].asDict().keys(), found["many"][0].asDict().keys()) == ({"a", "at"}, {"b", "at"})
     assert found["many"][0]["b"] == {"x": Decimal("1.5")}
     assert (found["raw"], found["n"]) == ("é", str(2**62))
+
+
+JUNK: list[Any] = [
+    *(
+        None,
+        True,
+        0,
+        -1,
+        39,
+        10**20,
+        1.5,
+        1e300,
+        "",
+        "a b",
+        "null",
+        "int",
+        "long",
+        "Node",
+        "é",
+        "x" * 300,
+        "\0",
+        "a.b.C",
+    ),
+    *(
+        [],
+        {},
+        ["null", "int"],
+        ["int", "null"],
+        [["int"]],
+        {"type": "int"},
+        {"type": "bytes", "logicalType": "decimal"},
+    ),
+    *({"type": "array", "items": "string"}, {"type": "fixed", "name": "F", "size": 0}, {"type": "enum", "name": "Q"}),
+    *({"type": "record", "name": "Node", "fields": []}, record("Own", a=["null", "Own"]), {"type": {"type": "bytes"}}),
+]
+KEYS = ("type", "name", "namespace", "aliases", "default", "order", "doc", "logicalType", "precision", "scale", "size")
+
+
+def test_a_schema_that_is_taken_is_one_to_javas_avro_and_any_other_is_refused_by_name(
+    spark: SparkSession,
+) -> None:
+    parser, taken = spark.sparkContext._jvm.org.apache.avro.Schema.Parser, 0
+    for before, node in mutated(5, 1_500, [ORDER, HOLDER, NODE], JUNK, KEYS):
+        good = read_avro(json.dumps(before))
+        for is_written_with in (True, False):
+            try:
+                schema = read_avro(json.dumps(node), is_written_with=is_written_with)
+                made = [] if is_written_with else [schema.read_as({}, is_loose=each) for each in (False, True)]
+            except WrongSchemaError:
+                continue
+            assert isinstance(why_not_read(schema.type, good.type), str | None)
+            assert isinstance(why_mistaken(schema.type, good.type), str | None)
+            for each in [schema.text, *(json.dumps(value.node) for value in made)]:
+                taken += 1
+                try:
+                    parser().parse(each)
+                except Py4JJavaError as error:
+                    raise AssertionError(f"{each}: {error.java_exception.toString()}") from None
+    assert taken > 500

@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from tests.mutated_json import mutated
 
 from kafka_ingest.model.avro_mistaken import why_mistaken
 from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.read_as import ReadAs
-from kafka_ingest.model.record_schema import WrongSchemaError
+from kafka_ingest.model.record_schema import WrongSchemaError, read_schema
 
 
 def record(*types: Any, name: str = "R", **more: Any) -> dict[str, Any]:
@@ -341,25 +342,26 @@ def test_a_record_of_the_readers_name_is_read_and_a_unions_value_decides(writer:
 # ── JSON Schema ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_json_schema_has_the_columns_of_its_properties() -> None:
-    schema = {
-        "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
-        "type": "object",
-        "properties": {
-            "id": {"type": "integer"},
-            "a b": {"type": ["null", "number"]},
-            "paid": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
-            "day": {"type": "string", "format": "date"},
-            "at": {"type": "string", "format": "date-time"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "to": {"$ref": "#/$defs/place"},
-            "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "any": {"type": ["integer", "string"]},
-            "free": {},
-        },
-    }
+SCHEMA = {
+    "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "a b": {"type": ["null", "number"]},
+        "paid": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+        "day": {"type": "string", "format": "date"},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "to": {"$ref": "#/$defs/place"},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "any": {"type": ["integer", "string"]},
+        "free": {},
+    },
+}
 
-    assert ddl_of_json_schema(json.dumps(schema)) == (
+
+def test_a_json_schema_has_the_columns_of_its_properties() -> None:
+    assert ddl_of_json_schema(json.dumps(SCHEMA)) == (
         "`id`:bigint,`a b`:double,`paid`:boolean,`day`:date,`at`:timestamp,`tags`:array<string>,"
         "`to`:struct<`city`:string>,`counts`:map<string,bigint>,`any`:string,`free`:string"
     )
@@ -458,3 +460,32 @@ def test_references_that_stand_for_billions_of_fields_are_refused() -> None:
 def test_a_json_schema_that_cannot_be_used_is_refused(text: str, message: str) -> None:
     with pytest.raises(WrongSchemaError, match=message):
         ddl_of_json_schema(text)
+
+
+def test_a_json_schema_of_any_form_is_read_or_refused_by_name() -> None:
+    good = [SCHEMA, {"oneOf": [SCHEMA, {"$ref": "#"}]}, {"allOf": [SCHEMA, {"properties": {"more": {"$ref": "#"}}}]}]
+    junk: list[Any] = [
+        None,
+        True,
+        -1,
+        1.5,
+        "",
+        "a b",
+        "object",
+        "#",
+        "#/properties",
+        "#/$defs/place",
+        [],
+        {},
+        [{}],
+        SCHEMA,
+    ]
+    keys = ("type", "properties", "items", "oneOf", "anyOf", "allOf", "$ref", "format", "additionalProperties")
+    taken = 0
+    for _, node in mutated(7, 1_500, good, junk, keys):
+        try:
+            assert read_schema(ddl_of_json_schema(json.dumps(node))).names
+        except WrongSchemaError:
+            continue
+        taken += 1
+    assert taken > 500

@@ -32,7 +32,7 @@ class Registry:
     """A registry in memory: the versions of its subjects, and what else it knows by ids."""
 
     subjects: Mapping[str, Sequence[RegisteredSchema]]
-    others: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+    others: Mapping[int | str, RegisteredSchema] = field(default_factory=dict)
     asked: list[object] = field(default_factory=list)
 
     def versions(self, subject: str) -> Sequence[int]:
@@ -44,7 +44,7 @@ class Registry:
             raise SubjectMissingError(subject)
         return self.subjects[subject][(version or 0) - 1]
 
-    def by_id(self, schema_id: int) -> RegisteredSchema | None:
+    def by_id(self, schema_id: int | str) -> RegisteredSchema | None:
         self.asked.append(schema_id)
         return self.others.get(schema_id)
 
@@ -55,7 +55,7 @@ REGISTRY = Registry({"orders-value": (FIRST, SECOND)}, {7: RegisteredSchema(7, r
 
 
 def frozen(
-    decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int]
+    decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int | str]
 ) -> Decoding:
     files = {
         "orders.avsc": record("id").encode(),
@@ -85,6 +85,63 @@ def test_an_attempt_has_the_schema_to_read_as_and_those_that_records_may_be_writ
         (9, False, None),
     ]
     assert Decoding.from_document(Decoding(value).as_document()) == Decoding(value)
+
+
+def test_a_guid_is_asked_for_only_where_no_version_has_it_and_stays_with_the_schema() -> None:
+    first, second = "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b811-9dad-11d1-80b4-00c04fd430c8"
+    registry = Registry(
+        {"orders-value": (replace(FIRST, guid=first),)}, {second: RegisteredSchema(second, record("id"))}
+    )
+
+    value = frozen(
+        Decoding(of_registry()), registry, value=[first, second, "6ba7b812-9dad-11d1-80b4-00c04fd430c8"]
+    ).value
+
+    assert value.writers == (
+        WriterSchema(4, record_text("id"), guid=first),
+        WriterSchema(second, record_text("id")),
+    )
+    assert value.unknown_ids == ("6ba7b812-9dad-11d1-80b4-00c04fd430c8",)
+    assert Decoding.from_document(Decoding(value).as_document()) == Decoding(value)
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_schema_is_another_types_where_its_name_or_kind_is_another_and_the_feed_skips_such(*, skips: bool) -> None:
+    old = json.dumps(json.loads(record("id")) | {"aliases": ["shop.Purchase"]})
+    others = {
+        5: RegisteredSchema(5, record("id", name="com.shop.Order")),
+        6: RegisteredSchema(6, record("price", name="Purchase")),
+        7: RegisteredSchema(7, record("id", name="Refund")),
+        8: RegisteredSchema(8, "{}", "JSON"),
+        9: RegisteredSchema(9, '["null", "Order"]'),
+        10: RegisteredSchema(10, '"long"'),
+        11: RegisteredSchema(11, '{"type": "record", "name": "Refund"}'),
+        12: RegisteredSchema(12, "{"),
+    }
+    registry = Registry({"orders-value": (RegisteredSchema(4, old),)}, others)
+
+    value = frozen(Decoding(replace(of_registry(), skips_others=skips)), registry, value=list(others)).value
+
+    assert [each.schema_id for each in value.writers or () if each.is_other] == ([7, 8, 10, 11] if skips else [])
+    assert Decoding.from_document(Decoding(value).as_document()) == Decoding(value)
+
+
+def test_json_of_another_title_and_messages_that_a_schema_lacks_are_of_other_types() -> None:
+    schemas = [json.dumps({"title": each, "properties": {"id": {"type": "integer"}}}) for each in ("Order", "Refund")]
+    registry = Registry(
+        {"orders-value": (RegisteredSchema(4, schemas[0], "JSON"),)}, {5: RegisteredSchema(5, schemas[1], "JSON")}
+    )
+    part = FieldDecoding(Format.JSON, source=RegistrySource("schemas"), skips_others=True)
+    found = frozen(Decoding(part), registry, value=[5]).value
+    assert [each.is_other for each in found.writers or ()] == [False, True]
+
+    refund, misread = PROTO.replace("Order", "Refund"), PROTO.replace("int64 id", "string id")
+    registry = Registry(
+        {"orders-value": (RegisteredSchema(4, PROTO, "PROTOBUF"),)},
+        {5: RegisteredSchema(5, refund, "PROTOBUF"), 6: RegisteredSchema(6, misread, "PROTOBUF")},
+    )
+    found = frozen(Decoding(replace(part, format=Format.PROTOBUF)), registry, value=[5, 6]).value
+    assert [each.is_other for each in found.writers or ()] == [False, True, False]
 
 
 def test_schemas_that_are_too_much_for_one_attempt_are_left_out_and_the_others_stay(

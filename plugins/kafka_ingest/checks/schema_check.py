@@ -31,7 +31,11 @@ def schemas(feed: Feed, find_connection: FindConnection, environment: Mapping[st
 
 def described(part: FieldDecoding) -> str:
     """Return what a key or value is read as."""
-    misfits = [f"id {writer.schema_id}: {writer.misfit}" for writer in part.writers or () if writer.misfit is not None]
+    misfits = [
+        f"id {writer.schema_id}: {writer.misfit}"
+        for writer in part.writers or ()
+        if writer.misfit is not None and not writer.is_other
+    ]
     written = f", written with {len(part.writers)} schemas" if part.writers is not None else ""
     warning = f"; records of some become dead letters ({listing(misfits)})" if misfits else ""
     return f"{part.format}{written}{warning}"

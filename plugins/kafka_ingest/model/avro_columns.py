@@ -9,6 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_ingest.model.avro_text import (
+    aliases_of,
+    enumeration_node,
+    field_node,
+    fixed_node,
+    named_node,
+    namespace_of,
+)
 from kafka_ingest.model.avro_types import (
     AvroType,
     Enumeration,
@@ -94,6 +102,8 @@ class Columns:
         self._as_bytes = bool(paths)  # any of them may be one of a fixed's, which has one definition
         self._defined: dict[str, SparkValue] = {}
         self._copies = 0
+        self._space = ""
+        """The namespace around what is being defined."""
         self._level = 0
         self._deepest = 0
         self._unrolled = 0
@@ -110,8 +120,8 @@ class Columns:
                 return self._primitive(kind, path, above)
             case Fixed():
                 return self._fixed(kind, path)
-            case Enumeration(name, symbols):
-                return self._once(kind, {"type": "enum", "name": name, "symbols": list(symbols)}, Scalar("string"))
+            case Enumeration():
+                return self._once(kind, enumeration_node(kind, self._space), Scalar("string"))
             case _:
                 return self._holding(kind, path, above)
 
@@ -200,7 +210,7 @@ class Columns:
         return SparkValue(logical, Scalar(f"decimal({wide},{scale})"), Scalar(f"decimal({digits},{scale})"))
 
     def _fixed(self, kind: Fixed, path: str) -> SparkValue:
-        node = {"type": "fixed", "name": kind.name, "size": kind.size, **aliases_of(kind.aliases)}
+        node = fixed_node(kind, self._space)
         decimal = DECIMAL.fullmatch(kind.spark)
         if decimal is None or self._is_loose:
             return self._once(kind, node, Scalar("binary"))
@@ -215,8 +225,6 @@ class Columns:
         self, kind: Enumeration | Fixed, node: Node, found: RecordType, column: RecordType | None = None
     ) -> SparkValue:
         """Return a type that is defined where it is met first, and named after that."""
-        if isinstance(kind, Enumeration):
-            node |= aliases_of(kind.aliases) | ({"default": kind.default} if kind.has_default else {})
         is_known = kind.name in self._defined
         made = self._defined.setdefault(kind.name, SparkValue(node, found, column or found))
         return SparkValue(kind.name if is_known else node, made.found, made.column)
@@ -276,20 +284,20 @@ class Columns:
             name = f"copy{self._copies}.{short(name)}"
         is_copy = name != kind.name
         aliases = {} if is_copy else aliases_of(kind.aliases)
-        made: list[tuple[RecordField, SparkValue]] = []
-        for each in kind.fields:
-            found = self._field(each, path)
-            if found is not None:
-                made.append((each, found))
+        space, self._space = self._space, namespace_of(name)
+        fields = [(each, self._field(each, path)) for each in kind.fields]
+        made = [(each, found) for each, found in fields if found is not None]
+        self._space = space
+        head = named_node("record", name, space)
         self._check_names([each.name for each, _ in made], path)
         nodes = [field_node(each, found.node) for each, found in made]
         if not nodes:
             nodes = [{"name": PRESENT, "type": "boolean", "default": True}]
             found_type, column = Struct((Field(PRESENT, Scalar("boolean")),)), Scalar("boolean")
-            result = SparkValue({"type": "record", "name": name, "fields": nodes, **aliases}, found_type, column)
+            result = SparkValue({**head, "fields": nodes, **aliases}, found_type, column)
         else:
             result = SparkValue(
-                {"type": "record", "name": name, "fields": nodes, **aliases},
+                {**head, "fields": nodes, **aliases},
                 Struct(tuple(Field(each.name, found.found) for each, found in made)),
                 Struct(tuple(Field(each.name, found.column) for each, found in made)),
             )
@@ -327,11 +335,11 @@ class Columns:
             finally:
                 self._level -= 1
         for self._deepest in DEEPEST:
-            self._level, self._unrolled, before = 1, 0, {**self._defined}
+            self._level, self._unrolled, before, space = 1, 0, {**self._defined}, self._space
             try:
                 found = self._record(kind, path)
             except NoRoomError:
-                self._defined = before
+                self._defined, self._space = before, space
                 continue
             finally:
                 self._level = 0
@@ -358,17 +366,6 @@ def remedy(path: str, kind: ReadAs) -> str:
     inside = path.endswith((ELEMENTS, MAP_VALUES))
     field = path.rstrip("[]{}") if kind is ReadAs.SKIP and inside else path
     return f'. To have all else, write beside format: as: {{"{field}": {kind.value}}}' if field else ""
-
-
-def field_node(field: RecordField, node: Node) -> dict[str, Node]:
-    """Return a field in JSON."""
-    default = {"default": field.default} if field.has_default else {}
-    return {"name": field.name, "type": node, **default, **aliases_of(field.aliases)}
-
-
-def aliases_of(aliases: Sequence[str]) -> dict[str, Node]:
-    """Return earlier names in JSON."""
-    return {"aliases": list(aliases)} if aliases else {}
 
 
 def is_null(kind: AvroType) -> bool:

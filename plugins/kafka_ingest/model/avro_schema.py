@@ -13,6 +13,7 @@ from typing import Any, Final
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.avro_columns import Columns, SparkValue
 from kafka_ingest.model.avro_defaults import is_default
+from kafka_ingest.model.avro_text import node_of
 from kafka_ingest.model.avro_types import (
     LOGICAL,
     PRIMITIVES,
@@ -53,12 +54,15 @@ Node = Any
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema. ``text``: its JSON, with the types in it that it only refers to, and without documentation."""
+    """A schema. ``named``: the types in it that have names."""
 
-    text: str
     type: AvroType
-
     named: Mapping[str, Named]
+
+    @property
+    def text(self) -> str:
+        """Its JSON, with the types that it only refers to, and without what is not read, such as documentation."""
+        return json.dumps(node_of(self.type, "", set()), separators=(",", ":"))
 
     def read_as(self, read_as: Mapping[str, ReadAs], *, is_loose: bool = False) -> SparkValue:
         """Return what Spark reads it as, and the column; raises WrongSchemaError where that can be none."""
@@ -77,8 +81,8 @@ def read_avro(text: str, references: Mapping[str, str] | None = None, *, is_writ
     if len(text) > MAX_TEXT:
         raise WrongSchemaError(f"expected an Avro schema of at most {MAX_TEXT:,} characters, found {len(text):,}")
     reading = Reading(references or {}, is_written_with)
-    kind, whole = reading.type(json_of(text, "an Avro schema"), "", 1)
-    return AvroSchema(json.dumps(whole, separators=(",", ":")), kind, reading.named)
+    kind = reading.type(json_of(text, "an Avro schema"), "", 1)
+    return AvroSchema(kind, reading.named)
 
 
 @dataclass
@@ -94,8 +98,8 @@ class Reading:
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each record: how many levels are below it, and how many fields are in it."""
 
-    def type(self, node: Node, namespace: str, depth: int) -> tuple[AvroType, Node]:
-        """Read a type; return it and its JSON."""
+    def type(self, node: Node, namespace: str, depth: int) -> AvroType:
+        """Read a type."""
         self.grow(0, depth)
         if isinstance(node, list):
             return self.union(node, namespace, depth)
@@ -115,63 +119,62 @@ class Reading:
         if self.fields > MAX_FIELDS:
             raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
 
-    def described(self, node: dict[str, Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+    def described(self, node: dict[str, Node], namespace: str, depth: int) -> AvroType:
         """Read a type that an object describes."""
         match node.get("type"):
             case "record" | "enum" | "fixed" as name:
                 return self.definition(name, node, namespace, depth)
             case "array":
-                element, whole = self.type(required(node, "items"), namespace, depth + 1)
+                element = self.type(required(node, "items"), namespace, depth + 1)
                 if takes_no_bytes(element):
                     raise WrongSchemaError("expected arrays of values that take bytes, found one of null or of nothing")
-                return Items(element), {**node, "items": whole}
+                return Items(element)
             case "map":
-                value, whole = self.type(required(node, "values"), namespace, depth + 1)
-                return Values(value), {**node, "values": whole}
+                return Values(self.type(required(node, "values"), namespace, depth + 1))
             case str(name) if name in PRIMITIVES:
-                return Primitive(name, spark_of(name, node), time_of(node)), node
+                return Primitive(name, spark_of(name, node), time_of(node))
             case inner:
                 return self.type(inner, namespace, depth + 1)
 
-    def definition(self, name: str, node: Mapping[str, Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+    def definition(self, name: str, node: Mapping[str, Node], namespace: str, depth: int) -> AvroType:
         """Read a type that gets a name."""
         if name == "record":
             return self.record(node, namespace, depth)
         return self.enumeration(node, namespace) if name == "enum" else self.fixed(node, namespace)
 
-    def union(self, node: list[Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+    def union(self, node: list[Node], namespace: str, depth: int) -> AvroType:
         """Read a union."""
         self.grow(max(0, len(node) - 2), depth)  # beside null and one other, members are fields
         found = [self.type(each, namespace, depth + 1) for each in node]
-        if not found or any(isinstance(kind, Union) for kind, _ in found):
+        if not found or any(isinstance(kind, Union) for kind in found):
             raise WrongSchemaError("expected a union that is not empty and holds no other union")
-        names = [name_of(kind) for kind, _ in found]
+        names = list(map(name_of, found))
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise WrongSchemaError(f"expected each type once in a union, found {', '.join(twice)} twice")
-        return Union(tuple(kind for kind, _ in found)), [whole for _, whole in found]
+        return Union(tuple(found))
 
-    def by_name(self, name: str, namespace: str, depth: int) -> tuple[AvroType, Node]:
+    def by_name(self, name: str, namespace: str, depth: int) -> AvroType:
         """Read the name of a type."""
         if name in PRIMITIVES:
-            return Primitive(name, PRIMITIVES[name]), name
+            return Primitive(name, PRIMITIVES[name])
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if not self.knows(full) and self.knows(name):
             full = name  # as Java's Avro does, which looks without the namespace then
         if full in self.open:
-            return Inside(full, self.open[full]), full
+            return Inside(full, self.open[full])
         if full in self.named:
             levels, fields = self.sizes.get(full, (0, 0))
             self.grow(fields, depth + levels)
-            return self.named[full], full
+            return self.named[full]
         if full not in self.references:
             raise WrongSchemaError(f"expected a type of Avro, or one that is defined before, found {full[:MAX_NAME]!r}")
         node = json_of(self.references[full], full[:MAX_NAME])
         if isinstance(node, dict) and "." not in str(node.get("name", "")):
             node = {"namespace": "", **node}  # else it would be in the namespace of what refers to it
-        kind, whole = self.type(node, "", depth + 1)
+        kind = self.type(node, "", depth + 1)
         if self.named.get(full) is not kind:
             raise WrongSchemaError(f"expected a schema that defines {full}, found {name_of(kind)}")
-        return kind, whole
+        return kind
 
     def knows(self, full: str) -> bool:
         """Whether there is a type of that name."""
@@ -189,10 +192,10 @@ class Reading:
             raise WrongSchemaError(f"expected a name of letters, digits and '_', found {full[:100]!r}")
         if full in self.named or full in self.open:
             raise WrongSchemaError(f"expected each name to be defined once, found {full} twice")
-        aliases = texts(node.get("aliases", []), "aliases")
+        aliases = names_in(node)
         return full, own, tuple(each if "." in each or not own else f"{own}.{each}" for each in aliases)
 
-    def record(self, node: Mapping[str, Node], namespace: str, depth: int) -> tuple[Record, Node]:
+    def record(self, node: Mapping[str, Node], namespace: str, depth: int) -> Record:
         """Read a record."""
         full, own, aliases = self.define(node, namespace)
         entries = required(node, "fields")
@@ -201,22 +204,17 @@ class Reading:
         self.open[full] = aliases
         fields_before, deepest_before, self.deepest = self.fields, self.deepest, depth
         self.grow(len(entries), depth)
-        found, wholes = [], []
+        found = []
         for entry in entries:
             name = required(entry, "name")
             if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME:
                 raise WrongSchemaError(f"expected names of letters, digits and '_' in {full}, found {shown(name)}")
-            kind, whole = self.type(required(entry, "type"), own, depth + 1)
-            own_entry = {**without_doc(entry), "type": whole}
-            if "default" in entry and not is_default(entry["default"], kind):
-                if not self.is_written_with:
-                    expected, found_ = f"a {name_of(kind)} as the default of {full}.{name}", shown(entry["default"])
-                    raise WrongSchemaError(f"expected {expected}, found {found_}")
-                del own_entry["default"]
-            aliases_of_field = texts(entry.get("aliases", []), "aliases")
-            default = own_entry.get("default")
-            found.append(RecordField(name, kind, "default" in own_entry, aliases_of_field, default))
-            wholes.append(own_entry)
+            kind, default = self.type(required(entry, "type"), own, depth + 1), entry.get("default")
+            has_default = "default" in entry and is_default(default, kind)
+            if "default" in entry and not has_default and not self.is_written_with:
+                expected = f"a {name_of(kind)} as the default of {full}.{name}"
+                raise WrongSchemaError(f"expected {expected}, found {shown(default)}")
+            found.append(RecordField(name, kind, has_default, names_in(entry), default))
         del self.open[full]
         names = [each.name for each in found]
         if len({*names}) < len(names):
@@ -225,9 +223,9 @@ class Reading:
         self.deepest = max(self.deepest, deepest_before)
         record = Record(full, tuple(found), aliases)
         self.named[full] = record
-        return record, {**without_doc(node), "fields": wholes}
+        return record
 
-    def enumeration(self, node: Mapping[str, Node], namespace: str) -> tuple[Enumeration, Node]:
+    def enumeration(self, node: Mapping[str, Node], namespace: str) -> Enumeration:
         """Read an enum."""
         full, _, aliases = self.define(node, namespace)
         symbols = texts(required(node, "symbols"), "symbols")
@@ -237,9 +235,9 @@ class Reading:
             raise WrongSchemaError(f"expected a symbol of {full} as its default, found {shown(node['default'])}")
         kind = Enumeration(full, symbols, node.get("default"), aliases)
         self.named[full] = kind
-        return kind, without_doc(node)
+        return kind
 
-    def fixed(self, node: Mapping[str, Node], namespace: str) -> tuple[Fixed, Node]:
+    def fixed(self, node: Mapping[str, Node], namespace: str) -> Fixed:
         """Read a fixed."""
         full, _, aliases = self.define(node, namespace)
         size = required(node, "size")
@@ -247,7 +245,7 @@ class Reading:
             raise WrongSchemaError(f"expected a number of bytes as the size of {full}, found {shown(size)}")
         kind = Fixed(full, size, spark_of("fixed", node, size), aliases)
         self.named[full] = kind
-        return kind, without_doc(node)
+        return kind
 
 
 def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> str:
@@ -262,11 +260,6 @@ def time_of(node: Mapping[str, Node]) -> str | None:
     """Return the logical type where it is one of the times, whatever it stands at."""
     logical = node.get("logicalType")
     return logical if isinstance(logical, str) and logical in TIMES else None
-
-
-def without_doc(node: Mapping[str, Node]) -> dict[str, Node]:
-    """Return what is read of a definition: its documentation is often most of the text."""
-    return {name: value for name, value in node.items() if name != "doc"}
 
 
 def json_of(text: str, what: str) -> Node:
@@ -289,6 +282,12 @@ def texts(found: Node, what: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise WrongSchemaError(f"expected a list of names as {what}, found {shown(found)}")
     return tuple(found)
+
+
+def names_in(node: Mapping[str, Node]) -> tuple[str, ...]:
+    """Return earlier names; nothing can have had one that is none."""
+    found = texts(node.get("aliases", []), "aliases")
+    return tuple(each for each in found if all(map(NAME.fullmatch, each.split("."))))
 
 
 def shown(node: Node) -> str:

@@ -161,7 +161,7 @@ def decimal_name(precision: object, scale: object, size: int | None) -> str | No
 
     ``size``: of a fixed, None for bytes. It may have more digits than Spark has.
     """
-    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
         return None
     if size is not None and precision > most_digits(size):
         return None
