@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
+from uuid import NAMESPACE_OID, uuid5
 
 from free_ports import LOOPBACK
 
@@ -71,6 +72,10 @@ class SchemaRegistryServer:
             case ["schemas", "ids", text]:
                 known = text.isdigit() and 0 < int(text) <= len(self.schemas)
                 found = (200, self.schemas[int(text) - 1]) if known else missing(40403, "Schema not found")
+            case ["schemas", "guids", guid]:
+                found = next(
+                    ((200, each) for each in self.schemas if guid_of(each) == guid), missing(40403, "No schema")
+                )
             case ["subjects", subject, "versions"] if method == "POST":
                 schema_id = self.add(subject, json.loads(content))
                 found = 200, self.version(subject, self.subjects[subject].index(schema_id) + 1)
@@ -115,7 +120,13 @@ class SchemaRegistryServer:
     def version(self, subject: str, number: int) -> Schema:
         """Return a version of a subject as a registry shows it."""
         schema_id = self.subjects[subject][number - 1]
-        return {"subject": subject, "version": number, "id": schema_id, **self.schemas[schema_id - 1]}
+        schema = self.schemas[schema_id - 1]
+        return {"subject": subject, "version": number, "id": schema_id, "guid": guid_of(schema), **schema}
+
+
+def guid_of(schema: Schema) -> str:
+    """Return the other id of a schema, the same wherever it is registered."""
+    return str(uuid5(NAMESPACE_OID, json.dumps(schema, sort_keys=True)))
 
 
 def missing(code: int, why: str) -> tuple[int, object]:

@@ -53,6 +53,7 @@ class Record:
     value: bytes | None = b"value"
     key: bytes | None = None
     timestamp_ms: int = FIRST_TIMESTAMP_MS
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def plain_records(count: int, first_timestamp_ms: int = FIRST_TIMESTAMP_MS, step_ms: int = 1_000) -> list[Record]:
@@ -562,6 +563,7 @@ def _send(producer: Producer, topic: str, partition: int, records: Sequence[Reco
             partition,
             on_delivery=remember,
             timestamp=record.timestamp_ms,
+            headers=list(record.headers),
         )
     producer.flush(PATIENCE_S)
     if failures or len(delivered) != len(records):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -75,6 +75,17 @@ def avro(registry: SchemaRegistryServer, topic: str, schema: Any, value: Any, fi
     return written
 
 
+def in_header(registry: SchemaRegistryServer, topic: str, schema: Any, value: Any, key: bytes) -> Record:
+    """Return what a producer writes that puts the GUID of its schema into a header."""
+    config: dict[str, Any] = {"schema.id.serializer": header_schema_id_serializer}
+    headers: list[Any] = []
+    serialize = AvroSerializer(client(registry), json.dumps(schema), conf=config)
+    written = serialize(value, SerializationContext(topic, MessageField.VALUE, headers))
+    assert written is not None
+    assert [name for name, _ in headers] == ["__value_schema_id"]
+    return Record(written, key, headers=tuple(headers))
+
+
 def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not_know_are_dead(
     quick: QuickProject, servers: str, orders: str, registry: SchemaRegistryServer
 ) -> None:
@@ -86,7 +97,9 @@ def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not
     unknown = b"\0\0\0\0\x4d" + first[5:]
     late = b"\0\0\0\0\5" + second[5:] + b"\x0e"
     values = [first, second, other, unknown, second + b"!", first[:5], b"", None, late]
-    produce(servers, orders, 2, [Record(value, key) for value in values])
+    records = [Record(value, key) for value in values]
+    records[1] = in_header(registry, orders, SECOND, {"id": 2, "at": moment, "city": "Zürich"}, key)
+    produce(servers, orders, 2, records)
     quick.write_feed(orders, value=AVRO, key=AVRO)
 
     # The schemas have been asked for when the registry gets the one that the last record was written with.

@@ -6,6 +6,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import DataType
 from tests.mutated_json import mutated
 from tests.spark.avro_values import ORDER, number, of_file, written
 from tests.spark.test_decode import outcomes
@@ -16,6 +17,7 @@ from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import FieldDecoding, Format
 from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import WrongSchemaError
+from kafka_ingest.writing.decoded_part import text
 
 
 def decimal(precision: int, scale: int) -> dict[str, Any]:
@@ -181,10 +183,11 @@ JUNK: list[Any] = [
 KEYS = ("type", "name", "namespace", "aliases", "default", "order", "doc", "logicalType", "precision", "scale", "size")
 
 
-def test_a_schema_that_is_taken_is_one_to_javas_avro_and_any_other_is_refused_by_name(
+def test_a_schema_that_is_taken_is_one_to_javas_avro_and_spark_makes_of_it_what_is_promised(
     spark: SparkSession,
 ) -> None:
     parser, taken = spark.sparkContext._jvm.org.apache.avro.Schema.Parser, 0
+    nothing = spark.range(0)
     for before, node in mutated(5, 1_500, [ORDER, HOLDER, NODE], JUNK, KEYS):
         good = read_avro(json.dumps(before))
         for is_written_with in (True, False):
@@ -201,4 +204,8 @@ def test_a_schema_that_is_taken_is_one_to_javas_avro_and_any_other_is_refused_by
                     parser().parse(each)
                 except Py4JJavaError as error:
                     raise AssertionError(f"{each}: {error.java_exception.toString()}") from None
+            for value in made if taken % 5 == 0 else []:
+                sql = f"from_avro(cast(null as binary), {text(json.dumps(value.node))}) as found"
+                [field] = nothing.selectExpr(sql).schema.fields
+                assert field.dataType.simpleString() == DataType.fromDDL(value.found.ddl).simpleString()
     assert taken > 500

@@ -15,7 +15,7 @@ from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, once, plain_name, raw_part, string_part
 from kafka_ingest.writing.plain_objects import with_plain_objects
-from kafka_ingest.writing.schema_ids import after_id, split_at_id, split_name
+from kafka_ingest.writing.schema_ids import after_id, id_header, id_header_name, split_at_id, split_name
 
 DEAD = "kafka_dead"
 FILTERED = "kafka_filtered"
@@ -68,9 +68,14 @@ def decoded(
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     fields = {"key": decoding.key, "value": decoding.value}
     parts = {column: part_of(column, field, plainly=plainly, strictly=with_reasons) for column, field in fields.items()}
-    splits = {split_name(column): split_at_id(column, column) for column, field in fields.items() if field.has_ids}
+    with_ids = [column for column, field in fields.items() if field.has_ids]
     bodies = {part.body_name: part.body for part in parts.values() if part.body}
-    steps = with_steps(records, {name: once(sql) for name, sql in splits.items()}, bodies)
+    steps = with_steps(
+        records,
+        {id_header_name(column): once(id_header(column)) for column in with_ids},
+        {split_name(column): split_at_id(quoted(id_header_name(column)), quoted(column)) for column in with_ids},
+        bodies,
+    )
     if decoding.has_protobuf:
         steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
     if any(part.by_rows for part in parts.values()):

@@ -48,19 +48,30 @@ def split_name(column: str) -> str:
     return f"kafka_split_{column}"
 
 
-def split_at_id(column: str, content: str) -> str:
+def id_header_name(column: str) -> str:
+    """Return where the header with the id of a key or value is."""
+    return f"kafka_id_header_{column}"
+
+
+def id_header(column: str) -> str:
+    """Return the header with the id of a key or value; null where a record has none. Of several the last one counts."""
+    named = f"filter(kafka_headers, h -> h.key = {text(header_of(column))} and h.value is not null)"
+    # Most records have no header, and a lambda is not compiled.
+    return f"if(size(kafka_headers) > 0, try_element_at({named}, -1).value, null)"
+
+
+def split_at_id(header: str, value: str) -> str:
     """Return the bytes that say a value's schema, and the others: a struct of ``head`` and ``body``.
 
-    ``column``: key or value; ``content``: the column in which it is.
+    ``header``: an expression of its id's header; ``value``: one of the bytes.
     """
-    named = f"filter(kafka_headers, h -> h.key = {text(header_of(column))} and h.value is not null)"
-    header, value = f"try_element_at({named}, -1).value", quoted(content)
-    size = f"if(substring(h, 1, 1) = X'01', {GUID_BYTES}, {HEAD_BYTES})"
-    of_header = f"named_struct('head', substring(h, 1, {size}), 'body', concat(substring(h, {size} + 1), {value}))"
+    size = f"if(substring({header}, 1, 1) = X'01', {GUID_BYTES}, {HEAD_BYTES})"
+    rest = f"concat(substring({header}, {size} + 1), {value})"
+    of_header = f"named_struct('head', substring({header}, 1, {size}), 'body', {rest})"
     of_value = (
         f"named_struct('head', substring({value}, 1, {HEAD_BYTES}), 'body', substring({value}, {HEAD_BYTES + 1}))"
     )
-    return f"get(transform(array({header}), h -> if(h is null, {of_value}, {of_header})), 0)"
+    return f"if({header} is null, {of_value}, {of_header})"
 
 
 def head_of(column: str) -> str:
@@ -93,7 +104,9 @@ def shown_id(head: str) -> str:
 
 def id_found(column: str, content: str, decoding: FieldDecoding) -> str:
     """Return the schema id of a record's key or value; null where it has none, or none is expected."""
-    return id_of(f"{split_at_id(column, content)}.head") if decoding.has_ids else "cast(null as bigint)"
+    return (
+        id_of(f"{split_at_id(id_header(column), quoted(content))}.head") if decoding.has_ids else "cast(null as bigint)"
+    )
 
 
 def heads(writers: Iterable[WriterSchema]) -> str:
@@ -180,7 +193,7 @@ def check_ids(dead_letters: DataFrame, decoding: Decoding) -> None:
             continue
         unknown = dead_letters.where(
             f"error_part = {text(column)} and error_class = {text(DeadClass.UNKNOWN_SCHEMA_ID)}"
-        ).selectExpr(f"{split_at_id(column, column)}.head as head")
+        ).selectExpr(f"{split_at_id(id_header(column), quoted(column))}.head as head")
         with_ids = unknown.selectExpr(f"{shown_id('head')} as id", f"{id_of('head')} as number")
         rows = (
             with_ids.distinct()
@@ -210,4 +223,5 @@ def after_id(part: DecodedPart, decoding: FieldDecoding) -> DecodedPart:
         body=f"if({is_known}, {body_of(column)}, null)",
         is_dead=f"({quoted(column)} is not null and {quoted(part.body_name)} is null) or ({part.is_dead})",
         reason=first_of([*wrong_beginnings(column, decoding), ("true", part.reason)]),
+        is_other=is_other(column, decoding),
     )
