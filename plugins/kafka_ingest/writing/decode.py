@@ -29,8 +29,6 @@ NO_BYTES = "cast(null as binary)"
 FOR_AVRO = "kafka_ingest.writing.decode_avro"
 """Imported for feeds of Avro only: it takes some milliseconds."""
 
-"""By default Spark replaces ``${env:NAME}``, and names of settings, in any SQL before it parses it."""
-
 FOR_STRICT_JSON = "kafka_ingest.writing.decode_strictly"
 """Imported where records are not read with certainty: it takes what makes functions of Python's."""
 
