@@ -28,6 +28,7 @@ from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, error_name, shaped
 from kafka_ingest.writing.stage_decoded import StagedRecords
+from kafka_ingest.writing.transform import columns_in
 
 ID = SelectedColumn("id", "int", "cast(value as int)")
 TWICE = SelectedColumn("twice", "int", "cast(value as int) * 2")
@@ -293,6 +294,8 @@ def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark:
     written = [(0, 0, 1, 2), (1, 0, 1, 2), (1, 2, 4, 8), (2, 0, 1, 2), (2, 2, 4, 8)]
     assert values_below(tmp_path / "data", "id", "twice") == written
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    file = next((tmp_path / "data").glob("*.parquet"))
+    assert columns_in(spark, file) == {"key": "binary", "id": "int", "twice": "int"}
     # Spark would read other directories, or none, if it took this one for a pattern.
     assert transformed(Topic(spark, VALUES), tmp_path / "a[gain]*{x,y}?", "newest_of_each_id").filtered
     none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")

@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
-from kafka_ingest.model.record_schema import RESERVED_PREFIX
+from kafka_ingest.model.record_schema import RESERVED_PREFIX, Struct, WrongSchemaError, quoted, read_type
+from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.writing.expressions import ExpressionRefusedError
 from kafka_ingest.writing.stage_files import POSITION
 
@@ -37,6 +38,23 @@ def stage_transformed(rows: DataFrame, name: str, data: Place) -> tuple[StructTy
     made.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
     check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_source(data)), name)
     return made.schema, int(counted.get["rows"])
+
+
+def columns_in(spark: SparkSession, file: Place) -> WrittenColumns | None:
+    """Return the columns beside Kafka's own that a file has; None where one is of a type that no schema names.
+
+    Only the files tell which types a function's rows have.
+    """
+    fields = [
+        f"{quoted(each.name)}:{each.dataType.simpleString()}"
+        for each in spark.read.parquet(spark_source(file)).schema
+        if not each.name.lower().startswith(RESERVED_PREFIX)
+    ]
+    try:
+        found = read_type(f"struct<{','.join(fields)}>")
+    except WrongSchemaError:
+        return None
+    return written_columns(found) if isinstance(found, Struct) else None
 
 
 def returned_by(rows: DataFrame, name: str) -> DataFrame:

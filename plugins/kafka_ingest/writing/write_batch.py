@@ -34,6 +34,7 @@ from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, Read, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
+from kafka_ingest.writing.transform import columns_in
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with spark_session(hadoop, document.decode.settings) as spark:
             staged = read_and_stage(spark, document, settings.kafka, data, storage, letters)
+            files, columns = storage.files_in(data), document.columns
+            if document.decode.shape.transform is not None and files:
+                columns = columns_in(spark, data / files[0].name)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
@@ -80,14 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
         rows_read=staged.rows_read,
-        files=tuple(storage.files_in(data)),
+        files=tuple(files),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
         dead_letters=tuple(storage.files_in(letters.place)) if letters is not None and letters.has_any else (),
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
         in_any_order=document.decode.shape.transform is not None or (letters is not None and letters.in_any_order),
-        columns=document.columns,
+        columns=columns,
     )
     if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
