@@ -27,6 +27,7 @@ def java(**settings: str) -> dict[str, str]:
     """Return what these settings are for the Java client, without the brokers."""
     translated = client(**settings).java_settings()
     assert translated.pop("bootstrap.servers") == "kafka:9092"
+    assert translated.pop("allow.auto.create.topics") == "false"
     return translated
 
 
@@ -39,7 +40,7 @@ def sasl(mechanism: str, username: str = "me", password: str = PASSWORD) -> dict
 
 
 def test_the_brokers_are_the_same_for_both_clients() -> None:
-    assert client().java_settings() == BROKERS
+    assert java() == {}
     assert client().admin_settings() == BROKERS
 
 
@@ -223,14 +224,59 @@ def test_a_connection_without_brokers_is_refused(settings: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    "key", ["sasl.oauthbearer.config", "ssl.keystore.location", "ssl.cipher.suites", "bootstrap.server"]
+    "key",
+    [
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.token.endpoint.url",
+        "https.ca.location",
+        "ssl.keystore.location",
+        "ssl.cipher.suites",
+        "bootstrap.server",
+        "Plugin.Library.Paths",
+    ],
 )
-def test_a_key_without_a_known_translation_is_named_with_those_that_have_one(key: str) -> None:
+def test_no_client_is_made_of_a_key_that_not_both_may_have(key: str) -> None:
+    """Some load a library, run a command or ask a URL in the process that makes the client: Airflow's API server."""
     with pytest.raises(
-        InvalidConnectionError, match=rf"connection 'its_id': '{key}' has no known.*ssl.ca.location"
+        InvalidConnectionError, match=rf"connection 'its_id': '{key}' is not among the.*ssl.ca.location"
     ) as error:
-        java(**{key: "hunter2"})
+        client(**{key: "hunter2"})
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["-1", "1e3", "0x10", "1.5", "", "x", "2147483648", "9" * 5_000, "\uff11"])
+def test_a_number_that_only_one_client_can_read_is_refused(value: str) -> None:
+    with pytest.raises(
+        InvalidConnectionError, match=r"expected a whole number from 0 to 2,147,483,647 in retry\.backoff"
+    ):
+        client(**{"retry.backoff.ms": value})
+
+
+@pytest.mark.parametrize(
+    ("servers", "found"),
+    [
+        ("localhost", "localhost:9092"),
+        ("kafka-1, kafka-2:9093,", "kafka-1:9092,kafka-2:9093"),
+        ("PLAINTEXT://kafka-1", "PLAINTEXT://kafka-1:9092"),
+        ("[::1],[::1]:9093", "[::1]:9092,[::1]:9093"),
+    ],
+)
+def test_a_broker_without_a_port_has_kafkas_own_for_both_clients(servers: str, found: str) -> None:
+    assert KafkaClientSettings("its_id", {"bootstrap.servers": servers}).java_settings()["bootstrap.servers"] == found
+
+
+def test_connections_that_never_end_when_idle_are_another_number_in_java() -> None:
+    assert java(**{"connections.max.idle.ms": "0"}) == {"connections.max.idle.ms": "-1"}
+    assert java(**{"connections.max.idle.ms": "1000"}) == {"connections.max.idle.ms": "1000"}
+
+
+def test_the_read_makes_no_topic() -> None:
+    assert client().java_settings()["allow.auto.create.topics"] == "false"
 
 
 def test_a_mechanism_without_a_known_translation_is_refused() -> None:
@@ -279,10 +325,10 @@ def test_a_pem_file_that_is_binary_is_refused(tmp_path: Path) -> None:
         java(ssl__ca__location=str(tmp_path / "ca.der"))
 
 
-def test_certificates_are_always_verified_by_the_java_client() -> None:
+def test_certificates_are_always_verified_by_both_clients() -> None:
     assert java(enable__ssl__certificate__verification="true") == {}
-    with pytest.raises(InvalidConnectionError, match=r"verification=false cannot be done by the Java client"):
-        java(enable__ssl__certificate__verification="false")
+    with pytest.raises(InvalidConnectionError, match=r"expected enable\.ssl\.certificate\.verification to be true"):
+        client(enable__ssl__certificate__verification="false")
 
 
 # ── Secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────

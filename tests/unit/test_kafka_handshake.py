@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login
+from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, unreachable
 from kafka_ingest.errors import KafkaLoginRefusedError, KafkaTlsRefusedError, KafkaUnavailableError
 
 SETTINGS = KafkaClientSettings(
@@ -88,3 +88,21 @@ def test_what_a_broker_repeats_of_the_connection_is_not_shown() -> None:
 def test_with_a_login_there_is_time_between_two_tries(settings: dict[str, str], pause: dict[str, str]) -> None:
     found = KafkaClientSettings("its_id", {"bootstrap.servers": "kafka:9093", **settings})
     assert pause_after_a_login(found) == pause
+
+
+def test_of_an_address_that_a_broker_advertises_bootstrap_servers_is_not_blamed() -> None:
+    of_cluster = KafkaClientSettings("its_id", {"bootstrap.servers": "localhost"})
+    unknown = "kafka-0.kafka.svc:9092/0: Failed to resolve 'kafka-0.kafka.svc:9092': Name or service not known"
+    text = str(reported((KafkaError._RESOLVE, unknown), ALL_DOWN).refusal(of_cluster))
+    assert "It is kafka-0.kafka.svc:9092 that failed, which a broker advertises as its address" in text
+    assert "advertised.listeners" in text
+    refused = "10.0.0.7:9092/2: Connect to ipv4#10.0.0.7:9092 failed: Connection refused"
+    text = str(unreachable(reported((KafkaError._TRANSPORT, refused)), of_cluster, 5, "its id", "no answer"))
+    assert "It is 10.0.0.7:9092 that failed" in text
+
+
+@pytest.mark.parametrize("address", ["localhost:9092/bootstrap", "localhost:9092/1"])
+def test_an_address_of_the_connections_own_is_not_called_advertised(address: str) -> None:
+    of_cluster = KafkaClientSettings("its_id", {"bootstrap.servers": "localhost"})
+    unknown = f"{address}: Failed to resolve 'localhost:9092': Name or service not known"
+    assert "advertise" not in str(reported((KafkaError._RESOLVE, unknown), ALL_DOWN).refusal(of_cluster))

@@ -35,6 +35,12 @@ SAME_IN_JAVA = frozenset(
 
 RENAMED_IN_JAVA = {"fetch.wait.max.ms": "fetch.max.wait.ms"}
 
+NUMBERS = frozenset({"fetch.wait.max.ms", *(key for key in SAME_IN_JAVA if key.endswith((".ms", ".bytes")))})
+LARGEST_NUMBER = 2**31 - 1
+
+VERIFICATION = "enable.ssl.certificate.verification"
+DEFAULT_PORT = 9092
+
 # Settings of consumers in a group, of producers, or of librdkafka's own workings: they say nothing about a bounded
 # read.
 NOT_FOR_A_BOUNDED_READ = frozenset(
@@ -112,6 +118,7 @@ class KafkaClientSettings:
                 "between them; found something else, which is not repeated. User and password are sasl.username and "
                 "sasl.password."
             )
+        self._check_allowed()
         for key, value in self.librdkafka.items():
             # librdkafka would take the text for a file's name and write it to stderr.
             if key.endswith(".location") and "-----BEGIN" in value:
@@ -119,6 +126,43 @@ class KafkaClientSettings:
                     f"connection {self.conn_id!r}: expected the name of a file in {key}, found the text of one. Put "
                     f"it into {key.removesuffix('location')}pem."
                 )
+
+    def _check_allowed(self) -> None:
+        """Raise InvalidConnectionError on what is no plain setting of both clients, before either sees it.
+
+        Some of librdkafka's load a library, run a command, or ask a URL, here and in Airflow's API server; others would
+        let only one of the two clients in.
+        """
+        for key, value in self.librdkafka.items():
+            if key not in ALLOWED:
+                raise InvalidConnectionError(
+                    f"connection {self.conn_id!r}: {key!r} is not among the settings that both clients, librdkafka and "
+                    f"the Java client that Spark reads with, may have. Remove it, or use one of: "
+                    f"{', '.join(sorted(ALLOWED - NOT_FOR_A_BOUNDED_READ))}"
+                )
+            if key in NUMBERS and not (re.fullmatch("[0-9]{1,10}", value) and int(value) <= LARGEST_NUMBER):
+                raise InvalidConnectionError(
+                    f"connection {self.conn_id!r}: expected a whole number from 0 to {LARGEST_NUMBER:,} in {key}, "
+                    "found something else"
+                )
+            if key == VERIFICATION and value.lower() != "true":
+                raise InvalidConnectionError(
+                    f"connection {self.conn_id!r}: expected {VERIFICATION} to be true, found something else: "
+                    "certificates are always verified. Name the authority that signed the brokers' in ssl.ca.location "
+                    "or ssl.ca.pem."
+                )
+        mechanism = self.mechanism
+        if mechanism is not None and mechanism not in JAAS_MODULE:
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected sasl.mechanism to be one of {', '.join(JAAS_MODULE)}, "
+                f"found {repr(mechanism) if mechanism in MECHANISMS_ELSEWHERE else 'another one'}, which has no known "
+                "translation to the Java client"
+            )
+
+    @property
+    def mechanism(self) -> str | None:
+        """How the client logs in, None where it does not: librdkafka knows the setting by two names."""
+        return self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -162,36 +206,23 @@ class KafkaClientSettings:
         return {key: value for key, value in self.librdkafka.items() if key not in left_out}
 
     def java_settings(self) -> dict[str, str]:
-        """Return the Java client's settings; raises InvalidConnectionError on a key without a known translation."""
-        java: dict[str, str] = {}
+        """Return the Java client's settings; raises InvalidConnectionError on a value that it cannot have.
+
+        A read makes no topic: that of one that was deleted meanwhile would, by the Java client's default.
+        """
+        java = {"allow.auto.create.topics": "false"}
         for key, value in self.librdkafka.items():
-            if key in SAME_IN_JAVA:
-                java[key] = value
-            elif key in RENAMED_IN_JAVA:
-                java[RENAMED_IN_JAVA[key]] = value
-            elif key == "security.protocol":
-                java[key] = value.upper()
+            if key in IN_JAVA:
+                java[RENAMED_IN_JAVA.get(key, key)] = IN_JAVA[key](value)
             elif key in SSL_TRANSLATIONS:
                 java.update(SSL_TRANSLATIONS[key](self.conn_id, value))
-            elif key not in NOT_FOR_A_BOUNDED_READ and key not in SASL_KEYS:
-                known = {*SAME_IN_JAVA, *RENAMED_IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, "security.protocol"}
-                raise InvalidConnectionError(
-                    f"connection {self.conn_id!r}: {key!r} has no known translation to the Java client that Spark "
-                    f"reads with. Remove it, or use one of: {', '.join(sorted(known))}"
-                )
         java.update(self._java_sasl())
         return with_readable_key(self.conn_id, java)
 
     def _java_sasl(self) -> dict[str, str]:
-        mechanism = self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
+        mechanism = self.mechanism
         if mechanism is None:
             return {}
-        if mechanism not in JAAS_MODULE:
-            raise InvalidConnectionError(
-                f"connection {self.conn_id!r}: expected sasl.mechanism to be one of {', '.join(JAAS_MODULE)}, "
-                f"found {repr(mechanism) if mechanism in MECHANISMS_ELSEWHERE else 'another one'}, which has no known "
-                "translation to the Java client"
-            )
         missing = [key for key in ("sasl.username", "sasl.password") if not self.librdkafka.get(key)]
         if missing:
             raise InvalidConnectionError(
@@ -261,15 +292,12 @@ def with_readable_key(conn_id: str, java: dict[str, str]) -> dict[str, str]:
     }
 
 
-def flag(conn_id: str, key: str, value: str, needed: str) -> dict[str, str]:
-    """Accept a switch only in the position that the Java client has."""
-    if value.lower() != needed:
-        found = value.lower() if value.lower() in {"true", "false"} else "…"
-        raise InvalidConnectionError(
-            f"connection {conn_id!r}: {key}={found} cannot be done by the Java client that Spark reads with; expected "
-            f"{needed}"
-        )
-    return {}
+def with_ports(servers: str) -> str:
+    """Return bootstrap servers each with a port: librdkafka takes Kafka's own where there is none, Java refuses it."""
+    found = (server.strip() for server in servers.split(","))
+    return ",".join(
+        server if re.search(r":[0-9]+$", server) else f"{server}:{DEFAULT_PORT}" for server in found if server
+    )
 
 
 SSL_TRANSLATIONS: Mapping[str, Callable[[str, str], dict[str, str]]] = {
@@ -289,7 +317,16 @@ SSL_TRANSLATIONS: Mapping[str, Callable[[str, str], dict[str, str]]] = {
     "ssl.endpoint.identification.algorithm": lambda _, value: {
         "ssl.endpoint.identification.algorithm": "" if value.lower() == "none" else value
     },
-    "enable.ssl.certificate.verification": lambda conn_id, value: flag(
-        conn_id, "enable.ssl.certificate.verification", value, "true"
-    ),
 }
+
+IN_JAVA: Mapping[str, Callable[[str], str]] = {
+    **dict.fromkeys((*SAME_IN_JAVA, *RENAMED_IN_JAVA), str),
+    "bootstrap.servers": with_ports,
+    "security.protocol": str.upper,
+    # 0 means never to librdkafka, and at once to the Java client.
+    "connections.max.idle.ms": lambda value: "-1" if not int(value) else value,
+}
+"""What a value is to the Java client, of settings that both clients have."""
+
+ALLOWED = frozenset({*IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, VERIFICATION, *NOT_FOR_A_BOUNDED_READ})
+"""The only keys that either client ever gets, or that are left out for both."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.client_settings import KafkaClientSettings, with_ports
 from kafka_ingest.errors import (
     KafkaIngestError,
     KafkaLoginRefusedError,
@@ -45,6 +45,9 @@ UNREACHABLE = frozenset(
 TLS_CAUSES = re.compile(r"SSL routines|certificate|wrong version number|PLAINTEXT broker listener|alert", re.IGNORECASE)
 
 # "sasl_ssl://kafka:9092/bootstrap: … (after 301ms in state AUTH_REQ)", with OpenSSL's code in between.
+OF_A_BROKER = re.compile(r"(?:\S+://)?(?P<address>\S+?:\d+)/\d+: ")
+"""So begins what librdkafka says of a broker that it knows by its id: of others "bootstrap" is in its place."""
+
 AROUND = re.compile(r"^\S+://\S+: |^\S+:\d+/\S+: | \(after \d+ms in state \w+\)$|error:[0-9A-F]{8}:")
 
 
@@ -57,10 +60,14 @@ class ClientErrors:
     resolve: str | None = None
     other: str | None = None
     all_down: bool = False
+    advertised: str | None = None
+    """The address that failed, where a broker has named it: one that bootstrap.servers led to."""
 
     def __call__(self, error: KafkaError) -> None:
         """Note one error."""
         text = AROUND.sub("", error.str())
+        if named := OF_A_BROKER.match(error.str()):
+            self.advertised = named["address"]
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.all_down = True
         elif error.code() == KafkaError._AUTHENTICATION and "Local: " not in text:
@@ -110,10 +117,19 @@ class ClientErrors:
             )
         if self.resolve is not None:
             return KafkaUnavailableError(
-                f"no address is known for {where}: {self.resolve}. Is the host's name right, and does this machine's "
-                "name service know it? Correct bootstrap.servers, or try again once the name service answers."
+                f"no address is known for {where}: {self.resolve}.{self.advice(settings)} Is the host's name right, "
+                "and does this machine's name service know it? Correct it, or try again once the name service answers."
             )
         return None
+
+    def advice(self, settings: KafkaClientSettings) -> str:
+        """Return which address failed, where it is not one of those that the connection names."""
+        if self.advertised is None or self.advertised in with_ports(settings.bootstrap_servers).split(","):
+            return ""
+        return (
+            f" It is {self.advertised} that failed, which a broker advertises as its address: bootstrap.servers is "
+            "right, and that broker's advertised.listeners names what this machine does not reach."
+        )
 
 
 def pause_after_a_login(settings: KafkaClientSettings) -> dict[str, str]:
@@ -162,6 +178,7 @@ def unreachable(
     """Return the error of a question without an answer, with the cause that the callback reported."""
     return reported.refusal(settings) or KafkaUnavailableError(
         f"Kafka at {settings.bootstrap_servers} (connection {settings.conn_id!r}) did not answer within {limit_s:g} s "
-        f"when asked for {question}: {settings.redacted(reported.cause or cause)}. Is the broker up and reachable "
-        "from this machine, and are security.protocol and the credentials right?"
+        f"when asked for {question}: {settings.redacted(reported.cause or cause)}."
+        f"{reported.advice(settings)} Is the broker up and reachable from this machine, and are security.protocol and "
+        "the credentials right?"
     )
