@@ -63,6 +63,10 @@ class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
 
+class NotPrintedError(RetryableError):
+    """What a command answers could not be printed; what it was asked for may be done all the same."""
+
+
 # ── Plan again: this batch cannot be written as planned; the next run's plan decides what happens to it. ──────────────
 
 

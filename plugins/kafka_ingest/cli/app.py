@@ -52,6 +52,7 @@ from kafka_ingest.cli.output import (
     step,
     unexpected_in_json,
 )
+from kafka_ingest.cli.printed import check_printed, printing
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
 from kafka_ingest.commands.doctor import doctor as examine_feeds
 from kafka_ingest.commands.documents import batch_document, decision_document
@@ -62,7 +63,7 @@ from kafka_ingest.commands.tables import (
     checks_line,
     feed_files_table,
 )
-from kafka_ingest.errors import WrongUseError
+from kafka_ingest.errors import NotPrintedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
@@ -113,10 +114,22 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if "--json" in sys.argv:
-        sys.excepthook = unexpected_in_json
-        sys.exit(answer_in_json())
-    app()
+    streams = printing()
+    code: Any = 0
+    try:
+        if "--json" in sys.argv:
+            sys.excepthook = unexpected_in_json
+            code = answer_in_json()
+        else:
+            app()
+    except SystemExit as ended:
+        code = ended.code
+    try:
+        check_printed(*streams)
+    except NotPrintedError as error:
+        progress.print(f"{error.code} {error}", style="red", markup=False, soft_wrap=True)
+        code = code or error.exit_code
+    sys.exit(code)
 
 
 def answer_in_json() -> int:
