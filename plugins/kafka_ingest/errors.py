@@ -135,6 +135,10 @@ class InvalidRunRequestError(WrongUseError):
     """A manual run's request cannot be used."""
 
 
+class MissingPoolError(WrongUseError):
+    """Airflow has no pool of the name that a feed gives."""
+
+
 class UnknownBatchError(WrongUseError):
     """No batch of that id."""
 

@@ -17,6 +17,7 @@ from kafka_ingest.checks.driver_check import driver
 from kafka_ingest.checks.expression_check import expressions
 from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
+from kafka_ingest.checks.pool_check import pool
 from kafka_ingest.checks.schema_check import schemas
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.database import check_version, open_database
@@ -38,7 +39,7 @@ from kafka_ingest.settings.connections import (
     kafka_settings,
     spark_master,
 )
-from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed import DEFAULT_POOL, Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.settings.store_connection import store_access
@@ -93,6 +94,8 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             started.add(feed.spark.conn_id)
             yield attempt(f"Spark connection {feed.spark.conn_id}", partial(driver, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
+        if feed.airflow.pool != DEFAULT_POOL:
+            yield attempt(f"feed {feed.name}: pool", partial(pool, feed.airflow.pool))
         if feed.alerts is not None:
             yield attempt(f"feed {feed.name}: alerts", partial(notifiers, feed.alerts.notifiers()))
 

@@ -40,6 +40,8 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+DEFAULT_POOL = "default_pool"
+"""Airflow's own, which is always there."""
 PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -269,7 +271,7 @@ class AirflowSettings(Settings):
 
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     execution_timeout: Duration = timedelta(hours=12)
-    pool: str = "default_pool"
+    pool: str = DEFAULT_POOL
     owner: str = "kafka_ingest"
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
 
