@@ -15,7 +15,7 @@ from kafka_ingest.commands.answer import Answer, Line, document_of_error
 from kafka_ingest.commands.by_form import Operation
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
-from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.operate_form import ONLY_SHOW, OperateForm
 
@@ -47,7 +47,7 @@ class OperateOperator(BaseOperator):
             try:
                 form = OperateForm.of(context["params"])
                 actor = actor_of(context)
-                self.log.info("%s", storable(said(form, actor)))
+                self.log.info("%s", on_one_line(said(form, actor)))
                 check_first_try(form, context)
                 answer = Operation(form, actor, find_connection_in_task, self._log_check).answer()
             except KafkaIngestError as error:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.storable_text import on_one_line
 
 LONGEST_REASON: Final = 2_000
 
@@ -25,4 +25,4 @@ def reason_given(reason: str | None, named: str = "--reason") -> str:
         raise WrongUseError(f"expected {named} with a few words, found none: the audit journal keeps why it was done")
     if len(reason) > LONGEST_REASON:
         raise WrongUseError(f"expected {named} with at most {LONGEST_REASON:,} characters, found {len(reason):,}")
-    return storable(reason)
+    return on_one_line(reason)

@@ -19,6 +19,11 @@ def storable(text: str) -> str:
     return UNSTORABLE.sub(lambda found: escape(ord(found.group())), text)
 
 
+def on_one_line(text: str) -> str:
+    """Return a storable text without line breaks, which would draw lines of their own into a log."""
+    return storable(" ".join(text.splitlines()))
+
+
 def escape(code: int) -> str:
     """Return one character in the notation of Python and C; a byte that was no UTF-8 as that byte."""
     byte = code - 0xDC00 if code in ESCAPED_BYTES else code
