@@ -217,6 +217,24 @@ class FakeKafkaCluster:
         later = [offset for offset, at in times.items() if at >= timestamp and offset >= bounds.log_start_offset]
         return min(later, default=None)
 
+    def records_from(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        self._asked("records_from")
+        return {tp: self._record_from(tp, round(timestamp.timestamp() * 1000)) for tp, timestamp in timestamps.items()}
+
+    def _record_from(self, topic_partition: TopicPartition, timestamp_ms: int) -> NewestRecord | Unavailable | None:
+        bounds = self.topics[topic_partition.topic].logs[topic_partition.partition]
+        if isinstance(bounds, Unavailable):
+            return bounds
+        times = {offset: round(at.timestamp() * 1000) for offset, at in self.times.get(topic_partition, {}).items()}
+        if topic_partition not in self.times:
+            times = {bounds.log_start_offset: round(datetime.now(UTC).timestamp() * 1000) + 1}
+        if isinstance(first := self.firsts.get(topic_partition), FirstRecord):
+            times = {bounds.log_start_offset: first.timestamp_ms if first.timestamp_ms is not None else -1}
+        later = [(offset, at) for offset, at in times.items() if at >= timestamp_ms]
+        return NewestRecord(*min(later)) if later else None
+
     def newest_records(
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:

@@ -1,7 +1,7 @@
 """The questions that planning asks, answered by a real broker: in bulk, with -1 and its like never past the edge."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,9 +32,10 @@ from kafka_ingest.cluster import first_answers
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import MEMORY_MIB
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
+from kafka_ingest.errors import InvalidConnectionError, KafkaIngestError, KafkaUnavailableError
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, NewestRecord, Retention, TopicPartition, Unavailable
 from kafka_ingest.observing.record_ages import OlderThan, older_records
+from kafka_ingest.observing.times_around import Around, times_around
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -311,6 +312,48 @@ def test_large_record_batches_keep_no_partition_from_being_looked_at(
         produce(servers, name, number, [Record(value=b"x" * 10_000)] * 20)
     found = kafka.first_records({TopicPartition(name, number): 3 for number in range(20)})
     assert {type(record) for record in found.values()} == {FirstRecord}
+
+
+@pytest.mark.parametrize(
+    ("offset", "around"),
+    [(0, Around(None, 0)), (1, Around(0, 1)), (6, Around(5, 6)), (9, Around(8, 9)), (10, Around(9, None))],
+)
+def test_the_times_around_an_offset_are_found_without_reading_a_record(
+    kafka: ConfluentKafkaCluster, orders: str, offset: int, around: Around
+) -> None:
+    """Of records that are a second apart each is found, where the ages are of seconds, too."""
+    partition, epoch = TopicPartition(orders, 0), datetime.fromtimestamp(0, UTC)
+    found = times_around(kafka, {partition: offset}, FIRST + timedelta(seconds=10))[partition]
+    assert isinstance(found, Around)
+
+    def seconds(time_ms: int | None) -> float | None:
+        return None if time_ms is None else (epoch + timedelta(milliseconds=time_ms) - FIRST).total_seconds()
+
+    assert Around(seconds(found.before_ms), seconds(found.after_ms)) == around  # type: ignore[arg-type]
+
+
+def test_no_question_makes_a_topic_that_is_not_there(kafka: ConfluentKafkaCluster, orders: str) -> None:
+    """The broker makes a topic for whoever asks in a way that lets it."""
+    missing, now = TopicPartition(f"{orders}-missing", 0), datetime.now(UTC)
+    questions: list[Callable[[], object]] = [
+        lambda: kafka.describe_topics([missing.topic]),
+        lambda: kafka.visible_topics([missing.topic]),
+        lambda: kafka.log_bounds([missing]),
+        lambda: kafka.offsets_at({missing: now}),
+        lambda: kafka.records_from({missing: now}),
+        lambda: kafka.newest_records([missing]),
+        lambda: kafka.first_records({missing: 0}),
+        lambda: kafka.unreadable_at({missing: 0}),
+        lambda: kafka.epoch_ends({missing: 0}),
+        lambda: kafka.retentions([missing.topic]),
+        lambda: kafka.group_offsets("nobody", [missing]),
+        lambda: kafka.set_group_offsets("nobody", {missing: 0}, ""),
+        lambda: kafka.missing_rights([missing.topic], None),
+    ]
+    for ask in questions:
+        with contextlib.suppress(KafkaIngestError, MirrorRefusedError, KafkaException):
+            ask()
+        assert missing.topic not in kafka.topic_names()
 
 
 def test_a_topic_says_when_its_records_are_deleted_and_one_that_is_not_there_says_why_not(

@@ -117,7 +117,7 @@ def test_freshness_is_the_age_of_the_oldest_record_that_waits_and_unknown_where_
     def silent(*_: object) -> None:
         raise KafkaUnavailableError("the broker is down")
 
-    feed.kafka.first_records = silent
+    feed.kafka.records_from = silent
     assert sent(feed)[LAG] == 140
     assert FRESHNESS not in sent(feed)
 

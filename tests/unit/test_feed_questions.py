@@ -7,7 +7,7 @@ from tests.fakes import FakeKafkaCluster, topic
 
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.feed_lines import ask_logs, line_of
+from kafka_ingest.observing.feed_lines import ask_logs
 from kafka_ingest.page.feed_questions import rows_of
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.settings.feed import Feed
@@ -33,9 +33,8 @@ def test_records_are_asked_for_of_partitions_alone_that_kafka_has_answered_about
         "kafka": {"conn_id": "kafka_shop", "topics": list(read), "group": "shop"},
         "sink": {"format": "parquet", "path": "/data/shop"},
     }
-    line = line_of(overview, logs, Isolation.READ_COMMITTED)
     files = {"shop": FeedFile(Path("shop.yaml"), Feed.model_validate(settings))}
-    found = rows_of([line], files, {"kafka_shop": Answer(logs)})
+    found = rows_of({"shop": overview}, files, {"kafka_shop": Answer(logs)})
     isolation, rows = found["kafka_shop"]["shop"]
     assert isolation is Isolation.READ_COMMITTED
     assert [row.topic_partition for row in rows] == [read["orders"]]

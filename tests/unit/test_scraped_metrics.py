@@ -1,5 +1,6 @@
 """Metrics for who scrapes: who gets them, what is in them, and how long a scrape waits for Kafka."""
 
+import asyncio
 import json
 import re
 import threading
@@ -13,7 +14,9 @@ from uuid import UUID
 import promql_parser
 import pytest
 import yaml
+from fastapi import HTTPException, Request
 from fastapi.testclient import TestClient
+from httpx import ASGITransport, AsyncClient
 from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes import CLUSTER, TOPIC_ID, log
 
@@ -23,11 +26,11 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview, OpenGaps
 from kafka_ingest.observing.feed_lines import ClusterLogs
-from kafka_ingest.page import scraped_feeds
+from kafka_ingest.page import scrape_token, scraped_feeds
 from kafka_ingest.page.exposition import SCRAPED
-from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.kept_answers import Answer, KeptAnswers
 from kafka_ingest.page.metrics_app import build_app
-from kafka_ingest.page.scrape_token import CONN_ID
+from kafka_ingest.page.scrape_token import CONN_ID, token_needed
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.connections import ConnectionFields, missing
 from kafka_ingest.settings.feed import Feed
@@ -165,8 +168,62 @@ def test_the_token_is_the_password_of_a_connection_that_strangers_do_not_keep_bu
 
     client = client_of(KnownSources(find_connection))
     for _ in range(20):
-        client.get("/metrics", headers={"Authorization": "Bearer wrong"})
+        client.get("/metrics", headers={"Authorization": "Bearer another-of-24-characters"})
     assert asked == [CONN_ID] == ["kafka_ingest_metrics"]
+
+
+def test_who_has_nothing_that_could_be_a_token_is_refused_before_anything_is_looked_up() -> None:
+    asked: list[str] = []
+    client = client_of(KnownSources(lambda conn_id: asked.append(conn_id) or a_token()(conn_id)))
+    for header in ({}, {"Authorization": "Bearer short"}, {"Authorization": f"Basic {TOKEN}"}):
+        assert client.get("/metrics", headers=header).status_code == 404
+    assert asked == []
+
+
+async def statuses(app: Any, count: int) -> list[int]:
+    """Return the answers to so many requests at once, of which each has what could be a token."""
+    headers = {"Authorization": "Bearer another-of-24-characters"}
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://server") as client:
+        found = await asyncio.gather(*(client.get("/metrics", headers=headers) for _ in range(count)))
+    return [each.status_code for each in found]
+
+
+def test_strangers_hold_no_thread_while_the_token_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's API server has 40 threads for all that waits; here 100 requests wait for a database that hangs."""
+    monkeypatch.setattr(scrape_token, "WAIT_S", 0.2)
+    may_end, threads = threading.Event(), []
+
+    def hanging(conn_id: str) -> ConnectionFields:
+        may_end.wait()
+        return a_token()(conn_id)
+
+    def in_a_thread(*_: object, **__: object) -> None:
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr("fastapi.dependencies.utils.run_in_threadpool", in_a_thread)
+    monkeypatch.setattr("fastapi.routing.run_in_threadpool", in_a_thread)
+    try:
+        assert asyncio.run(statuses(build_app(KnownSources(hanging)), 100)) == [404] * 100
+    finally:
+        may_end.set()
+    assert threads == []
+
+
+def test_a_token_that_cannot_be_looked_up_any_more_is_not_good_any_more() -> None:
+    kept, found = KeptAnswers(), [a_token()]
+    check = token_needed(lambda conn_id: found[0](conn_id), kept)  # noqa: PLW0108 - it is replaced below
+    request = Request({"type": "http", "headers": [(b"authorization", f"Bearer {TOKEN}".encode())]})
+    asyncio.run(check(request))
+
+    def breaks(_conn_id: str) -> ConnectionFields:
+        raise RuntimeError("nobody has named this")
+
+    found[0] = breaks
+    asyncio.run(check(request))
+    [entry] = kept._entries.values()
+    entry.ended_at = -1_000.0
+    with pytest.raises(HTTPException):
+        asyncio.run(check(request))
 
 
 # ── What is in them ───────────────────────────────────────────────────────────────────────────────────────────────────

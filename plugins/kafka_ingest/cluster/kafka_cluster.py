@@ -33,6 +33,7 @@ class ConfluentKafkaCluster:
         times = OffsetsAtTime(client, logs)
         self.offsets_at = times.offsets_at
         self.newest_records = times.newest_records
+        self.records_from = times.records_from
         self.retentions = RetentionQuestions(client).retentions
         self.group_offsets = groups.group_offsets
         self.set_group_offsets = groups.set_group_offsets

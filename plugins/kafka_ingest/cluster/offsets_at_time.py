@@ -99,6 +99,15 @@ class OffsetsAtTime:
             tp: Unavailable(contradiction(timestamps[tp])) if offset is None else offset for tp, offset in found.items()
         }
 
+    def records_from(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        """Return the first record of that time or later with its own time, without reading it; None where none is."""
+        specs = {tp: OffsetSpec.for_timestamp(milliseconds(timestamp)) for tp, timestamp in timestamps.items()}
+        with self._client.time_limited(f"the records from a time on of {len(timestamps):,} partitions"):
+            futures = list_offsets(self._client, specs, IsolationLevel.READ_UNCOMMITTED)
+            return {topic_partition: self._newest_record(future) for topic_partition, future in futures.items()}
+
     def newest_records(
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:

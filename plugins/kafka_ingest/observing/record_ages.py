@@ -11,7 +11,7 @@ feed has read what is younger than the limit. Only what this leaves open is read
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from kafka_ingest.model.offsets import (
@@ -22,19 +22,12 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
+from kafka_ingest.observing.times_around import EARLIEST, IN_THE_FUTURE, milliseconds, times_around
 from kafka_ingest.ports.cluster import KafkaCluster
-
-IN_THE_FUTURE: Final = timedelta(minutes=1)
-"""By how much clocks may differ."""
 
 ROUNDS: Final = (1, 4, 15)
 """Of how many partitions of one group a record is read: at first of the one with the most to read, and only where that
 is not too old, of the next ones. Each takes a whole record batch over the network."""
-
-EARLIEST_MS: Final = 365 * 86_400_000
-"""No record of Kafka's is of 1970."""
-
-EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 NO_TIME: Final = Unavailable("the record at its stored offset carries no time")
 NOT_READ: Final = Unavailable("the records at the stored offsets of other partitions were looked at")
@@ -87,7 +80,7 @@ def oldest_ages(
 ) -> dict[str, timedelta | None]:
     """Return how old the oldest record is that each feed reads next, of its partitions with the most to read.
 
-    Zero where nothing waits, None where no age is known.
+    Zero where nothing waits, None where no age is known. No record is read (:func:`times_around`).
     """
     chosen = [
         OlderThan(feed, tp, offset, lag, now)
@@ -96,9 +89,10 @@ def oldest_ages(
     ]
     found: dict[str, list[timedelta | Unavailable | None]] = {feed: [] for feed in feeds}
     for some in one_offset_each(chosen):
-        ages = oldest_waiting(kafka, {each.topic_partition: (each.stored_offset, each.lag) for each in some}, now)
+        times = times_around(kafka, {each.topic_partition: each.stored_offset for each in some}, now)
         for each in some:
-            found[each.group].append(ages[each.topic_partition])
+            around = times[each.topic_partition]
+            found[each.group].append(around if isinstance(around, Unavailable) else age_of_time(around.after_ms, now))
     return {feed: oldest_of(ages) for feed, ages in found.items()}
 
 
@@ -115,10 +109,17 @@ def age_of(record: FirstRecord | Unavailable | None, now: datetime) -> timedelta
     """
     if not isinstance(record, FirstRecord):
         return record
-    if record.timestamp_ms is None or record.timestamp_ms < EARLIEST_MS:
+    if record.timestamp_ms is None or record.timestamp_ms < milliseconds(EARLIEST):
         return NO_TIME
-    # In whole milliseconds: a producer may write any number of 64 bits, more than a timedelta holds.
-    return timedelta(milliseconds=max(0, (now - EPOCH) // timedelta(milliseconds=1) - record.timestamp_ms))
+    return age_of_time(record.timestamp_ms, now)
+
+
+def age_of_time(timestamp_ms: int | None, now: datetime) -> timedelta | None:
+    """Return how long ago a time was, zero for one of the future.
+
+    In whole milliseconds: a producer may write any number of 64 bits, more than a timedelta holds.
+    """
+    return None if timestamp_ms is None else timedelta(milliseconds=max(0, milliseconds(now) - timestamp_ms))
 
 
 def older_records(

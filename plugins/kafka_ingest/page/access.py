@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
@@ -29,10 +29,21 @@ def check_may_read(dag_id: str, user: User) -> str:
 ReadableFeed = Annotated[str, Depends(check_may_read)]
 
 
-def may(method: Any, dag_id: str, user: Any) -> bool:  # noqa: ANN401 - Airflow's own literal, and its managers' users
-    """Whether a user may read a DAG (GET), or trigger it (POST)."""
+def may(
+    method: Any,  # noqa: ANN401 - Airflow's own literal
+    dag_id: str,
+    user: Any,  # noqa: ANN401 - each auth manager has its own users
+    entity: DagAccessEntity | None = None,
+) -> bool:
+    """Whether a user may read a DAG (GET), or trigger it (POST); with an entity, that part of it, as Airflow has it."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
+    manager = get_auth_manager()
+    return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=user))
+
+
+def may_read_logs(dag_id: str, user: Any) -> bool:  # noqa: ANN401 - each auth manager has its own users
+    """Whether a user may read the logs of a DAG's tasks, and so what Spark said in them."""
+    return may("GET", dag_id, user, DagAccessEntity.TASK_LOGS)
 
 
 def readable_of(names: Collection[str], user: Any) -> set[str]:  # noqa: ANN401 - each auth manager has its own users

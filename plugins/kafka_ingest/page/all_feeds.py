@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
@@ -31,6 +32,10 @@ HOURS: Final = 24
 DENIALS_SHOWN: Final = 5
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
+
+SHARED: Final = (
+    "Its name, group or output is also that of a feed that you may not see. `kafka-ingest feeds` names it to who may."
+)
 
 ByHour: TypeAlias = Mapping[UUID, Mapping[datetime, int]]
 
@@ -87,7 +92,7 @@ def all_feeds(
 
     def line_now(name: str) -> FeedLine:
         drift = sources.drifts.of(name, mirrored.get(name))
-        return feed_line(name, overviews.get(name), known.get(name), looks, drift)
+        return feed_line(name, overviews.get(name), without_others(known.get(name), names), looks, drift)
 
     lines = {name: line_now(name) for name in names}
     found = PageOf.of(worst_first(line for line in lines.values() if matches(line, search)), page, FEEDS_A_PAGE)
@@ -99,9 +104,9 @@ def all_feeds(
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
     since = now - timedelta(hours=HOURS)
     hours, lags = control.rows_by_hour(ids, since), control.lag_by_hour(ids, since)
-    of_shown = rows_of(shown.items, known, looks)
-    ages = oldest_of_feeds(sources, of_shown, looks, patience)
-    newest = newest_of_feeds(sources, of_shown, patience)
+    of_all = rows_of(overviews, known, looks)
+    ages = oldest_of_feeds(sources, of_all, looks, patience)
+    newest = newest_of_feeds(sources, of_all, patience)
     oldest = {name: age for answer in ages for name, age in (answer.value or {}).items()}
     freshness = {name: age for answer in newest for name, age in (answer.value or {}).items()}
     alerts: dict[UUID, list[Alert]] = {}
@@ -127,6 +132,13 @@ def all_feeds(
         oldest_answer_s=max((each.age_s for each in shown_looks.values() if each.age_s is not None), default=None),
         is_pending=any(each.is_pending for each in asked),
     )
+
+
+def without_others(file: FeedFile | None, readable: Collection[str]) -> FeedFile | None:
+    """Return a feed's file whose error names no feed that the user may not read."""
+    if file is None or file.error is None or all(rival.name in readable for rival in file.rivals):
+        return file
+    return replace(file, error=InvalidFeedError(SHARED))
 
 
 def feed_line(

@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
-from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, readable_of, signed_in
+from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, may_read_logs, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.coverage_view import coverage_view
 from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
@@ -75,7 +75,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     @app.api_route("/feeds/{dag_id}", methods=READS, dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
         """Show one feed."""
-        view = one_feed(sources, dag_id, asked)
+        view = one_feed(sources, dag_id, asked, lambda names: readable_of(names, user))
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
         again = {}
@@ -97,7 +97,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         request: Request, dag_id: ReadableFeed, user: User, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:
         """Show one batch of a feed."""
-        view = one_batch(sources, dag_id, batch_id, page=p)
+        view = one_batch(sources, dag_id, batch_id, page=p, with_logs=may_read_logs(dag_id, user))
         offers = list(offers_of_batch(view)) if may("POST", OPERATE_DAG, user) else []
         return page(request, "batch.html", view=view, offers=offers)
 

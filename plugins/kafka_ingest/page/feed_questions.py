@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, known_rows
+from kafka_ingest.observing.feed_lines import ClusterLogs, known_rows
 from kafka_ingest.observing.group_drift import Mirrored
 from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.kept_answers import Answer
@@ -54,27 +54,32 @@ def looks_of(
     return {conn_id: sources.logs(conn_id, feeds, wait_s=patience.left_s) for conn_id, feeds in of_connection.items()}
 
 
-def rows_of(shown: Sequence[FeedLine], files: Mapping[str, FeedFile], looks: Mapping[str, Answer[ClusterLogs]]) -> Rows:
-    """Return the stored offsets of these feeds that Kafka has answered about."""
+def rows_of(
+    overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile], looks: Mapping[str, Answer[ClusterLogs]]
+) -> Rows:
+    """Return the stored offsets of all feeds that Kafka has answered about, whoever may read them.
+
+    What is asked of them is one question for all viewers: none makes another by what it searches for.
+    """
     found: dict[str, dict[str, tuple[Isolation, Sequence[StoredOffset]]]] = {}
-    for line in shown:
-        feed = settings_of(files.get(line.name))
+    for name, overview in overviews.items():
+        feed = settings_of(files.get(name))
         look = looks.get(feed.kafka.conn_id) if feed is not None else None
-        if feed is None or line.overview is None or line.lag is None or look is None or look.value is None:
+        if feed is None or look is None or look.value is None or look.value.cluster_id != overview.cluster_id:
             continue
-        known, _ = known_rows(line.overview, look.value)
+        known, _ = known_rows(overview, look.value)
         # A question about a topic that may not be seen, or about one that is gone, would fail for all of them.
         rows = [row for row in known if isinstance(look.value.bounds.get(row.topic_partition), LogBounds)]
-        found.setdefault(feed.kafka.conn_id, {})[line.name] = (feed.kafka.isolation, rows)
+        found.setdefault(feed.kafka.conn_id, {})[name] = (feed.kafka.isolation, rows)
     return found
 
 
 def oldest_of_feeds(
-    sources: Sources, shown: Rows, looks: Mapping[str, Answer[ClusterLogs]], patience: Patience
+    sources: Sources, of_all: Rows, looks: Mapping[str, Answer[ClusterLogs]], patience: Patience
 ) -> list[Ages]:
     """Ask how old the oldest waiting records of these feeds are."""
     answers = []
-    for conn_id, feeds in shown.items():
+    for conn_id, feeds in of_all.items():
         logs = looks[conn_id].value
         bounds = logs.bounds if logs is not None else {}
         places = {name: waiting(rows, bounds, isolation) for name, (isolation, rows) in feeds.items()}
@@ -82,11 +87,11 @@ def oldest_of_feeds(
     return answers
 
 
-def newest_of_feeds(sources: Sources, shown: Rows, patience: Patience) -> list[Ages]:
+def newest_of_feeds(sources: Sources, of_all: Rows, patience: Patience) -> list[Ages]:
     """Ask how old the newest committed records of these feeds are."""
     return [
         sources.newest_ages(conn_id, {name: rows for name, (_, rows) in feeds.items()}, wait_s=patience.left_s)
-        for conn_id, feeds in shown.items()
+        for conn_id, feeds in of_all.items()
     ]
 
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.errors import UnknownBatchError
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -97,19 +98,22 @@ class OneBatch:
         return runs_of(actor for actor in actors if actor is not None)
 
 
-def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) -> OneBatch:
-    """Return what there is of a feed's batch; raises UnknownBatchError, also where it is another feed's."""
+def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int, with_logs: bool) -> OneBatch:
+    """Return what there is of a feed's batch; raises UnknownBatchError, also where it is another feed's.
+
+    ``with_logs``: with what Spark said where an attempt failed, which is in the logs of its task, too.
+    """
     control = sources.control()
     try:
-        batch = control.batch(batch_id)
+        batch = batch_of_feed(batch_id, feed_name, control)
     except UnknownBatchError as error:
-        raise no_batch(batch_id, feed_name) from error
-    if batch.feed_name != feed_name:
-        raise no_batch(batch_id, feed_name)
+        # One error for a batch of another feed, which the user may not know of, and for none at all.
+        raise UnknownBatchError(f"no batch {batch_id} of feed {feed_name} in the control tables") from error
     # The newest that is not newer: the batch itself.
     [line] = control.batch_lines(batch.plan.feed_id, before=UUID(int=batch_id.int + 1), limit=1)
     attempts = control.attempts(batch_id)
     counts = {count.offset_range.topic_partition: count for count in control.range_counts(batch_id)}
+    found = sources.batch_files(batch, attempts)
     ranges = [(each, counts.get(each.topic_partition)) for each in batch.ranges_read]
     return OneBatch(
         feed=feed_name,
@@ -119,14 +123,16 @@ def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) ->
         attempts=attempts,
         topics=topic_sums(batch.ranges_read, counts),
         ranges=PageOf.of(ranges, page, RANGES_A_PAGE),
-        found=sources.batch_files(batch, attempts),
+        found=found if with_logs else without_logs(found),
         has_dead_letters=any(count.dead_letters for count in counts.values()),
     )
 
 
-def no_batch(batch_id: UUID, feed_name: str) -> UnknownBatchError:
-    """Return one error for a batch of another feed, which the user may not know of, and for none at all."""
-    return UnknownBatchError(f"no batch {batch_id} of feed {feed_name} in the control tables")
+def without_logs(found: Answer[BatchFiles]) -> Answer[BatchFiles]:
+    """Return what was found without what Spark said, for who may not read the logs of tasks."""
+    if found.value is None:
+        return found
+    return Answer(replace(found.value, failures={}), found.age_s, found.error, found.is_pending)
 
 
 def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list[Step]:

@@ -1,6 +1,6 @@
 """The view of one feed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -16,6 +16,7 @@ from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
 from kafka_ingest.observing.history import HistoryLine, history
 from kafka_ingest.observing.record_ages import waiting
+from kafka_ingest.page.all_feeds import without_others
 from kafka_ingest.page.drawings import Bar, Plot, plot, timeline
 from kafka_ingest.page.feed_view import (
     PartitionRow,
@@ -38,7 +39,6 @@ BATCHES_A_PAGE: Final = 20
 BATCHES_PLOTTED: Final = 100
 GAPS_A_PAGE: Final = 20
 EVENTS_A_PAGE: Final = 20
-RECORDS_READ: Final = 20
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
 
@@ -103,7 +103,9 @@ class OneFeed:
         return None if age is None else age.total_seconds()
 
 
-def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
+def one_feed(
+    sources: Sources, name: str, asked: FeedAsked, readable_of: Callable[[Collection[str]], set[str]]
+) -> OneFeed | None:
     """Return what there is of a feed, None where it was never planned; Kafka's answers where they have come."""
     control = sources.control()
     snapshot = control.feed(name)
@@ -111,6 +113,8 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
         return None
     # A file that cannot be used has no feed; its error is found among all files.
     file = file_named(name, sources.environment) or (sources.feed_files().value or {}).get(name)
+    if file is not None and file.rivals:
+        file = without_others(file, readable_of({rival.name for rival in file.rivals}))
     feed = settings_of(file)
     # Answer[Answers](...) would fail: typing sets an attribute on what it makes, and this is frozen.
     answer: Answer[Answers] = sources.answers(snapshot, feed) if feed is not None else Answer(error=NO_FILE)
@@ -159,13 +163,15 @@ def oldest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer
     rows = [each.stored for each in status.partitions if each.is_read]
     bounds = {each.stored.topic_partition: each.bounds for each in status.partitions if each.bounds is not None}
     places = waiting(rows, bounds, feed.kafka.isolation)
-    return sources.oldest_ages(feed.kafka.conn_id, {status.feed: places}, most=RECORDS_READ)
+    return sources.oldest_ages(feed.kafka.conn_id, {status.feed: places}, of=status.feed)
 
 
 def newest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer[dict[str, timedelta | None]]:
     """Ask how old the newest committed record is, once Kafka has answered about the logs."""
     rows = [each.stored for each in status.partitions if each.is_read and each.bounds is not None]
-    return sources.newest_ages(feed.kafka.conn_id, {status.feed: rows}) if feed is not None and rows else Answer()
+    if feed is None or not rows:
+        return Answer()
+    return sources.newest_ages(feed.kafka.conn_id, {status.feed: rows}, of=status.feed)
 
 
 def file_named(name: str, environment: Mapping[str, str]) -> FeedFile | None:

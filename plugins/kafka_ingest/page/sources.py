@@ -29,8 +29,9 @@ from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 KAFKA_TIMEOUT_S: Final = 5.0
 """The longest that one question to Kafka may take."""
-RECORDS_OF_A_FEED: Final = 3
-"""Of how many partitions of each feed a record is read: over the network that is a whole record batch."""
+PARTITIONS_OF_A_FEED: Final = 3
+PARTITIONS_OF_ONE_FEED: Final = 20
+"""Of how many partitions ages are asked for among all feeds, and of one: those with the most to read."""
 WAIT_S: Final = 0.3
 """The longest that a page waits for an answer before it shows what is stored."""
 
@@ -46,6 +47,8 @@ class Sources:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     kept: KeptAnswers = field(default_factory=KeptAnswers)
     drifts: GroupDrifts = field(default_factory=GroupDrifts)
+    kept_views: KeptAnswers = field(default_factory=KeptAnswers)
+    """What single feeds' views ask, apart from what is asked once for all feeds, for the metrics too."""
     kept_files: KeptAnswers = field(default_factory=KeptAnswers)
     """Apart from Kafka's: storage that hangs takes the threads that look at it."""
 
@@ -63,38 +66,38 @@ class Sources:
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=wait_s)
 
     def oldest_ages(
-        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = RECORDS_OF_A_FEED, wait_s: float = WAIT_S
+        self, conn_id: str, feeds: Mapping[str, Places], *, of: str = "", wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
-        """Return how old the oldest record is that waits in each of the feeds that are shown.
-
-        Of each feed the records of at most so many partitions are read.
-        """
-        question = ("ages", conn_id, frozenset(feeds), most)
-        return self.kept.answer(
-            question, lambda: oldest_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=most), wait_s=wait_s
+        """Return how old the oldest record is that waits in each feed of a connection, or in the one that is named."""
+        kept, most = (self.kept_views, PARTITIONS_OF_ONE_FEED) if of else (self.kept, PARTITIONS_OF_A_FEED)
+        return kept.answer(
+            ("ages", conn_id, of),
+            lambda: oldest_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=most),
+            wait_s=wait_s,
         )
 
     def newest_ages(
-        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, wait_s: float = WAIT_S
+        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, of: str = "", wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
-        """Return how old the newest committed record is of each of the feeds that are shown."""
+        """Return how old the newest committed record is of each feed of a connection, or of the one that is named."""
 
         def ask_newest() -> dict[str, timedelta | None]:
-            return newest_committed_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=RECORDS_OF_A_FEED)
+            return newest_committed_ages(self._kafka(conn_id), feeds, datetime.now(UTC), most=PARTITIONS_OF_A_FEED)
 
-        return self.kept.answer(("newest", conn_id, frozenset(feeds)), ask_newest, wait_s=wait_s)
+        return (self.kept_views if of else self.kept).answer(("newest", conn_id, of), ask_newest, wait_s=wait_s)
 
     def look_for_drift(
         self, conn_id: str, feeds: Mapping[str, Mirrored], shown: Collection[str], *, wait_s: float = WAIT_S
     ) -> Answer[None]:
         """Ask about consumer groups, those of the feeds first that are shown; ``drifts`` has what was found."""
-        question = ("drifts", conn_id, frozenset(shown))
-        return self.kept.answer(question, lambda: self.drifts.look(self._kafka(conn_id), feeds, shown), wait_s=wait_s)
+        return self.kept.answer(
+            ("drifts", conn_id), lambda: self.drifts.look(self._kafka(conn_id), feeds, shown), wait_s=wait_s
+        )
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return Kafka's answers about one feed as its control rows are now."""
         question = ("feed", snapshot.feed_id, snapshot.revision, feed.kafka.conn_id, feed.kafka.group)
-        return self.kept.answer(
+        return self.kept_views.answer(
             question, lambda: ask(snapshot, self._kafka(feed.kafka.conn_id), feed.kafka.group), wait_s=WAIT_S
         )
 

@@ -48,6 +48,14 @@ class KafkaCluster(Protocol):
         oldest.
         """
 
+    def records_from(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
+        """Return the first record of that time or later, with its own time, without reading it; None where none is.
+
+        ListOffsets' plain answer: while deleted records lie in a log's files, "none is found" may be wrong.
+        """
+
     def newest_records(
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:

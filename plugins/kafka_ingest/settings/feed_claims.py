@@ -53,7 +53,7 @@ def refused(file: FeedFile, rivals: Mapping[Path, Feed], environment: Mapping[st
         sink_path=file.sink_path,
         schedule=file.schedule,
     )
-    return replace(broken, contested=feed, rivals=tuple(rivals.values())) if may_run else broken
+    return replace(broken, contested=feed if may_run else None, rivals=tuple(rivals.values()))
 
 
 def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, str]) -> str:

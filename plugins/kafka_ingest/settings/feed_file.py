@@ -41,8 +41,8 @@ class DeclaredFields(TypedDict, total=False):
 class FeedFile:
     """A feed file and what is in it: a feed, or the error that says why it cannot be used.
 
-    A feed that shares something with others is ``contested``: it has an error, and runs only where the control tables
-    know it and none of its ``rivals`` (:mod:`kafka_ingest.batches.contested`).
+    A feed that shares something with others, its ``rivals``, has an error that names them. It is ``contested`` where it
+    may run all the same: if the control tables know it and none of these (:mod:`kafka_ingest.batches.contested`).
     """
 
     path: Path
