@@ -1,6 +1,6 @@
 """Planning a backfill against a feed in memory: what it claims, what it leaves to others, and what it never touches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +40,7 @@ from kafka_ingest.backfilling.request import (
     Selection,
 )
 from kafka_ingest.errors import (
+    ColumnsChangedError,
     FeedChangedError,
     InvalidBackfillError,
     KafkaIngestError,
@@ -62,6 +63,7 @@ from kafka_ingest.model.control_rows import BackfillRecord, NewFeed, PlanRecord,
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.hold import beyond_log
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -81,7 +83,7 @@ class Backfilled(FeedInMemory):
         return sinks(self.sink, self.copies)
 
     def backfill(
-        self, *ranges: OffsetRange, actor: str = "operator", once: bool = False, **request: Any
+        self, *ranges: OffsetRange, actor: str | None = "operator", once: bool = False, **request: Any
     ) -> BackfillOutcome:
         """Plan a backfill of ranges, or of what ``selection`` says."""
         asked = a_request(*ranges, **request)
@@ -774,11 +776,29 @@ def test_ranges_that_share_an_offset_are_a_mistake(feed: Backfilled) -> None:
     assert "found orders-0[20, 40) and orders-0[39, 60)" in message
 
 
-def test_an_output_that_cannot_be_written_claims_nothing(feed: Backfilled) -> None:
+@pytest.mark.parametrize("actor", ["operator", None])
+def test_an_output_that_cannot_be_written_claims_nothing(feed: Backfilled, actor: str | None) -> None:
     feed.sink.refusal = "read-only"
     before = feed.control.state
     with pytest.raises(OutputNotUsableError):
-        feed.backfill(span(0, 20, 60))
+        feed.backfill(span(0, 20, 60), actor=actor)
+    assert feed.control.state is before
+
+
+@pytest.mark.parametrize("actor", ["operator", None])
+def test_records_that_no_attempt_could_write_are_not_claimed_and_a_dry_run_says_so(
+    feed: Backfilled, actor: str | None
+) -> None:
+    asked_about = []
+
+    def check(output: OutputLocation, topics: Collection[str]) -> None:
+        asked_about.append((output, topics))
+        raise ColumnsChangedError("amount is a text now")
+
+    asked, before = a_request(span(0, 20, 60)), feed.control.state
+    with pytest.raises(ColumnsChangedError):
+        plan_backfill(asked, feed.settings, feed.control, feed.kafka, feed.sinks(), actor=actor, check_records=check)
+    assert asked_about == [(feed.settings.output, {"orders"})]
     assert feed.control.state is before
 
 

@@ -288,8 +288,9 @@ def test_the_receipt_of_a_topic_that_was_made_again_stops_with_exit_code_3(feed:
 def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_abandoned(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.kafka.topics["orders"] = topic(log(0, 0), log(0, 0), topic_id="topic-id-2")
-    with pytest.raises(TopicRecreatedError):
-        feed.plan()
+    for actor in (None, "run 2"):
+        with pytest.raises(TopicRecreatedError):
+            feed.plan(actor)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 
 

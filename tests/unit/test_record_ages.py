@@ -8,7 +8,7 @@ from tests.fakes import FakeKafkaCluster, log, topic
 
 from kafka_ingest.cluster.retention_questions import retention_of
 from kafka_ingest.model.offsets import FirstRecord, Retention, TopicPartition, Unavailable
-from kafka_ingest.observing.record_ages import NO_TIME, NOT_READ, OlderThan, age_of, older_records
+from kafka_ingest.observing.record_ages import NO_TIME, NOT_READ, OlderThan, age_of, older_records, oldest_ages
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ORDERS = TopicPartition("orders", 0)
@@ -57,6 +57,28 @@ def test_a_record_of_the_future_hides_nothing_behind_it(minutes: int) -> None:
 
 def test_a_record_of_the_future_is_younger_than_every_limit() -> None:
     assert age({5: ago(-1_000)}, 5) is None
+
+
+def oldest(times: dict[int, datetime], offset: int) -> timedelta | None:
+    """Return the age of the oldest waiting record, as the page shows it."""
+    return oldest_ages(kafka_with(times), {"feed": {ORDERS: (offset, 10)}}, NOW, most=3)["feed"]
+
+
+@pytest.mark.parametrize("minutes", [0.5, 3, 47, 1_000, 900_000])
+def test_the_oldest_waiting_record_is_found_by_its_time_whatever_its_age(minutes: float) -> None:
+    times = {4: ago(minutes * 1.1), 5: ago(minutes), 6: ago(minutes / 2), 7: ago(0.01)}
+    assert oldest(times, 5) == timedelta(minutes=minutes)
+    assert oldest(times, 4) == timedelta(minutes=minutes * 1.1)
+
+
+def test_of_what_a_record_of_the_future_hides_no_age_is_claimed() -> None:
+    assert oldest({3: ago(-1_000), 5: ago(47)}, 5) is None
+    assert oldest({5: ago(47), 6: ago(-1_000)}, 5) == timedelta(minutes=47)
+    assert oldest({4: ago(47), 6: ago(-1_000)}, 5) == timedelta()
+
+
+def test_where_only_markers_of_transactions_are_left_nothing_waits() -> None:
+    assert oldest({4: ago(50)}, 5) == timedelta()
 
 
 def test_where_only_markers_of_transactions_are_left_nothing_is_behind() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_ingest.commands.decided import reason_given
 from kafka_ingest.foundation.storable_text import storable, storable_document
 from kafka_ingest.model.batch import canonical_json
 
@@ -42,6 +43,12 @@ def test_ordinary_text_is_not_changed(text: str) -> None:
 )
 def test_what_cannot_be_stored_or_shown_becomes_its_escape(text: str, stored: str) -> None:
     assert storable(text) == stored
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_reason_draws_no_line_of_its_own_into_a_log(line_break: str) -> None:
+    reason = reason_given(f"asked for{line_break}INFO - batch 7 is committed")
+    assert reason == "asked for INFO - batch 7 is committed"
 
 
 @given(ANY_JSON)
