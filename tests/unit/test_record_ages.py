@@ -71,8 +71,8 @@ def test_the_oldest_waiting_record_is_found_by_its_time_whatever_its_age(minutes
     assert oldest(times, 4) == timedelta(minutes=minutes * 1.1)
 
 
-def test_of_what_a_record_of_the_future_hides_no_age_is_claimed() -> None:
-    assert oldest({3: ago(-1_000), 5: ago(47)}, 5) is None
+def test_only_behind_a_record_of_the_future_is_the_oldest_waiting_one_read() -> None:
+    assert oldest({3: ago(-1_000), 5: ago(47)}, 5) == timedelta(minutes=47)
     assert oldest({5: ago(47), 6: ago(-1_000)}, 5) == timedelta(minutes=47)
     assert oldest({4: ago(47), 6: ago(-1_000)}, 5) == timedelta()
 

@@ -22,7 +22,14 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
-from kafka_ingest.observing.times_around import EARLIEST, IN_THE_FUTURE, milliseconds, times_around
+from kafka_ingest.observing.times_around import (
+    EARLIEST,
+    IN_THE_FUTURE,
+    OF_THE_FUTURE,
+    Around,
+    milliseconds,
+    times_around,
+)
 from kafka_ingest.ports.cluster import KafkaCluster
 
 ROUNDS: Final = (1, 4, 15)
@@ -80,7 +87,7 @@ def oldest_ages(
 ) -> dict[str, timedelta | None]:
     """Return how old the oldest record is that each feed reads next, of its partitions with the most to read.
 
-    Zero where nothing waits, None where no age is known. No record is read (:func:`times_around`).
+    Zero where nothing waits, None where no age is known. No record is read, except behind one of the future.
     """
     chosen = [
         OlderThan(feed, tp, offset, lag, now)
@@ -89,10 +96,14 @@ def oldest_ages(
     ]
     found: dict[str, list[timedelta | Unavailable | None]] = {feed: [] for feed in feeds}
     for some in one_offset_each(chosen):
-        times = times_around(kafka, {each.topic_partition: each.stored_offset for each in some}, now)
+        places = {each.topic_partition: (each.stored_offset, each.lag) for each in some}
+        times = times_around(kafka, {tp: offset for tp, (offset, _) in places.items()}, now)
+        hidden = {tp: place for tp, place in places.items() if times[tp] == OF_THE_FUTURE}
+        read = oldest_waiting(kafka, hidden, now)
         for each in some:
-            around = times[each.topic_partition]
-            found[each.group].append(around if isinstance(around, Unavailable) else age_of_time(around.after_ms, now))
+            tp, around = each.topic_partition, times[each.topic_partition]
+            age = age_of_time(around.after_ms, now) if isinstance(around, Around) else read.get(tp, around)
+            found[each.group].append(age)
     return {feed: oldest_of(ages) for feed, ages in found.items()}
 
 
