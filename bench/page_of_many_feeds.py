@@ -114,17 +114,17 @@ class KnownSources(Sources):
         return self.kept.answer(("logs", conn_id), lambda: ask_logs(kafka, partitions), wait_s=wait_s)
 
     def oldest_ages(
-        self, conn_id: str, feeds: Mapping[str, Places], *, most: int = 3, wait_s: float = WAIT_S
+        self, conn_id: str, feeds: Mapping[str, Places], *, of: str = "", wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
         """Return an hour for each feed."""
-        question = ("ages", conn_id, frozenset(feeds), most)
+        question = ("ages", conn_id, of)
         return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=wait_s)
 
     def newest_ages(
-        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, wait_s: float = WAIT_S
+        self, conn_id: str, feeds: Mapping[str, Collection[StoredOffset]], *, of: str = "", wait_s: float = WAIT_S
     ) -> Answer[dict[str, timedelta | None]]:
         """Return an hour for each feed."""
-        question = ("newest", conn_id, frozenset(feeds))
+        question = ("newest", conn_id, of)
         return self.kept.answer(question, lambda: dict.fromkeys(feeds, timedelta(hours=1)), wait_s=wait_s)
 
     def look_for_drift(
@@ -189,12 +189,12 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
 
     def feed(name: str, before: UUID | None = None) -> object:
         asked = FeedAsked(batches_before=before)
-        view = one_feed(sources, name, asked)
+        view = one_feed(sources, name, asked, set)
         shown: dict[str, Any] = {"view": view, "asked": asked, "again": {}, "offers": []}
         return page(request, "feed.html", **shown)
 
     def batch(name: str, batch_id: UUID) -> object:
-        return page(request, "batch.html", view=one_batch(sources, name, batch_id, page=1), offers=[])
+        return page(request, "batch.html", view=one_batch(sources, name, batch_id, page=1, with_logs=True), offers=[])
 
     return {
         "all feeds": feeds,

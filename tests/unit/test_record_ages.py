@@ -71,6 +71,15 @@ def test_the_oldest_waiting_record_is_found_by_its_time_whatever_its_age(minutes
     assert oldest(times, 4) == timedelta(minutes=minutes * 1.1)
 
 
+def test_of_old_records_that_are_a_second_apart_the_one_at_the_offset_counts() -> None:
+    times = {offset: ago(1_600_000) + timedelta(seconds=offset) for offset in range(100)}
+    for offset in (1, 60, 99):
+        found = oldest(times, offset)
+        assert found is not None
+        assert found == pytest.approx(NOW - times[offset], rel=0.01)
+    assert oldest(times, 100) == timedelta()
+
+
 def test_only_behind_a_record_of_the_future_is_the_oldest_waiting_one_read() -> None:
     assert oldest({3: ago(-1_000), 5: ago(47)}, 5) == timedelta(minutes=47)
     assert oldest({5: ago(47), 6: ago(-1_000)}, 5) == timedelta(minutes=47)

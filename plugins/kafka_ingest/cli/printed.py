@@ -55,5 +55,5 @@ def check_printed(*streams: Printed) -> None:
 def printing() -> tuple[Printed, Printed]:
     """Let nothing fail because it cannot be printed, and return both streams."""
     streams = Printed(sys.stdout), Printed(sys.stderr)
-    sys.stdout, sys.stderr = streams  # type: ignore[assignment]
+    sys.stdout, sys.stderr = streams
     return streams
