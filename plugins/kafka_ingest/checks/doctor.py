@@ -82,22 +82,29 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             yield Check(f"feed {feed.name}", f"{file.path} is valid")
         if feed is None:
             continue
-        yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
-        if feed.decoding().has_sources:
-            yield attempt(f"feed {feed.name}: schemas", partial(schemas, feed, find_connection, environment))
-        if feed.decoding().shape:
-            yield attempt(f"feed {feed.name}: expressions", partial(expressions, feed, find_connection, environment))
-        if not feed.decoding().is_raw:
-            yield attempt(f"feed {feed.name}: columns", partial(columns, feed, find_connection, environment))
-        yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
+        for about, look in questions(feed, find_connection, environment).items():
+            yield attempt(f"feed {feed.name}: {about}", look)
         if feed.spark.conn_id not in started:
             started.add(feed.spark.conn_id)
             yield attempt(f"Spark connection {feed.spark.conn_id}", partial(driver, feed, find_connection, environment))
-        yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
-        if feed.airflow.pool != DEFAULT_POOL:
-            yield attempt(f"feed {feed.name}: pool", partial(pool, feed.airflow.pool))
-        if feed.alerts is not None:
-            yield attempt(f"feed {feed.name}: alerts", partial(notifiers, feed.alerts.notifiers()))
+
+
+def questions(
+    feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]
+) -> dict[str, Callable[[], str]]:
+    """Return what is checked of a feed, in order."""
+    decoding, everything = feed.decoding(), (feed, find_connection, environment)
+    found: dict[str, Callable[[], str] | None] = {
+        "Kafka": partial(kafka, feed, find_connection),
+        "schemas": partial(schemas, *everything) if decoding.has_sources else None,
+        "expressions": partial(expressions, *everything) if decoding.shape else None,
+        "columns": partial(columns, *everything) if not decoding.is_raw else None,
+        "Spark master": partial(master, feed, find_connection),
+        "output": partial(output, *everything),
+        "pool": partial(pool, feed.airflow.pool) if feed.airflow.pool != DEFAULT_POOL else None,
+        "alerts": partial(notifiers, feed.alerts.notifiers()) if feed.alerts is not None else None,
+    }
+    return {about: look for about, look in found.items() if look is not None}
 
 
 def attempt(about: str, look: Callable[[], str]) -> Check:
