@@ -532,6 +532,13 @@ class InMemoryControlTables:
         plan = newest_published(self.state, feed_id, kind)
         return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
 
+    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
+        return any(
+            sum(count.rows + count.filtered for count in self.range_counts(batch.batch_id)) >= least
+            for batch in self.state.feed_batches(feed_id)
+            if batch.state is BatchState.COMMITTED and output_of(batch.plan) == output
+        )
+
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         planned_at = self.state.batch(since).plan.planned_at if since is not None else None
         return {

@@ -19,7 +19,7 @@ from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.batches.preview import NOBODY, open_preview, preview_plan
+from kafka_ingest.batches.preview import open_preview, preview_plan
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
@@ -31,10 +31,11 @@ from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
-from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
+from kafka_ingest.model.batch import NOBODY, Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.job_settings import JobSettings
+from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import Struct
@@ -239,6 +240,15 @@ class FeedParts:
         target = output or self.plan_settings.output
         return compare_columns(name, feed_id, target, decoding, self.control, self.sinks, self.column_rules)
 
+    def never_found(self) -> Sequence[NeverFound]:
+        """Return which fields no record of the newest batch in the feed's output had."""
+        known, output = self.control.feed(self.feed.name), self.plan_settings.output
+        newest = self.control.newest_published(known.feed_id) if known is not None else None
+        if newest is None or newest.output != output:
+            return ()
+        receipt = self.sinks(output).archive.receipt(newest.batch_id)
+        return receipt.never_found if receipt is not None else ()
+
     def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
         """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""
         if not self.feed.decoding().has_sources:
@@ -393,7 +403,7 @@ class FeedParts:
             self.sinks,
             group=self.feed.kafka.group,
             actor=actor,
-            limits=self.feed.limits.dead_letters,
+            limits=self.feed.batch_limits(),
         )
 
 

@@ -288,15 +288,27 @@ class OffsetsMovedError(OperatorDecisionError):
     """Stored offsets are no longer equal to the batch's start offsets; none was moved."""
 
 
-class TooManyDeadLettersError(OperatorDecisionError):
-    """More records of a batch cannot be decoded than the feed allows; the batch is PLANNED again."""
+class RefusedBatchError(OperatorDecisionError):
+    """What a batch's records became is not what the feed allows; a batch that was written is PLANNED again."""
 
 
-class RecordsFilteredError(OperatorDecisionError):
-    """A replacement filters more or fewer records than the batches whose rows it replaces; it is PLANNED again."""
+class TooManyDeadLettersError(RefusedBatchError):
+    """More records of a batch cannot be decoded than the feed allows."""
 
 
-class ColumnsChangedError(OperatorDecisionError):
+class TooManyFilteredError(RefusedBatchError):
+    """More records of a batch were filtered than the feed allows: of its first batch not all."""
+
+
+class FieldsNeverFoundError(RefusedBatchError):
+    """Fields of the schema are in no record of a batch."""
+
+
+class RecordsFilteredError(RefusedBatchError):
+    """A replacement filters more or fewer records than the batches whose rows it replaces."""
+
+
+class ColumnsChangedError(RefusedBatchError):
     """The columns of a feed's records are not those of the output's files, in a way that the feed does not allow."""
 
 

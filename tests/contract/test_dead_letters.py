@@ -21,8 +21,9 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.batch_limits import BatchLimits
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in
-from kafka_ingest.model.dead_letters import DeadLetterLimits, output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.observing.verify_output import Counted, count_batches
 from kafka_ingest.operating.abandon import abandon
@@ -103,8 +104,8 @@ def test_a_dead_letter_that_is_gone_is_found_by_counting(feed: WholeFeed) -> Non
     assert difference.found == "no rows"
 
 
-@pytest.mark.parametrize("limits", [DeadLetterLimits(max_records=4), DeadLetterLimits(max_percent=71)])
-def test_too_many_dead_letters_stop_the_commit_and_nothing_moves(feed: WholeFeed, limits: DeadLetterLimits) -> None:
+@pytest.mark.parametrize("limits", [BatchLimits(max_dead_letters=4), BatchLimits(max_dead_letter_percent=71)])
+def test_too_many_dead_letters_stop_the_commit_and_nothing_moves(feed: WholeFeed, limits: BatchLimits) -> None:
     stop_before(feed, "control.begin_commit")
     feed.limits = limits
     stored = feed.snapshot().stored
@@ -119,8 +120,8 @@ def test_too_many_dead_letters_stop_the_commit_and_nothing_moves(feed: WholeFeed
     assert "5 of its 7 records cannot be decoded" in (attempt.reason or "")
 
 
-@pytest.mark.parametrize("limits", [DeadLetterLimits(max_records=5), DeadLetterLimits(max_percent=72)])
-def test_as_many_dead_letters_as_are_allowed_are_published(feed: WholeFeed, limits: DeadLetterLimits) -> None:
+@pytest.mark.parametrize("limits", [BatchLimits(max_dead_letters=5), BatchLimits(max_dead_letter_percent=72)])
+def test_as_many_dead_letters_as_are_allowed_are_published(feed: WholeFeed, limits: BatchLimits) -> None:
     feed.limits = limits
 
     at_rest(feed)
@@ -130,7 +131,7 @@ def test_as_many_dead_letters_as_are_allowed_are_published(feed: WholeFeed, limi
 
 def test_a_batch_that_had_too_many_is_written_again_once_the_feed_says_better_what_they_are(feed: WholeFeed) -> None:
     stop_before(feed, "control.begin_commit")
-    feed.limits = DeadLetterLimits(max_records=0)
+    feed.limits = BatchLimits(max_dead_letters=0)
     with pytest.raises(TooManyDeadLettersError, match="Mend what the feed says"):
         commit(feed)
 
@@ -217,7 +218,7 @@ def test_a_restored_batch_may_have_any_number_of_dead_letters(feed: WholeFeed) -
     stop_before(feed, "sink.publish")
     batch_id = max(feed.states())
     abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
-    feed.limits = DeadLetterLimits(max_records=0)
+    feed.limits = BatchLimits(max_dead_letters=0)
 
     decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
     for restored in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was right", actor="ops"):

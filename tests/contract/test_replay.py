@@ -35,9 +35,10 @@ from kafka_ingest.errors import (
     RecordsDeletedError,
 )
 from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.batch_limits import BatchLimits
 from kafka_ingest.model.control_rows import BackfillRecord, ResetMove
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in, kept_of, replayed_in
-from kafka_ingest.model.dead_letters import DeadLetterLimits, DecodingError, output_of_dead_letters
+from kafka_ingest.model.dead_letters import DecodingError, output_of_dead_letters
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition
 from kafka_ingest.model.shape import Shape
@@ -364,7 +365,7 @@ def test_kafka_is_not_asked_and_may_have_forgotten_the_topic(feed: WholeFeed) ->
 
 
 def test_limits_of_dead_letters_do_not_stop_a_replay_and_nor_do_offsets_in_between(feed: WholeFeed) -> None:
-    feed.limits = DeadLetterLimits(max_records=0)
+    feed.limits = BatchLimits(max_dead_letters=0)
     feed.settings = replace(feed.settings, offsets_policy=OffsetsPolicy.DENSE)
 
     replay(feed)

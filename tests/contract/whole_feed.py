@@ -29,13 +29,9 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import is_folder, make_folder, opened, read_whole, write_new
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
+from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.dead_letters import (
-    NO_LIMITS,
-    DeadLetterLimits,
-    output_of_dead_letters,
-    staged_dead_letters,
-)
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -302,7 +298,7 @@ class WholeFeed:
     airflow: Any
     letters: Any
     decoding: Decoding = RAW
-    limits: DeadLetterLimits = NO_LIMITS
+    limits: BatchLimits = NO_LIMITS
     rules: ColumnRules = NO_RULES
     access: S3Access | None = None
     """What leads to the store, where the output is in one."""

@@ -39,6 +39,7 @@ from kafka_ingest.writing import stage_decoded as stage_decoded_module
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.decoded_part import PlainSchema
+from kafka_ingest.writing.found_fields import FoundFields
 from kafka_ingest.writing.json_values import JsonReader
 from kafka_ingest.writing.plain_objects import can_be_plain, with_plain_objects
 from kafka_ingest.writing.rounds import remove_from_disk
@@ -714,7 +715,7 @@ def test_records_that_can_all_be_decoded_are_read_once(spark: SparkSession, tmp_
     assert not (tmp_path / "dead-letters").exists()
 
 
-OBJECT = FieldDecoding(Format.JSON, "id bigint, name string, inner struct<x: double>")
+OBJECT = FieldDecoding(Format.JSON, "id bigint, name string, inner struct<x: double>, gone struct<x: double>")
 OBJECTS = {
     0: ['{"id": 1, "name": "x"}', '{"id": 2, "inner": {"x": 0.5}}'],
     1: ["{}", '{"id": "x"}', f'{{"id": 3, "name": "{"é" * 10_000}"}}'],
@@ -746,10 +747,10 @@ def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: Fiel
     letters = values_below(directory / "dead-letters", "value", "error_class", "kafka_timestamp", "kafka_headers")
     files = sorted((directory / "data").glob("*.parquet"))
     layouts = {str(pyarrow.parquet.ParquetFile(file).schema).split("\n", 2)[2] for file in files}
-    return (counted.rows_read, counted.dead), rows, letters, layouts
+    return (counted.rows_read, counted.dead), rows, letters, layouts, counted.never_found
 
 
-OBJECT_NAMES = ["id", "name", "inner"]
+OBJECT_NAMES = ["id", "name", "inner", "gone"]
 
 
 def raising(_file: object) -> None:
@@ -774,11 +775,14 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     key: FieldDecoding,
     failure: Callable[[object], None],
 ) -> None:
+    monkeypatch.setattr(stage_decoded_module, "LEAST_RECORDS", 1)
+    monkeypatch.setattr(FoundFields, "never_found", lambda fields, found, *_: fields.without_value(found))
     topic = Topic(spark, OBJECTS)
     by_spark = staged_objects(topic, tmp_path / "spark", columns=columns, key=key)
     assert len(by_spark[1]) == 7
     assert [letter[3] for letter in by_spark[2]] == ["DOES_NOT_FIT"]
     assert len(by_spark[3]) == 1
+    assert [each.path for each in by_spark[4]] == [("gone",)]
 
     monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", 0)
     monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)

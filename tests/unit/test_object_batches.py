@@ -141,6 +141,7 @@ def sent(*, flatten: bool = True, key_is_text: bool = False, row_group_bytes: in
         key_is_text=key_is_text,
         written=Counter(),
         large=Counter(),
+        found=Counter(),
     )
 
 
@@ -173,7 +174,7 @@ def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp
 
     back = offsets_handed_back(batches_of([GOOD, None, b"{}"], [GOOD, BAD], [GOOD]), job, file)
 
-    assert (back, job.written.value, job.large.value) == ([3, 4], 4, 0)
+    assert (back, job.written.value, job.large.value, job.found.value) == ([3, 4], 4, 0, 0b11)
     rest = {"kafka_topic": "orders", "key": b"k", "kafka_topic_id": None}
     assert pq.read_table(file).to_pylist() == [
         {"kafka_offset": offset, "id": number, "name": name} | rest

@@ -83,6 +83,7 @@ ROWS = Metric("kafka_ingest.rows", MetricKind.COUNTER, ("kind",))
 BYTES = Metric("kafka_ingest.bytes", MetricKind.COUNTER, ("kind",))
 DEAD_LETTERS = Metric("kafka_ingest.dead_letters", MetricKind.COUNTER, ("kind",))
 FILTERED = Metric("kafka_ingest.filtered", MetricKind.COUNTER, ("kind",))
+NEVER_FOUND = Metric("kafka_ingest.never_found_fields", MetricKind.GAUGE)
 BATCH_DURATION = Metric("kafka_ingest.batch_duration", MetricKind.TIMER, ("kind",))
 STEP_DURATION = Metric("kafka_ingest.step_duration", MetricKind.TIMER, ("step",), ("feed", "step"))
 ATTEMPTS = Metric("kafka_ingest.attempts", MetricKind.COUNTER)
@@ -104,6 +105,7 @@ METRICS: Final = (
     BYTES,
     DEAD_LETTERS,
     FILTERED,
+    NEVER_FOUND,
     BATCH_DURATION,
     STEP_DURATION,
     ATTEMPTS,
@@ -192,4 +194,5 @@ def send_committed(committed: Committed, parts: FeedParts, began: datetime) -> N
         BYTES.send(line.size_bytes or 0, **tags)
         DEAD_LETTERS.send(sum(count.dead_letters for count in committed.counts), **tags)
         FILTERED.send(sum(count.filtered for count in committed.counts), **tags)
+        NEVER_FOUND.send(committed.never_found, feed=feed)
         BATCH_DURATION.send(line.committed_at - line.planned_at, **tags)

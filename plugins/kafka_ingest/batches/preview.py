@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from kafka_ingest.batches.fitting_columns import ComparedColumns, FittingColumns
 from kafka_ingest.batches.freeze_schemas import Freeze, found_ids
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, UnknownTopicError
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.model.batch import NOBODY, Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
 from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
 from kafka_ingest.model.decoding import Decoding
+from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -28,9 +29,6 @@ from kafka_ingest.ports.outputs import DeadLetterFiles, RowsOfFile, Sinks
 MOST_RECORDS = 1_000
 """How many records can be asked for."""
 
-NOBODY = UUID(int=0)
-"""The feed of a batch that no control table knows."""
-
 
 @dataclass(frozen=True, slots=True)
 class Preview:
@@ -39,6 +37,7 @@ class Preview:
     rows: list[dict[str, Any]]
     dead_letters: list[DeadLetter]
     filtered: int = 0
+    never_found: tuple[NeverFound, ...] = ()
 
 
 def preview_plan(settings: FeedPlanSettings, kafka: KafkaCluster, directory: Path, records: int) -> BatchPlan | None:
@@ -131,4 +130,5 @@ def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile
             for letter in letters(dead / file.name, samples=receipt.rows_read).samples
         ],
         filtered=receipt.filtered_records,
+        never_found=receipt.never_found,
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from kafka_ingest.assembly import assemble
 from kafka_ingest.errors import ColumnsChangedError
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.settings.connections import FindConnection
@@ -22,9 +23,11 @@ def columns(feed: Feed, find_connection: FindConnection, environment: Mapping[st
         raise ColumnsChangedError(compared.refused)
     if compared.now is None:
         return "not known before records are written: a function makes them"
+    never = parts.never_found()
+    ended = f"; null in all rows of the newest batch: {listing(never)}" if never else ""
     if compared.before is None:
         return f"{len(compared.now):,} fields; the output has none to compare them with"
     if not compared.new:
-        return f"{len(compared.now):,} fields, as the output has them"
+        return f"{len(compared.now):,} fields, as the output has them{ended}"
     does = "left out (on_new_fields: ignore)" if compared.left_out else "added (on_new_fields: add)"
-    return f"these are new, and will be {does}:\n{side_by_side(compared.before, compared.now, compared.new)}"
+    return f"these are new, and will be {does}:\n{side_by_side(compared.before, compared.now, compared.new)}{ended}"

@@ -24,6 +24,7 @@ def preview_document(
     return {
         "feed": feed_name,
         "filtered": found.filtered,
+        "never_found": [each.as_document() for each in found.never_found],
         "rows": [row_document(row) for row in rows],
         "dead_letters": [
             sample_document(each, show_values=show_values)
@@ -55,6 +56,8 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
         filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
         can_be = f"{number(good + found.filtered)} of {number(good + dead + found.filtered)} records can be decoded"
         yield Line(f"{can_be}{filtered}; nothing was committed")
+    for each in found.never_found:
+        yield Line(f"null in all rows: {each}", "red", quotes=True)
 
 
 def letter_in_words(letter: DeadLetter, *, show_values: bool) -> str:

@@ -7,21 +7,21 @@ from uuid import UUID
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.check_columns import check_columns
+from kafka_ingest.committing.check_limits import check_limits
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
-from kafka_ingest.committing.publish_dead_letters import check_dead_letters, check_number, publish_dead_letters
+from kafka_ingest.committing.publish_dead_letters import check_dead_letters, publish_dead_letters
 from kafka_ingest.errors import (
     BatchStateError,
-    ColumnsChangedError,
     InvalidReceiptError,
     KafkaIngestError,
     OffsetsMissingError,
     OutputConflictError,
-    RecordsFilteredError,
+    RefusedBatchError,
     StagedOutputUnusableError,
-    TooManyDeadLettersError,
 )
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
-from kafka_ingest.model.dead_letters import NO_LIMITS, DeadLetterLimits, output_of_dead_letters
+from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetsPolicy, listing
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
@@ -48,6 +48,8 @@ class Committed:
     counts: tuple[RangeCount, ...]
     by_us: bool
     mirrored: Mirrored
+    never_found: int = 0
+    """How many fields no record of the batch had; 0 where an earlier try committed it."""
 
 
 def commit_batch(
@@ -58,13 +60,13 @@ def commit_batch(
     *,
     group: str | None,
     actor: str,
-    limits: DeadLetterLimits = NO_LIMITS,
+    limits: BatchLimits = NO_LIMITS,
 ) -> Committed:
     """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
 
     WRITTEN and COMMITTING batches are committed without asking Kafka; for a COMMITTED one only the group is set.
     """
-    batch = control.batch(batch_id)
+    batch, never_found = control.batch(batch_id), 0
     refuse_what_cannot_be_committed(batch)
 
     if batch.state is not BatchState.COMMITTED:
@@ -89,6 +91,7 @@ def commit_batch(
                 # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
                 return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor, limits=limits)
             raise
+        never_found = len(receipt.never_found)
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
         if receipt.without_date:
             log.warning(
@@ -119,7 +122,7 @@ def commit_batch(
     mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, actor=actor)
     # A folded batch was announced before, and its ranges are not available to announce it again.
     by_us = batch.committed_by == actor and batch.plan.folded is None
-    return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored)
+    return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored, never_found)
 
 
 def refuse_what_cannot_be_committed(batch: Batch) -> None:
@@ -140,20 +143,19 @@ def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
 
 
 def verified_receipt(
-    batch: Batch, attempt: Attempt, control: ControlTables, sinks: Sinks, *, actor: str, limits: DeadLetterLimits
+    batch: Batch, attempt: Attempt, control: ControlTables, sinks: Sinks, *, actor: str, limits: BatchLimits
 ) -> Receipt:
     """Return the pinned receipt after checking it against plan, pin and staged files.
 
-    A WRITTEN batch whose staged output is proven unusable, or has too many dead letters or columns that do not go with
-    the output's, goes back to PLANNED, to be written again. An I/O error proves nothing: it is raised, and the batch
-    stays as it is.
+    A WRITTEN batch whose staged output is proven unusable, or that is refused for what its records became, goes back to
+    PLANNED, to be written again. An I/O error proves nothing: it is raised, and the batch stays as it is.
     """
     sink = sinks(batch.plan.output)
     try:
         receipt = pinned_receipt(batch, attempt, sink)
         if batch.state is BatchState.WRITTEN:
             check_density(batch, receipt)
-            check_number(batch, receipt, limits)
+            check_limits(batch, receipt, limits, control)
             sink.publisher.can_take(attempt.directory, receipt)
             if batch.plan.replaces:
                 replacer = role_of(batch.plan.output, sink.replacer, REPLACE_ROWS)
@@ -173,7 +175,7 @@ def verified_receipt(
             f"batch {batch.batch_id}: the staged output cannot be committed: {error} The batch is PLANNED again and "
             "its attempts are discarded: the next run writes it again. No offset was moved."
         ) from error
-    except (ColumnsChangedError, RecordsFilteredError, TooManyDeadLettersError) as error:
+    except RefusedBatchError as error:
         if batch.state is not BatchState.WRITTEN:
             raise
         discard(batch, attempt, control, reason=str(error), actor=actor)

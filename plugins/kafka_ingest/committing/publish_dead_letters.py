@@ -4,10 +4,9 @@ The data is published first. Its marker decides whether the batch is published o
 only of batches that cannot be abandoned any more. The stored offsets move after both.
 """
 
-from kafka_ingest.errors import OutputConflictError, TooManyDeadLettersError
+from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
-from kafka_ingest.model.control_rows import RESTORED_BY
-from kafka_ingest.model.dead_letters import DeadLetterLimits, output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
@@ -27,24 +26,6 @@ def check_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: 
     sink.publisher.prepare()
     sink.publisher.can_take(directory, letters)
     sink.staging.verify(directory, letters)
-
-
-def check_number(batch: Batch, receipt: Receipt, limits: DeadLetterLimits) -> None:
-    """Raise TooManyDeadLettersError where a batch has more dead letters than the feed allows.
-
-    A restored batch is never refused: its records may be in its files only. Neither is a replay: all that it reads
-    were dead letters before.
-    """
-    if batch.planned_by.startswith(RESTORED_BY) or batch.plan.replays:
-        return
-    number = receipt.dead_letter_rows
-    if (limit := limits.exceeded(number, receipt.rows_read)) is not None:
-        raise TooManyDeadLettersError(
-            f"batch {batch.batch_id}: {number:,} of its {receipt.rows_read:,} records cannot be decoded, more than the "
-            f"feed allows (limits.{limit}). Nothing was published and no offset was moved. Mend what the feed says of "
-            "its records, or allow more, and run it again: the batch is written again. `kafka-ingest skip` passes over "
-            "records that nobody needs."
-        )
 
 
 def publish_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: Sinks) -> None:

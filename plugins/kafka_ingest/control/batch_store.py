@@ -5,15 +5,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Select, or_, select, update
+from sqlalchemy import ColumnElement, Engine, Select, func, or_, select, update
 
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import lock_feed
+from kafka_ingest.control.output_columns import SINK
 from kafka_ingest.control.rows import batch_of, batch_row, is_of_run, left_out_of, newest_published, ranges_of
-from kafka_ingest.control.schema import batch, feed
+from kafka_ingest.control.schema import batch, batch_range, feed
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.summaries import BatchSummary
 
@@ -36,6 +38,17 @@ class BatchStore:
         """Return the feed's newest committed batch of a kind, None where there is none."""
         with transaction(self._engine, "read") as connection:
             return newest_published(connection, feed_id, kind)
+
+    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
+        """Whether a committed batch in an output has read so many records that became rows, or were filtered."""
+        ranges = select(func.sum(batch_range.c.filtered)).where(batch_range.c.batch_id == batch.c.batch_id)
+        has_as_many = (batch.c.rows + func.coalesce(ranges.scalar_subquery(), 0)) >= least
+        in_output = (SINK["format"].as_string() == output.format) & (SINK["path"].as_string() == output.uri)
+        is_committed = batch.c.state == BatchState.COMMITTED.value
+        # Rows first: years of batches have some, and the first one found is enough.
+        found = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, is_committed, in_output, has_as_many)
+        with transaction(self._engine, "read") as connection:
+            return connection.execute(found.limit(1)).first() is not None
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state.

@@ -21,6 +21,9 @@ from kafka_ingest.model.place import Place, place_of
 from kafka_ingest.model.replaced import ReplacedRange, why_no_replacement
 from kafka_ingest.model.replayed import ReplayedLetters, why_no_replay
 
+NOBODY = UUID(int=0)
+"""The feed of a batch that no control table knows: a preview's."""
+
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
 AT_A_PLACE_OF_ITS_OWN = 2

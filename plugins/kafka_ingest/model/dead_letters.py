@@ -1,4 +1,4 @@
-"""Records that could not be decoded: which output they go to, and how many of them a batch may have."""
+"""Records that could not be decoded, and which output they go to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,22 +74,3 @@ class DeadLettersOfFile:
 
     counts: Mapping[DecodingError, int]
     samples: Sequence[DeadLetter]
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterLimits:
-    """How many records of a batch may be dead letters; None is no limit. ``max_percent`` is of the records read."""
-
-    max_records: int | None = None
-    max_percent: int | None = None
-
-    def exceeded(self, dead_letters: int, read: int) -> str | None:
-        """Return which limit a batch exceeds, None where it keeps to them."""
-        if self.max_records is not None and dead_letters > self.max_records:
-            return f"max_dead_letters: {self.max_records:,}"
-        if self.max_percent is not None and dead_letters * 100 > self.max_percent * read:
-            return f"max_dead_letter_percent: {self.max_percent}"
-        return None
-
-
-NO_LIMITS = DeadLetterLimits()

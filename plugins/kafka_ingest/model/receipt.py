@@ -11,6 +11,7 @@ from uuid import UUID
 from kafka_ingest.foundation.foreign_json import moment, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
+from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.replayed import numbers_of
@@ -146,6 +147,8 @@ class Receipt:
 
     Versions that do not know them pass over them.
     """
+    never_found: tuple[NeverFound, ...] = ()
+    """The fields that no record has. Earlier versions did not look for them, and pass over them."""
 
     def of_dead_letters(self) -> "Receipt":
         """Return the receipt of the dead letters alone, by which they are published in their own output."""
@@ -157,6 +160,7 @@ class Receipt:
             filtered=(),
             in_any_order=False,
             columns=None,
+            never_found=(),
         )
 
     @property
@@ -355,6 +359,7 @@ class Receipt:
             | ({"filtered": filtered} if filtered else {})
             | ({"in_any_order": True} if self.in_any_order else {})
             | ({"columns": dict(self.columns)} if self.columns is not None else {})
+            | ({"never_found": [each.as_document() for each in self.never_found]} if self.never_found else {})
             | {
                 "version": version,
                 "batch_id": str(self.batch_id),
@@ -392,6 +397,7 @@ class Receipt:
             filtered=filtered_of(document),
             in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
             columns=columns_of(document),
+            never_found=tuple(map(NeverFound.from_document, document.get("never_found", ()))),
         )
 
     @classmethod

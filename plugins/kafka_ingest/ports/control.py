@@ -52,6 +52,9 @@ class ControlReader(Protocol):
     def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
         """Return the feed's newest committed batch of a kind, None where there is none."""
 
+    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
+        """Whether a committed batch in an output has read so many records that became rows, or were filtered."""
+
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from croniter import CroniterBadDateError, croniter
 from pydantic import (
@@ -18,7 +18,7 @@ from pydantic import (
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.alert import AlertRules, Stops
-from kafka_ingest.model.dead_letters import DeadLetterLimits
+from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
@@ -167,6 +167,12 @@ class Kafka(Settings):
         return ", ".join(topic.name for topic in self.listed) or f"topics like {self.topic_pattern}"
 
 
+Percent = Annotated[int, Field(ge=0, le=100, strict=True)]
+
+OF_WRITTEN: Final = {"max_dead_letters", "max_dead_letter_percent", "max_filtered_percent"}
+"""The limits that a batch is judged by once it is written; the others limit its plan."""
+
+
 class Limits(Settings):
     """How large one batch may become; a larger backlog is worked off batch by batch, without waiting for the schedule.
 
@@ -179,7 +185,8 @@ class Limits(Settings):
     max_wait: Duration | None = None
     skip_to_latest_when_behind: Records | None = None
     max_dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
-    max_dead_letter_percent: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
+    max_dead_letter_percent: Percent | None = None
+    max_filtered_percent: Percent | None = None
 
     @field_validator("max_records", mode="before")
     @classmethod
@@ -187,14 +194,14 @@ class Limits(Settings):
         return None if value == "unlimited" else value
 
     @property
-    def dead_letters(self) -> DeadLetterLimits:
-        """How many records of a batch may be dead letters."""
-        return DeadLetterLimits(self.max_dead_letters, self.max_dead_letter_percent)
-
-    @property
     def of_plan(self) -> Mapping[str, Any]:
         """The limits that a plan keeps to."""
-        return self.model_dump(exclude={"max_dead_letters", "max_dead_letter_percent"})
+        return self.model_dump(exclude=OF_WRITTEN)
+
+    @property
+    def of_written(self) -> Mapping[str, Any]:
+        """The limits that a written batch keeps to."""
+        return self.model_dump(include=OF_WRITTEN)
 
     @property
     def limit_follows_speed(self) -> bool:
@@ -296,6 +303,7 @@ class Feed(Settings):
     select: Select | None = None
     transform: Transform | None = None
     on_new_fields: OnNewFields = OnNewFields.ADD
+    on_never_found: OnNeverFound | None = None
     limits: Limits = Limits()
     control_retention: Duration | None = None
     sink: Sink
@@ -373,6 +381,11 @@ class Feed(Settings):
             on_changed_topic=self.on_topic_changed is OnTopicChanged.STOP,
         )
         return None if self.alerts is None else self.alerts.rules(stops)
+
+    def batch_limits(self) -> BatchLimits:
+        """Return what keeps a written batch from being committed."""
+        fetched = {name for name, part in self.decoding().parts.items() if part.schema is None}
+        return BatchLimits(**self.limits.of_written, on_never_found=self.on_never_found, fetched=fetched)
 
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""

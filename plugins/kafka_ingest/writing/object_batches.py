@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
-from pyspark import TaskContext
+from pyspark import AccumulatorParam, TaskContext
 
 VALUE, KEY = "value", "key"
 IS_LARGE = "kafka_is_large"
@@ -55,7 +55,8 @@ class SentObjects:
 
     ``columns``: the names of the rows' columns in their order; :data:`VALUE` is where the object goes, as its fields
     where ``flatten`` is set. ``required``: those that are never null. ``row_group_bytes``: how much is kept until it is
-    written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators.
+    written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators, and so is ``found``: a bit
+    for each field that has a value in some row.
     """
 
     file_prefix: str
@@ -71,6 +72,19 @@ class SentObjects:
     key_is_text: bool
     written: Any
     large: Any
+    found: Any
+
+
+class EitherOf(AccumulatorParam[int]):
+    """Of bits those that some task has set."""
+
+    def zero(self, value: int) -> int:
+        """Return where it begins."""
+        return value
+
+    def addInPlace(self, value1: int, value2: int) -> int:  # noqa: N802 - Spark's name
+        """Return the bits that one of both has."""
+        return value1 | value2
 
 
 class ManyLargeRecordsError(Exception):
@@ -166,6 +180,14 @@ def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
             columns[name] = (key if name == KEY else batch.column(name)).copy_to(pa.default_cpu_memory_manager())
     fields = [pa.field(name, column.type, nullable=name not in sent.required) for name, column in columns.items()]
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def found_in(columns: Iterable[Column]) -> Iterator[bool]:
+    """Yield whether some row has a value in each column, and after it in each field within."""
+    for column in columns:
+        yield column.null_count < len(column)
+        if pa.types.is_struct(column.type):
+            yield from found_in(column.flatten())
 
 
 def leaves(kind: pa.DataType, path: str) -> Iterator[str]:
@@ -273,7 +295,7 @@ class TakenRecords:
         self._sent = sent
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._alone = 0
-        self._taken = self._left = self._written = 0
+        self._taken = self._left = self._written = self._found = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the records of a batch, with others once they are enough."""
@@ -290,6 +312,7 @@ class TakenRecords:
         yield from self._take()
         self._file.close()
         self._sent.written.add(self._written)
+        self._sent.found.add(self._found)
 
     def _take(self) -> Iterator[pa.RecordBatch]:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
@@ -313,6 +336,10 @@ class TakenRecords:
             return False
         self._file.add(rows)
         self._written += rows.num_rows
+        names, is_flat = self._sent.fields.names, self._sent.flatten
+        value: Column = None if is_flat else rows.column(VALUE)
+        fields = [rows.column(name) for name in names] if is_flat else value.flatten()
+        self._found |= sum(found << bit for bit, found in enumerate(found_in(fields)))
         return True
 
 

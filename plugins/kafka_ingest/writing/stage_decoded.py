@@ -8,7 +8,9 @@ whose records all fit pays nothing.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from importlib import import_module
+from operator import or_
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -18,12 +20,14 @@ from pyspark.sql.types import StructType
 
 from kafka_ingest.foundation.storage import files_below, is_folder, move_files
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.batch import AttemptDocument, DataNeeds
+from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
 from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
+from kafka_ingest.writing.found_fields import FOUND, FoundFields
 from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
@@ -67,8 +71,8 @@ class Places:
 class DeadLetterPlaces:
     """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them.
 
-    ``filtered``: how many records were filtered of each partition beside the data that counts. ``in_any_order``: its
-    files may overlap.
+    ``filtered``: how many records were filtered of each partition beside the data that counts. ``never_found``: the
+    fields that none of them has. ``in_any_order``: its files may overlap.
     """
 
     def __init__(self, directory: Place, data: Place, at: OpenPlace) -> None:
@@ -78,6 +82,7 @@ class DeadLetterPlaces:
         self._now: Place | None = None
         self.place = directory / DATA
         self.filtered: Mapping[TopicPartition, int] = {}
+        self.never_found: tuple[NeverFound, ...] = ()
         self.in_any_order = False
 
     def places(self, data: Place) -> Places:
@@ -124,12 +129,15 @@ class StagedRecords:
     """How many records Spark counted in all, and how many of them were filtered of each partition, or are dead.
 
     ``in_any_order``: files of a partition may overlap, since workers wrote some of its rows, and Spark others.
+    ``found``: which fields have a value in some row, as bits; ``never_found``: those that no record has.
     """
 
     rows_read: int
     filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
     dead: int = 0
     in_any_order: bool = False
+    found: int = 0
+    never_found: tuple[NeverFound, ...] = ()
 
 
 class StagedRowsMissingError(Exception):
@@ -168,7 +176,10 @@ def stage_decoded(
         schema, spark = rows.all().schema, rows.raw.sparkSession
         made = made_by_function(spark, schema, shape.transform, needs, places, storage)
         staged = replace(staged, filtered=dict(Counter(staged.filtered) + Counter(left_out(given, made))))
-    return staged
+    least = 1 if document.plan.feed_id == NOBODY else LEAST_RECORDS
+    if staged.rows_read - staged.dead < least or not document.plan.kind.reads_kafka:
+        return staged
+    return replace(staged, never_found=rows.fields.never_found(staged.found, read, ranges))
 
 
 def stage_decided(
@@ -196,7 +207,7 @@ def stage_decided(
         decided.unpersist()
     filtered = dict(Counter(before.filtered) + Counter(found.filtered))
     in_any_order = before.in_any_order or found.rows_read > found.dead
-    return StagedRecords(before.rows_read, filtered, found.dead, in_any_order)
+    return StagedRecords(before.rows_read, filtered, found.dead, in_any_order, before.found | found.found)
 
 
 def add_rows(
@@ -230,7 +241,7 @@ def stage_rows(
     if objects is not None:
         by_workers = objects.stage(lambda records: rows.some(records).write.mode("append").parquet(spark_path(place)))
         if by_workers is not None:
-            rows.by_workers = by_workers
+            rows.by_workers, rows.found_by_workers = by_workers, objects.found
             return
         storage.remove(place)
     rows.all().write.mode("error").parquet(spark_path(place))
@@ -241,13 +252,14 @@ def stage_rows(
 class CountedRows:
     """The rows that the records of some ranges become, counted as they are written.
 
-    ``by_workers``: how many were written without Spark counting them.
+    ``by_workers``: how many were written without Spark counting them, and ``found_by_workers`` which fields had values.
     """
 
     def __init__(self, raw: DataFrame, ranges: Sequence[OffsetRange], document: AttemptDocument) -> None:
         self.raw = raw
         self.are_many = are_many(ranges)
-        self.by_workers = 0
+        self.by_workers = self.found_by_workers = 0
+        self.fields = FoundFields(document.decode)
         self._partitions = PerPartition(ranges)
         self._decode, self._needs = document.decode, document.data
         self._observed: list[Observation] = []
@@ -260,7 +272,11 @@ class CountedRows:
         """Return records decoded and shaped, with those that are dead."""
         shape = self._decode.shape
         each = decoded(records, self._decode, plainly=plainly, with_reasons=with_reasons, with_bytes=with_bytes)
-        return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
+        if not shape.has_expressions:
+            return each
+        # The columns of a select are no longer the fields.
+        found = (f.expr(sql).alias(name) for name, sql in self.fields.expressions().items())
+        return shaped(each.select("*", *found), shape, with_reasons=with_reasons)
 
     def undecided(self, records: DataFrame, *, plainly: bool) -> DataFrame:
         """Return records decoded strictly, and why those that are dead are; of JSON those alone that are not certain.
@@ -276,7 +292,7 @@ class CountedRows:
     def all(self) -> DataFrame:
         """Return the rows of all records; each time anew, should writing them have to be repeated."""
         self._observed.clear()
-        self.by_workers = 0
+        self.by_workers = self.found_by_workers = 0
         return self.some(self.raw, plainly=self.are_many)
 
     def some(self, records: DataFrame, *, plainly: bool = False) -> DataFrame:
@@ -286,7 +302,7 @@ class CountedRows:
     def only(self, decided: DataFrame) -> DataFrame:
         """Return the rows of records that are decoded, and count these alone."""
         self._observed.clear()
-        self.by_workers = 0
+        self.by_workers = self.found_by_workers = 0
         return self._rows(decided)
 
     def _rows(self, decided: DataFrame) -> DataFrame:
@@ -295,11 +311,14 @@ class CountedRows:
         counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
         if filters:
             counts.append(self._partitions.counted(FILTERED).alias("filtered"))
+        for name, sql in self.fields.expressions().items():
+            found = name if shape.has_expressions else sql
+            counts.append(f.expr(f"bit_or(if({GOOD}, {found}, cast(0 as bigint)))").alias(name))
         self._observed.append(Observation("decoded"))
         observed = decided.observe(self._observed[-1], *counts)
         good = observed.where(f"{GOOD} and not {FILTERED}" if filters else GOOD)
         # Expressions may use columns that the table lacks, and dead letters have them.
-        rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *needs.without)
+        rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *self.fields.expressions(), *needs.without)
         # A function is not handed columns that follow from others: it could change them.
         return with_own_columns(rows, needs.partition_by) if needs.own_columns and shape.transform is None else rows
 
@@ -308,7 +327,8 @@ class CountedRows:
         found = [each.get for each in self._observed]
         rows, dead = (sum(int(each[name]) for each in found) for name in ("rows", "dead"))
         filtered = self._partitions.of(found[-1].get("filtered"))
-        return StagedRecords(self.by_workers + rows, filtered, dead, in_any_order=self.by_workers > 0 and dead < rows)
+        bits = reduce(or_, map(self.fields.all_bits, found), self.found_by_workers)
+        return StagedRecords(self.by_workers + rows, filtered, dead, self.by_workers > 0 and dead < rows, bits)
 
 
 def are_many(ranges: Sequence[OffsetRange]) -> bool:
@@ -388,7 +408,8 @@ def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Pla
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
     # A letter's batch is known by its path.
     of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH_COLUMN}
-    kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
+    own = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
+    kept = [name for name in own if not name.startswith(FOUND)]
     of_key = id_found("key", RAW_KEY, document.decode.key)
     of_value = id_found("value", RAW_VALUE, document.decode.value)
     letters = records.where(f"{DEAD} is not null").selectExpr(

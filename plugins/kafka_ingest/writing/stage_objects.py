@@ -28,7 +28,7 @@ from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted,
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decoded_part import once, text
 from kafka_ingest.writing.kafka_records import hadoop_settings
-from kafka_ingest.writing.object_batches import IS_LARGE, SentObjects, in_task
+from kafka_ingest.writing.object_batches import IS_LARGE, EitherOf, SentObjects, in_task
 from kafka_ingest.writing.session import is_local
 
 MIB = 1024 * 1024
@@ -149,7 +149,13 @@ class ObjectsOfWorkers:
             key_is_text=document.decode.key.format is Format.STRING,
             written=context.accumulator(0),
             large=context.accumulator(0),
+            found=context.accumulator(0, EitherOf()),
         )
+
+    @property
+    def found(self) -> int:
+        """Which fields of the objects have a value in some row that the workers wrote, as bits in their order."""
+        return int(self._sent.found.value)
 
     def stage(self, add: Add) -> int | None:
         """Let workers write what fits, and ``add`` the other records; return how many the workers wrote.

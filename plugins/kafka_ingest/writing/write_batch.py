@@ -92,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
         in_any_order=document.decode.shape.transform is not None or (letters is not None and letters.in_any_order),
         columns=columns,
+        never_found=letters.never_found if letters is not None else (),
     )
     if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
@@ -121,6 +122,7 @@ def read_and_stage(
             letters.now(here)
             staged = stage_decoded(read, ranges, document, letters.places(here), storage)
             letters.filtered, letters.in_any_order = staged.filtered, staged.in_any_order
+            letters.never_found = staged.never_found
             return staged.rows_read
 
         if not plan.kind.reads_kafka:

@@ -1,0 +1,54 @@
+"""Fields of a schema that no record of a batch has: as a rule, names that are mistyped, or inside an envelope."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+LEAST_RECORDS: Final = 20
+"""Fewer records say nothing of what all of them have."""
+
+MOST_NAMES: Final = 20
+"""How many names that the records have in a field's place are kept."""
+
+MOST_FIELDS: Final = 100
+"""How many fields are kept."""
+
+LONGEST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFound:
+    """A field that is null in all rows of a batch, and that none of the records looked at has.
+
+    ``part``: ``key`` or ``value``. ``field``: its path there. ``records``: how many were looked at that have the object
+    it belongs to. ``others``: names that these have in that object and the schema does not, the most frequent first.
+    ``is_alone``: other fields of the part were found.
+    """
+
+    part: str
+    field: str
+    records: int
+    others: tuple[str, ...] = ()
+    is_alone: bool = True
+
+    def __str__(self) -> str:
+        """Name the field, and what the records have."""
+        there = f"there are: {', '.join(self.others)}" if self.others else "the schema has all names that are there"
+        return f"{self.part}.{self.field}: in 0 of {self.records:,} records; {there}"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        return {
+            "part": self.part,
+            "field": self.field,
+            "records": self.records,
+            "others": list(self.others),
+            "is_alone": self.is_alone,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "NeverFound":
+        """Read it back."""
+        others = tuple(map(str, document["others"]))
+        records, is_alone = int(document["records"]), bool(document["is_alone"])
+        return cls(str(document["part"]), str(document["field"]), records, others, is_alone)

@@ -1,0 +1,154 @@
+"""Which fields of JSON objects no record of a batch has: names that are mistyped, or that are inside of an envelope.
+
+Whether a field has a value in some row is counted in the pass that writes the rows. Only of fields that have none,
+which is rare, a few records are read again, to see whether they have the name, and which others in its place.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.never_found import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.record_schema import Struct, quoted, read_schema
+from kafka_ingest.writing.schema_ids import HEAD_BYTES
+
+BITS = 62
+"""How many fields are counted in one number, which has a sign."""
+
+LOOKED_AT = 500
+"""How many records are read again."""
+
+FROM_RANGES = 50
+"""From how many ranges, at most: topics and partitions may have different records."""
+
+LARGEST_BYTES = 16 * 1024
+"""Of a key or value that is looked at."""
+
+FOUND = "kafka_found"
+
+Path = tuple[str, ...]
+Read = Callable[[Sequence[OffsetRange]], DataFrame]
+
+
+def paths_of(schema: Struct, above: Path = ()) -> Iterator[Path]:
+    """Yield the fields of objects and of objects within them, each before what is in it; not those in arrays."""
+    for field in schema.fields:
+        yield (path := (*above, field.name))
+        if isinstance(field.type, Struct):
+            yield from paths_of(field.type, path)
+
+
+@dataclass(frozen=True, slots=True)
+class SoughtField:
+    """A field, and how SQL names it among the columns of decoded records."""
+
+    part: str
+    path: Path
+    sql: str
+
+
+class FoundFields:
+    """Which fields of a decoding's JSON objects have a value in some row: as bits, the value's fields first."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._decoding = decoding
+        self.fields: list[SoughtField] = []
+        for part, field in (("value", decoding.value), ("key", decoding.key)):
+            if field.format is Format.JSON and field.schema is not None:
+                is_flat = part == "value" and decoding.columns is Columns.FLATTEN
+                above = () if is_flat else (part,)
+                self.fields += [
+                    SoughtField(part, path, ".".join(map(quoted, (*above, *path))))
+                    for path in paths_of(read_schema(field.schema))
+                ]
+
+    def expressions(self) -> dict[str, str]:
+        """Return numbers of a decoded record, by name, in whose bits there are the fields that have a value."""
+        return {
+            f"{FOUND}_{first // BITS}": " | ".join(
+                f"shiftleft(cast({field.sql} is not null as bigint), {bit})"
+                for bit, field in enumerate(self.fields[first : first + BITS])
+            )
+            for first in range(0, len(self.fields), BITS)
+        }
+
+    def all_bits(self, numbers: Mapping[str, int | None]) -> int:
+        """Return what was found in the numbers of many records, as one number."""
+        return sum((numbers[name] or 0) << (BITS * number) for number, name in enumerate(self.expressions()))
+
+    def without_value(self, found: int) -> list[SoughtField]:
+        """Return the fields that have no value in any row, though the object that they belong to is there."""
+        having = {(each.part, each.path) for bit, each in enumerate(self.fields) if found >> bit & 1}
+        return [
+            each
+            for each in self.fields
+            if (each.part, each.path) not in having and (len(each.path) == 1 or (each.part, each.path[:-1]) in having)
+        ]
+
+    def never_found(self, found: int, read: Read, ranges: Sequence[OffsetRange]) -> tuple[NeverFound, ...]:
+        """Look at some records of ranges, and return the fields that none of them has."""
+        if not (sought := self.without_value(found)):
+            return ()
+        parts = sorted({each.part for each in sought})
+        bodies = some_records(read, ranges, parts)
+        never: list[NeverFound] = []
+        for part in parts:
+            objects = list(objects_in(bodies[part], self._decoding.parts[part]))
+            of_part = [each for each in self.fields if each.part == part]
+            is_alone = any(found >> bit & 1 for bit, each in enumerate(self.fields) if each.part == part)
+            paths = [each.path for each in sought if each.part == part]
+            never += names_never_found(part, paths, {each.path for each in of_part}, objects, is_alone=is_alone)
+        return tuple(never[:MOST_FIELDS])
+
+
+def some_records(read: Read, ranges: Sequence[OffsetRange], parts: Sequence[str]) -> dict[str, list[bytes]]:
+    """Return keys or values of some records, from the ends of ranges; where these hold few, from anywhere."""
+    several = ranges[:: -(-len(ranges) // FROM_RANGES)]
+    each = -(-LOOKED_AT // len(several))
+    ends = [
+        OffsetRange(one.topic_partition, max(one.start_offset, one.end_offset - each), one.end_offset)
+        for one in several
+    ]
+    for some in (ends, ranges):
+        columns = [f"if(length({part}) <= {LARGEST_BYTES}, {part}, null) as {part}" for part in parts]
+        rows = read(some).selectExpr(*columns).limit(LOOKED_AT).collect()
+        if len(rows) >= LEAST_RECORDS:
+            break
+    return {part: [bytes(row[part]) for row in rows if row[part] is not None] for part in parts}
+
+
+def objects_in(bodies: Iterable[bytes], decoding: FieldDecoding) -> Iterator[dict[str, object]]:
+    """Yield the JSON objects among keys or values; the others are dead letters."""
+    for body in bodies:
+        try:
+            found = json.loads(body[HEAD_BYTES:] if decoding.has_ids else body)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+def names_never_found(
+    part: str, sought: Sequence[Path], known: set[Path], objects: Sequence[dict[str, object]], *, is_alone: bool
+) -> Iterator[NeverFound]:
+    """Yield which of the fields sought no object has, nor has it with null."""
+    for path in sought:
+        within: list[object] = list(objects)
+        for name in path[:-1]:
+            within = [each[name] for each in within if isinstance(each, dict) and name in each]
+        names = Counter(name for each in within if isinstance(each, dict) for name in each)
+        records = sum(isinstance(each, dict) for each in within)
+        if records and path[-1] not in names:
+            others = [shown(name) for name, _ in names.most_common() if (*path[:-1], name) not in known]
+            yield NeverFound(part, ".".join(path), records, tuple(others[:MOST_NAMES]), is_alone)
+
+
+def shown(name: str) -> str:
+    """Return a record's name as it is shown."""
+    printable = "".join(sign if sign.isprintable() else "?" for sign in name)
+    return printable if len(printable) <= LONGEST_NAME else f"{printable[:LONGEST_NAME]}…"
