@@ -216,6 +216,21 @@ def test_an_object_that_fits_its_schema_is_read_and_every_other_text_is_dead_wit
     assert dict(zip(DEAD_VALUES, found[len(GOOD) :], strict=True)) == DEAD_VALUES
 
 
+def test_a_field_that_is_required_makes_a_dead_letter_where_it_is_missing_or_null(spark: SparkSession) -> None:
+    values = ['{"id": 1, "address": {"city": "Bern"}}', '{"id": 1, "address": null}', '{"address": {}}', "{", None]
+    needed = Decoding(replace(ORDER, required=("id", "address.city")))
+    missing = "expected fields that are required, found missing or null "
+    for plainly in (False, True):
+        every = decoded(records(spark, values), needed, plainly=plainly)
+        found = by_offset(every.selectExpr("kafka_offset", f"{DEAD}.class as dead", f"{DEAD}.text as text"))
+        assert [(row["dead"], row["text"]) for row in found[:3]] == [
+            (None, None),
+            ("MISSING_FIELD", f"{missing}address.city"),
+            ("MISSING_FIELD", f"{missing}id, address.city"),
+        ]
+        assert [row["dead"] for row in found[3:]] == ["NOT_JSON", None]
+
+
 def test_times_are_read_with_their_zone_and_as_utc_without_one(spark: SparkSession) -> None:
     texts = ["2026-01-01T12:00:00Z", "2026-01-01 12:00", "2026-01-01T14:00+02:00", "2026-01-01T06:30:00.0-05:30"]
     rows = decoded(records(spark, [f'{{"at": "{text}"}}' for text in texts]), Decoding(ORDER))

@@ -28,6 +28,7 @@ from kafka_ingest.model.decoding import (
     why_not_kept,
 )
 from kafka_ingest.model.json_schema import ddl_of_json_schema
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.record_schema import (
     Field,
     MapOf,
@@ -39,6 +40,7 @@ from kafka_ingest.model.record_schema import (
     read_schema,
     read_type,
 )
+from kafka_ingest.model.required import not_in
 from kafka_ingest.model.schema_source import (
     DescriptorSetFile,
     RegisteredSchema,
@@ -96,6 +98,12 @@ class Schemas:
         parts = {name: self.part(name, part, topics, found.get(name, ())) for name, part in decoding.parts.items()}
         if decoding.columns is Columns.FLATTEN and decoding.value.source is not None:
             self.check_flat(parts["value"])
+        for name, part in parts.items():
+            if unknown := not_in(self.type_of(part), part.required) if part.required else []:
+                raise InvalidSchemaError(
+                    f"{name}: expected required to name fields of the schema, found {listing(unknown)}. Correct the "
+                    "feed file. Nothing was moved."
+                )
         return replace(decoding, key=parts["key"], value=parts["value"])
 
     def part(

@@ -102,6 +102,9 @@ class DeadClass(StrEnum):
     UNKNOWN_FIELD = "UNKNOWN_FIELD"
     """A field that the schema does not name, where such are refused."""
 
+    MISSING_FIELD = "MISSING_FIELD"
+    """A field that the feed requires is missing or null."""
+
     NOT_WIRE_FORMAT = "NOT_WIRE_FORMAT"
     """The bytes do not begin with the byte 0 and a schema id, as a registry's serializers write them."""
 
@@ -143,6 +146,8 @@ class FieldDecoding:
     """Ids that the registry was asked for, and does not know."""
     read_as: Mapping[str, ReadAs] = field(default_factory=dict, hash=False)
     """What is said of values in the schema, by their paths."""
+    required: tuple[str, ...] = ()
+    """The paths of fields that have to be there and not null, or the record is dead."""
     skips_others: bool = False
     """Whether records of other types than the schema's are filtered; else they are dead letters."""
 
@@ -157,6 +162,8 @@ class FieldDecoding:
         document["unknown_fields"] = self.unknown_fields.value
         if self.read_as:
             document["as"] = {path: kind.value for path, kind in self.read_as.items()}
+        if self.required:
+            document["required"] = list(self.required)
         if self.skips_others:
             document["other_records"] = OtherRecords.SKIP.value
         if self.writers is None:
@@ -174,6 +181,7 @@ class FieldDecoding:
             writers=tuple(WriterSchema(*each) for each in document["writers"]) if "writers" in document else None,
             unknown_ids=tuple(document.get("unknown_ids", ())),
             read_as={path: ReadAs(kind) for path, kind in document.get("as", {}).items()},
+            required=tuple(document.get("required", ())),
             skips_others=document.get("other_records") == OtherRecords.SKIP,
         )
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from kafka_ingest.model.decoding import FieldDecoding, Format, OtherRecords, UnknownFields, why_not_kept
 from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path
 from kafka_ingest.model.record_schema import collisions, read_schema
+from kafka_ingest.model.required import not_in, required_path
 from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile, SchemaSource
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
 
@@ -65,7 +66,7 @@ class FromSchema(Settings):
 
     ``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as. ``as``:
     what the schema's values at some paths become, where that is not what they would be by themselves.
-    ``other_records``: what records of other types are.
+    ``required``: fields that must be there and not null. ``other_records``: what records of other types are.
     """
 
     registry: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -75,6 +76,7 @@ class FromSchema(Settings):
         dict[Annotated[str, AfterValidator(checked_path)], ReadAs],
         Field(alias="as", max_length=MOST_PATHS, default_factory=dict),
     ]
+    required: Annotated[tuple[Annotated[str, AfterValidator(required_path)], ...], Field(max_length=MOST_PATHS)] = ()
     other_records: OtherRecords = OtherRecords.DEAD_LETTER
 
     @field_validator("subject")
@@ -105,7 +107,7 @@ class FromSchema(Settings):
         if self.registry is not None:
             source = RegistrySource(self.registry, self.subject, self.version, message)
         skips = self.other_records is OtherRecords.SKIP
-        return FieldDecoding(kind, source=source, read_as=self.read_as, skips_others=skips)
+        return FieldDecoding(kind, source=source, read_as=self.read_as, required=self.required, skips_others=skips)
 
 
 class JsonRecords(FromSchema):
@@ -155,7 +157,10 @@ class JsonRecords(FromSchema):
     @model_validator(mode="after")
     def _has_room_for_unknown_fields(self) -> "JsonRecords":
         if self.fields_or_file is not None and not is_json_schema_file(self.fields_or_file):
-            names = read_schema(self.fields_or_file).names
+            schema = read_schema(self.fields_or_file)
+            names = schema.names
+            if unknown := not_in(schema, self.required):
+                raise ValueError(f"expected required to name fields of the schema, found {', '.join(unknown)}")
             if reason := why_not_kept(names, self.unknown_fields):
                 raise ValueError(reason)
         return self
@@ -166,6 +171,8 @@ class JsonRecords(FromSchema):
             raise ValueError(
                 "expected unknown_fields with a schema only: without one, every field is unknown, found none"
             )
+        if self.fields_or_file is None and self.registry is None and self.required:
+            raise ValueError("expected required with a schema only, which has the fields, found none")
         return self
 
     def decoding(self) -> FieldDecoding:

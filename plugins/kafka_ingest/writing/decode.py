@@ -10,10 +10,21 @@ from importlib import import_module
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.decoding import Columns, DeadClass, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.model.required import names_of
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
-from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, once, plain_name, raw_part, string_part
+from kafka_ingest.writing.decoded_part import (
+    DecodedPart,
+    body_name,
+    named,
+    once,
+    plain_name,
+    raw_part,
+    reason,
+    string_part,
+    text,
+)
 from kafka_ingest.writing.plain_objects import with_plain_objects
 from kafka_ingest.writing.schema_ids import after_id, id_header, id_header_name, split_at_id, split_name
 
@@ -97,10 +108,12 @@ def decoded(
         else:
             columns.append(named(part.result, column))
     others = " or ".join(f"coalesce({part.is_other}, false)" for part in parts.values() if part.is_other) or "false"
+    checks = [(part.is_dead, part.reason) for part in parts.values() if part.is_dead]
+    checks += [missing(part, fields[column].required) for column, part in parts.items() if fields[column].required]
     raw_key, raw_value = ("`key`", "`value`") if with_bytes else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),
-        f.expr(dead(list(parts.values()), others, with_reasons=with_reasons)).alias(DEAD),
+        f.expr(dead(checks, others, with_reasons=with_reasons)).alias(DEAD),
         f.expr(raw_key).alias(RAW_KEY),
         f.expr(raw_value).alias(RAW_VALUE),
         *([f.expr(others).alias(FILTERED)] if decoding.skips_others else []),
@@ -114,13 +127,20 @@ def with_steps(records: DataFrame, *steps: Mapping[str, str]) -> DataFrame:
     return records
 
 
-def dead(parts: Sequence[DecodedPart], others: str, *, with_reasons: bool) -> str:
+def dead(checks: Sequence[tuple[str, str]], others: str, *, with_reasons: bool) -> str:
     """Return the reason where a record is dead; null where it is good, or one of others."""
-    checks = " ".join(
-        f"when {part.is_dead} then {part.reason if with_reasons else NO_REASON}" for part in parts if part.is_dead
-    )
+    cases = " ".join(f"when {is_dead} then {why if with_reasons else NO_REASON}" for is_dead, why in checks)
     nothing = "cast(null as struct<part: string, class: string, text: string>)"
-    return f"case when {others} then null {checks} end" if checks else nothing
+    return f"case when {others} then null {cases} end" if cases else nothing
+
+
+def missing(part: DecodedPart, required: Sequence[str]) -> tuple[str, str]:
+    """Return whether a field is missing or null that is required, and the reason; of a value that is not dead."""
+    fields = {path: f"({part.result}).{'.'.join(map(quoted, names_of(path)))}" for path in required}
+    absent = ", ".join(f"if({sql} is null, {text(path)}, null)" for path, sql in fields.items())
+    said = f"concat('expected fields that are required, found missing or null ', concat_ws(', ', {absent}))"
+    is_absent = " or ".join(f"{sql} is null" for sql in fields.values())
+    return f"{quoted(part.column)} is not null and ({is_absent})", reason(part.column, DeadClass.MISSING_FIELD, said)
 
 
 def part_of(column: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:

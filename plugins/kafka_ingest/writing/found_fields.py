@@ -8,12 +8,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.never_found import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.read_as import field_path
 from kafka_ingest.model.record_schema import Struct, quoted, read_schema
 from kafka_ingest.writing.schema_ids import HEAD_BYTES
 
@@ -125,8 +127,10 @@ def some_records(read: Read, ranges: Sequence[OffsetRange], parts: Sequence[str]
 def objects_in(bodies: Iterable[bytes], decoding: FieldDecoding) -> Iterator[dict[str, object]]:
     """Yield the JSON objects among keys or values; the others are dead letters."""
     for body in bodies:
+        # An id may also be in a header; then the value is the object alone.
+        is_after_id = decoding.has_ids and body[:1] == b"\0"
         try:
-            found = json.loads(body[HEAD_BYTES:] if decoding.has_ids else body)
+            found = json.loads(body[HEAD_BYTES:] if is_after_id else body)
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
@@ -145,7 +149,7 @@ def names_never_found(
         records = sum(isinstance(each, dict) for each in within)
         if records and path[-1] not in names:
             others = [shown(name) for name, _ in names.most_common() if (*path[:-1], name) not in known]
-            yield NeverFound(part, ".".join(path), records, tuple(others[:MOST_NAMES]), is_alone)
+            yield NeverFound(part, reduce(field_path, path, ""), records, tuple(others[:MOST_NAMES]), is_alone)
 
 
 def shown(name: str) -> str:

@@ -97,6 +97,7 @@ def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place)
         or value.format is not Format.JSON
         or value.schema is None
         or value.has_ids
+        or value.required
         or value.unknown_fields is UnknownFields.KEEP
         or key.format not in {Format.RAW, Format.STRING}
         or document.decode.shape
