@@ -116,6 +116,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.rewound import ended_gaps
+from kafka_ingest.model.summaries import NotRows
 from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.operating.held_offsets import not_in
@@ -531,6 +532,11 @@ class InMemoryControlTables:
     def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
         plan = newest_published(self.state, feed_id, kind)
         return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
+
+    def not_rows(self, feed_id: UUID) -> NotRows:
+        batches = [each for each in self.state.feed_batches(feed_id) if each.state is BatchState.COMMITTED]
+        counts = [count for batch in batches for count in self.range_counts(batch.batch_id)]
+        return NotRows(sum(each.filtered for each in counts), sum(each.dead_letters for each in counts))
 
     def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
         return any(

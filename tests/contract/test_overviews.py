@@ -1,6 +1,8 @@
 """What a page asks of the control tables: all feeds at once, and lists of batches without their ranges."""
 
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,7 @@ from tests.contract.builders import (
     NOON,
     ORDERS_FEED,
     TOPIC_ID,
+    attempt_of,
     batch_id_of,
     commit,
     gap,
@@ -20,6 +23,7 @@ from tests.contract.builders import (
     plan_first,
     plan_next,
     plan_of,
+    receipt_of,
     record,
     seed,
     snapshot_of,
@@ -28,9 +32,12 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore
 
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import PlanRecord
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import Filtered, WrittenFile
+from kafka_ingest.model.summaries import NotRows, ReadCounts
 
 REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
@@ -61,6 +68,43 @@ def test_all_feeds_are_seen_at_once_with_their_offsets_open_batches_holds_and_ga
     assert (of_refunds.open_batch, of_refunds.open_batch_state) == (REFUNDS.batch_id, BatchState.WRITTEN)
     assert of_refunds.open_since == sql_control.batch(REFUNDS.batch_id).updated_at
     assert (of_refunds.open_gaps.gaps, of_refunds.holds) == (0, ())
+
+
+def committed(control: SqlControlTables, plan: BatchPlan, filtered: int, dead: int) -> None:
+    """Commit a planned batch whose records are all filtered or dead."""
+    [planned] = plan.ranges
+    tp = planned.topic_partition
+    letters = WrittenFile.of_one("d.parquet", 1, dead, tp, planned.start_offset, planned.end_offset - 1)
+    found = {"filtered": (Filtered(tp, filtered),), "dead_letters": (letters,), "rows_read": filtered + dead}
+    receipt = replace(receipt_of(plan, 1, rows={tp: 0}), **found)
+    control.open_attempt(attempt_of(plan, 1))
+    control.pin(plan.batch_id, 1, receipt, sha256(receipt.as_bytes()), receipt.range_counts(plan))
+    control.begin_commit(plan.batch_id, 1)
+    control.complete_commit(plan.batch_id, actor="committer")
+
+
+def test_what_became_no_row_is_summed_up_and_told_of_the_newest_batch(sql_control: SqlControlTables) -> None:
+    """Of the dead letters those that are left: neither replayed nor given up."""
+    first, second = plan_of((orders(0), 0, 100), number=1), plan_of((orders(0), 100, 150), number=2)
+    plan_first(sql_control, first)
+    assert not sql_control.has_committed(ORDERS_FEED, first.output, 20)
+    committed(sql_control, first, filtered=90, dead=7)
+    plan_next(sql_control, second)
+    committed(sql_control, second, filtered=30, dead=5)
+
+    [found] = sql_control.feed_overviews()
+    newest = ReadCounts(rows=0, filtered=30, dead_letters=5)
+    assert found.not_rows == sql_control.not_rows(ORDERS_FEED) == NotRows(filtered=120, dead_letters=12, newest=newest)
+    assert [each.not_rows for each in sql_control.feed_summaries()] == [found.not_rows]
+    sql_control.record_event(
+        ORDERS_FEED, "dead_letters_given_up", actor="ops", batch_id=first.batch_id, detail={"reason": "old"}
+    )
+    assert sql_control.not_rows(ORDERS_FEED).dead_letters == 5
+
+    assert sql_control.has_committed(ORDERS_FEED, first.output, 90)
+    assert not sql_control.has_committed(ORDERS_FEED, first.output, 91)
+    assert not sql_control.has_committed(ORDERS_FEED, OutputLocation.local("parquet", Path("/elsewhere")), 1)
+    assert not sql_control.has_committed(REFUNDS_FEED, first.output, 1)
 
 
 def test_a_gap_that_was_read_after_all_is_not_counted(sql_control: SqlControlTables) -> None:

@@ -15,7 +15,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Retention, StoredOffset, TopicPartition, Unavailable
-from kafka_ingest.model.summaries import FeedOverview, GapDecision
+from kafka_ingest.model.summaries import FeedOverview, GapDecision, NotRows, ReadCounts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FEED_ID, BATCH_ID = UUID(int=1), UUID(int=2)
@@ -52,6 +52,27 @@ def test_a_lag_above_the_limit_is_found_and_one_at_the_limit_is_not() -> None:
     kafka = kafka_of(log(0, 160))
     assert said(seen(kafka, AlertRules(lag=59))) == {AlertKind.LAG: "60 offsets can be read, more than 59"}
     assert seen(kafka, AlertRules(lag=60)) == Look([], frozenset(), [])
+
+
+def test_dead_letters_that_are_left_are_found_above_the_limit() -> None:
+    left = NotRows(dead_letters=12)
+    assert said(seen(None, AlertRules(dead_letters=11), not_rows=left)) == {
+        AlertKind.DEAD_LETTERS: "12 dead letters neither replayed nor given up, more than 11"
+    }
+    assert seen(None, AlertRules(dead_letters=12), not_rows=left).found == []
+
+
+def test_what_the_newest_batch_filtered_is_found_above_the_limit_and_of_few_records_not_known() -> None:
+    def of_newest(rows: int, filtered: int) -> Look:
+        counts = ReadCounts(rows, filtered, dead_letters=1)
+        return seen(None, AlertRules(filtered_percent=90), not_rows=NotRows(filtered=5_000, newest=counts))
+
+    assert said(of_newest(9, 91)) == {
+        AlertKind.FILTERED_PERCENT: "91 of the 101 records of the newest batch were filtered, more than 90 %"
+    }
+    for rows, filtered, is_known in ((10, 90, True), (0, 19, True), (0, 18, False)):
+        found = of_newest(rows, filtered)
+        assert (bool(found.found), AlertKind.FILTERED_PERCENT not in found.unknown) == (filtered == 19, is_known)
 
 
 def test_a_lag_that_is_only_partly_known_is_found_above_the_limit_and_not_denied_below_it() -> None:

@@ -57,7 +57,8 @@ def test_a_file_without_alerts_asks_for_none_and_only_rules_that_need_kafka_noti
 @pytest.mark.parametrize(
     ("alerts", "error"),
     [
-        ({}, "expected at least one of lag, behind, headroom, open_batch, held, gap, stopped, found none"),
+        ({}, "expected at least one of lag, behind, headroom, open_batch, held, gap, stopped, filtered_percent, dead_"),
+        ({"filtered_percent": 100}, "alerts.filtered_percent: expected"),
         ({"notify": [MAIL]}, "expected at least one of lag"),
         ({"lag": 0}, "alerts.lag: expected a number from 1 on, found 0"),
         ({"behind": 30}, "alerts.behind: expected a duration such as 90s, 30m, 2h or 7d, found 30"),

@@ -118,11 +118,12 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "select": None,
         "transform": None,
         "on_new_fields": "add",
+        "on_never_found": None,
         "control_retention": None,
         "limits": dict.fromkeys(
             (
                 *("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind"),
-                *("max_dead_letters", "max_dead_letter_percent"),
+                *("max_dead_letters", "max_dead_letter_percent", "max_filtered_percent"),
             )
         ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},

@@ -24,7 +24,7 @@ from kafka_ingest.airflow_tasks.metrics import METRICS, MetricKind
 from kafka_ingest.errors import ControlSchemaError, InvalidConnectionError, KafkaUnavailableError
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
-from kafka_ingest.model.summaries import FeedOverview, OpenGaps
+from kafka_ingest.model.summaries import FeedOverview, NotRows, OpenGaps, ReadCounts
 from kafka_ingest.observing.feed_lines import ClusterLogs
 from kafka_ingest.page import scrape_token, scraped_feeds
 from kafka_ingest.page.exposition import SCRAPED
@@ -231,7 +231,9 @@ def test_a_token_that_cannot_be_looked_up_any_more_is_not_good_any_more() -> Non
 
 def test_each_feed_has_what_is_stored_and_what_kafka_says() -> None:
     hold = Hold("orders", 0, HoldCause.NO_ANSWER, "no leader", NOON)
-    feed = overview("orders", holds=(hold,), open_gaps=OpenGaps(2, 30), last_committed_at=NOON, open_since=NOON)
+    not_rows = NotRows(filtered=70, dead_letters=4, newest=ReadCounts(rows=10, filtered=29, dead_letters=1))
+    stored: dict[str, Any] = {"holds": (hold,), "open_gaps": OpenGaps(2, 30), "not_rows": not_rows}
+    feed = overview("orders", **stored, last_committed_at=NOON, open_since=NOON)
     assert scrape(KnownSources(a_token(), feeds=(feed,), files={"orders": feed_file("orders")})) == {
         "kafka_ingest_lag": {"orders": 150},
         "kafka_ingest_headroom": {"orders": 60},
@@ -242,6 +244,9 @@ def test_each_feed_has_what_is_stored_and_what_kafka_says() -> None:
         "kafka_ingest_open_gaps": {"orders": 2},
         "kafka_ingest_gap_offsets": {"orders": 30},
         "kafka_ingest_rows_total": {"orders": 90},
+        "kafka_ingest_filtered_total": {"orders": 70},
+        "kafka_ingest_filtered_percent": {"orders": 72.5},
+        "kafka_ingest_dead_letters_left": {"orders": 4},
         "kafka_ingest_kafka_answers": {"orders": 1},
         "kafka_ingest_committed_timestamp_seconds": {"orders": NOON.timestamp()},
         "kafka_ingest_open_batch_timestamp_seconds": {"orders": NOON.timestamp()},
@@ -249,6 +254,7 @@ def test_each_feed_has_what_is_stored_and_what_kafka_says() -> None:
 
 
 STORED = {"kafka_ingest_holds": 0, "kafka_ingest_open_gaps": 0, "kafka_ingest_gap_offsets": 0}
+STORED |= {"kafka_ingest_filtered_total": 0, "kafka_ingest_dead_letters_left": 0}
 
 
 def down(_conn_id: str) -> ClusterLogs:

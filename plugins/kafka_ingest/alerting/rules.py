@@ -10,6 +10,7 @@ from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
 from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.never_found import LEAST_RECORDS
 from kafka_ingest.model.offsets import Retention, Unavailable, listing
 from kafka_ingest.model.summaries import GapDecision
 from kafka_ingest.observing.feed_lines import ClusterLogs, distances, known_rows
@@ -80,6 +81,7 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
             holds.setdefault(f"{hold.topic} {hold.cause.value}", []).append(str(hold))
     for subject, texts in holds.items():
         judging.add(AlertKind.HELD, f"held, {subject.rpartition(' ')[2]}: {listing(texts)}", subject)
+    judge_records(feed, judging)
     for gap in gaps:
         judging.add(
             AlertKind.GAP,
@@ -87,6 +89,22 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
             f"decided by {gap.decided_by}: {gap.reason}",
             f"{gap.cause.value} {gap.decided_at.isoformat()} {gap.decided_by}"[:LONGEST_SUBJECT],
         )
+
+
+def judge_records(feed: WatchedFeed, judging: Judging) -> None:
+    """Judge what became no row; a batch of few records says nothing of what is filtered."""
+    found, most_left, most = feed.overview.not_rows, feed.rules.dead_letters, feed.rules.filtered_percent
+    if most_left is not None and found.dead_letters > most_left:
+        text = f"{counted(found.dead_letters, 'dead letter')} neither replayed nor given up, more than {most_left:,}"
+        judging.add(AlertKind.DEAD_LETTERS, text)
+    if most is None:
+        return
+    newest = found.newest
+    if newest.records < LEAST_RECORDS:
+        judging.unknown.add(AlertKind.FILTERED_PERCENT)
+    elif newest.filtered * 100 > most * newest.records:
+        shown = f"{newest.filtered:,} of the {newest.records:,} records of the newest batch"
+        judging.add(AlertKind.FILTERED_PERCENT, f"{shown} were filtered, more than {most} %")
 
 
 def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judging: Judging) -> None:

@@ -86,6 +86,10 @@ def print_status(found: FeedStatus, output_error: str | None) -> None:
         out.print(f"topic {problem.topic}: {problem.reason}{held}", style="yellow", markup=False, soft_wrap=True)
     if found.waiting_since is not None:
         out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
+    if (others := found.not_rows).filtered or others.dead_letters:
+        share = others.newest.filtered_percent
+        newest = f", {share:.0f} % of the newest batch" if share else ""
+        out.print(f"filtered: {others.filtered:,} records{newest}; dead letters that are left: {others.dead_letters:,}")
     if found.open_batch is not None:
         out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
         if discarded := found.open_batch["discarded"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
-from kafka_ingest.model.summaries import BatchSummary, FeedSummary
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchSummary, FeedSummary
 from kafka_ingest.operating.adopt import AdoptDecision
 from kafka_ingest.operating.topic_changed import Changes, Choice
 from kafka_ingest.planning.decide import PlanDecision
@@ -131,10 +131,10 @@ def summary_document(summary: FeedSummary) -> dict[str, Any]:
         "open_batch_state": summary.open_batch_state.value if summary.open_batch_state else None,
         "last_committed_at": summary.last_committed_at.isoformat() if summary.last_committed_at else None,
         "rows_committed": summary.rows_committed,
-    }
+    } | summary.not_rows.as_document()
 
 
 def never_planned_document(feed_name: str) -> dict[str, Any]:
     """Return the line of a feed that was never planned, with the same keys."""
     nothing = dict.fromkeys(("cluster_id", "open_batch", "open_batch_state", "last_committed_at"))
-    return {"feed": feed_name, "partitions": 0, "rows_committed": 0, **nothing}
+    return {"feed": feed_name, "partitions": 0, "rows_committed": 0, **nothing, **NONE_LEFT_OUT.as_document()}

@@ -122,8 +122,8 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
     """Return one line per feed."""
     made = table(
         "feeds",
-        *("feed", "partitions", "rows committed", "last commit (UTC)", "open batch"),
-        numbers=("partitions", "rows committed"),
+        *("feed", "partitions", "rows committed", "filtered", "dead letters", "last commit (UTC)", "open batch"),
+        numbers=("partitions", "rows committed", "filtered", "dead letters"),
     )
     for summary in summaries:
         open_batch = f"{summary.open_batch_state} {summary.open_batch}" if summary.open_batch else "none"
@@ -131,11 +131,13 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
             summary.name,
             number(summary.partitions),
             number(summary.rows_committed),
+            number(summary.not_rows.filtered),
+            number(summary.not_rows.dead_letters),
             moment(summary.last_committed_at),
             open_batch,
         )
     for name in never_planned:
-        made.add_line(name, "0", "0", "never planned", "none")
+        made.add_line(name, "0", "0", "0", "0", "never planned", "none")
     return made
 
 

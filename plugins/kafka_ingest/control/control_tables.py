@@ -84,6 +84,7 @@ class SqlControlTables:
         self.feed_summaries = self._feeds.feed_summaries
         self.batch_summaries = self._batches.batch_summaries
         self.feed_overviews = self._overview.feed_overviews
+        self.not_rows = self._overview.not_rows
         self.batch_lines = self._overview.batch_lines
         self.rows_by_hour = self._overview.rows_by_hour
         self.lag_by_hour = self._overview.lag_by_hour

@@ -9,12 +9,13 @@ from sqlalchemy.exc import IntegrityError
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_snapshot import snapshot
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
+from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.schema import feed, stored_offset
 from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.summaries import FeedSummary
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, FeedSummary
 
 
 class FeedStore:
@@ -40,7 +41,7 @@ class FeedStore:
         with transaction(self._engine, "read") as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
             partitions: dict[UUID, int] = dict(connection.execute(counts).all())
-            open_batches = open_live_batches(connection)
+            open_batches, others = open_live_batches(connection), not_rows(connection)
             feeds = select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
             return [
                 FeedSummary(
@@ -51,6 +52,7 @@ class FeedStore:
                     open_batch_state=BatchState(open_row.state) if open_row is not None else None,
                     last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
                     rows_committed=row["rows_committed"],
+                    not_rows=others.get(row["feed_id"], NONE_LEFT_OUT),
                 )
                 for row in connection.execute(feeds.order_by(feed.c.name)).mappings()
                 for open_row in [open_batches.get(row["feed_id"])]

@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, Text, and_, cast, extract, func, select
 
 from kafka_ingest.control.database import transaction
+from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.schema import batch, feed, gap, hold, stored_offset
 from kafka_ingest.control.standing import last_committed_at, open_live_batches
@@ -14,7 +15,7 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
-from kafka_ingest.model.summaries import BatchLine, FeedOverview, GapDecision, OpenGaps
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchLine, FeedOverview, GapDecision, NotRows, OpenGaps
 
 HOUR_S = 3600
 FEEDS_AT_ONCE = 500
@@ -31,7 +32,7 @@ class OverviewStore:
         """Return where each feed stands that was ever planned, by name: all as of one instant."""
         with transaction(self._engine, "read") as connection:
             stored, holds, gaps = all_stored(connection), all_holds(connection), all_open_gaps(connection)
-            open_batches = open_live_batches(connection)
+            open_batches, others = open_live_batches(connection), not_rows(connection)
             rows = connection.execute(
                 select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
             )
@@ -51,12 +52,18 @@ class OverviewStore:
                     open_since=open_row.updated_at if open_row is not None else None,
                     holds=tuple(holds.get(row["feed_id"], ())),
                     open_gaps=gaps.get(row["feed_id"], OpenGaps()),
+                    not_rows=others.get(row["feed_id"], NONE_LEFT_OUT),
                 )
                 for row in rows.mappings()
                 for open_row in [open_batches.get(row["feed_id"])]
             ]
         # Not by the database: databases differ in the order of names.
         return sorted(found, key=lambda each: each.name)
+
+    def not_rows(self, feed_id: UUID) -> NotRows:
+        """Return how many records of a feed became no row."""
+        with transaction(self._engine, "read") as connection:
+            return not_rows(connection).get(feed_id, NONE_LEFT_OUT)
 
     def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
         """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""

@@ -36,7 +36,7 @@ from kafka_ingest.model.hold import HoldCause
 FIRST_VERSION = "0018"
 """The schema of version 0.1.0. Each later one is an upgrade of it; earlier ones were never released."""
 
-SCHEMA_VERSION = "0018"
+SCHEMA_VERSION = "0019"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"

@@ -32,6 +32,12 @@ class AlertKind(StrEnum):
     STOPPED = "stopped"
     """The next plan stops until an operator decides."""
 
+    FILTERED_PERCENT = "filtered_percent"
+    """More of the newest batch's records than the feed's limit were filtered."""
+
+    DEAD_LETTERS = "dead_letters"
+    """More dead letters than the feed's limit are left: neither replayed nor given up."""
+
     UNUSABLE = "unusable"
     """The feed's file cannot be used: nothing is read."""
 
@@ -70,6 +76,8 @@ class AlertRules:
     held: bool = False
     gap: bool = False
     stopped: bool = False
+    filtered_percent: int | None = None
+    dead_letters: int | None = None
     stops: Stops = Stops()
 
     @property
@@ -83,6 +91,8 @@ class AlertRules:
             AlertKind.HELD: self.held or None,
             AlertKind.GAP: self.gap or None,
             AlertKind.STOPPED: self.stopped or None,
+            AlertKind.FILTERED_PERCENT: self.filtered_percent,
+            AlertKind.DEAD_LETTERS: self.dead_letters,
         }
         asked = {kind for kind, limit in limits.items() if limit is not None}
         return frozenset(asked | {AlertKind.UNUSABLE} | ({AlertKind.UNREACHABLE} if asked & NEED_KAFKA else set()))

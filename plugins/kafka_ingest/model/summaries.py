@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
@@ -11,6 +12,50 @@ from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCounts:
+    """What the records of a batch became."""
+
+    rows: int = 0
+    filtered: int = 0
+    dead_letters: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many there were."""
+        return self.rows + self.filtered + self.dead_letters
+
+    @property
+    def filtered_percent(self) -> float | None:
+        """How many of a hundred were filtered; None of a batch without a record."""
+        return self.filtered * 100 / self.records if self.records else None
+
+    def as_document(self) -> dict[str, int]:
+        """Return the counts as JSON-able data."""
+        return {"rows": self.rows, "filtered": self.filtered, "dead_letters": self.dead_letters}
+
+
+@dataclass(frozen=True, slots=True)
+class NotRows:
+    """The records of a feed that became no row.
+
+    ``filtered``: of its partitions as they are now. ``dead_letters``: those that are neither replayed nor given up.
+    ``newest``: what the records of the newest live batch became that is committed, and not folded.
+    """
+
+    filtered: int = 0
+    dead_letters: int = 0
+    newest: ReadCounts = ReadCounts()
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the counts as ``--json`` shows them."""
+        newest = self.newest.as_document() if self.newest.records else None
+        return {"filtered": self.filtered, "dead_letters": self.dead_letters, "newest_batch": newest}
+
+
+NONE_LEFT_OUT = NotRows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +69,7 @@ class FeedSummary:
     open_batch_state: BatchState | None
     last_committed_at: datetime | None
     rows_committed: int
+    not_rows: NotRows = NONE_LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +155,7 @@ class FeedOverview:
     open_since: datetime | None = None
     holds: tuple[Hold, ...] = ()
     open_gaps: OpenGaps = OpenGaps()
+    not_rows: NotRows = NONE_LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, NotRows
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlObserver
 
@@ -172,6 +173,7 @@ class FeedStatus:
     topic_problems: tuple[TopicProblem, ...] = ()
     waiting_since: datetime | None = None
     holds: tuple[Hold, ...] = ()
+    not_rows: NotRows = NONE_LEFT_OUT
 
     def as_document(self) -> dict[str, Any]:
         """Return the status as ``--json`` shows it, without the version."""
@@ -185,6 +187,7 @@ class FeedStatus:
             "topics": [problem.as_document() for problem in self.topic_problems],
             "holds": [hold.as_document() for hold in self.holds],
             "partitions": [partition.as_document() for partition in self.partitions],
+            "not_rows": self.not_rows.as_document(),
         }
 
 
@@ -235,6 +238,7 @@ def status_of(
         topic_problems=tuple(answers.topic_problems),
         waiting_since=snapshot.waiting_since,
         holds=tuple(snapshot.holds),
+        not_rows=control.not_rows(snapshot.feed_id),
     )
 
 

@@ -83,6 +83,21 @@ SCRAPED: Final = (
         lambda feed: feed.overview.rows_committed,
     ),
     Scraped(
+        "kafka_ingest_filtered_total",
+        "Records that where or transform left out, of the feed's partitions as they are now.",
+        lambda feed: feed.overview.not_rows.filtered,
+    ),
+    Scraped(
+        "kafka_ingest_filtered_percent",
+        "How many of a hundred records of the newest committed batch were filtered.",
+        lambda feed: feed.overview.not_rows.newest.filtered_percent,
+    ),
+    Scraped(
+        "kafka_ingest_dead_letters_left",
+        "Records that could not be decoded, and are neither replayed nor given up.",
+        lambda feed: feed.overview.not_rows.dead_letters,
+    ),
+    Scraped(
         "kafka_ingest_kafka_answers",
         "1 where Kafka has answered about the feed, 0 where its lag is not known.",
         lambda feed: float(feed.measures.logs is not None),

@@ -34,7 +34,7 @@ from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary, GapDecision
+from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary, GapDecision, NotRows
 
 
 class ControlReader(Protocol):
@@ -176,6 +176,9 @@ class ControlObserver(ControlReader, Protocol):
 
     def feed_overviews(self) -> list[FeedOverview]:
         """Return where each feed stands that was ever planned, by name: all as of one instant."""
+
+    def not_rows(self, feed_id: UUID) -> NotRows:
+        """Return how many records of a feed became no row."""
 
     def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
         """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""

@@ -67,6 +67,8 @@ class Alerts(Settings):
     held: Annotated[bool, Field(strict=True)] = False
     gap: Annotated[bool, Field(strict=True)] = False
     stopped: Annotated[bool, Field(strict=True)] = False
+    filtered_percent: Annotated[int, Field(ge=0, le=99, strict=True)] | None = None
+    dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
     notify: Annotated[tuple[Notify, ...], Field(max_length=MOST_NOTIFIERS)] = ()
 
     @field_validator("notify")
