@@ -797,7 +797,7 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     assert len(by_spark[1]) == 7
     assert [letter[3] for letter in by_spark[2]] == ["DOES_NOT_FIT"]
     assert len(by_spark[3]) == 1
-    assert [each.path for each in by_spark[4]] == [("gone",)]
+    assert [each.path for each in by_spark[4]] == [("gone",), ("gone", "x")]
 
     monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", 0)
     monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)

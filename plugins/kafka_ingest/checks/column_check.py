@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kafka_ingest.assembly import assemble
 from kafka_ingest.errors import ColumnsChangedError
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.never_found import described
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.settings.connections import FindConnection
@@ -24,7 +24,7 @@ def columns(feed: Feed, find_connection: FindConnection, environment: Mapping[st
     if compared.now is None:
         return "not known before records are written: a function makes them"
     never = parts.never_found()
-    ended = f"; null in all rows of the newest batch: {listing(never)}" if never else ""
+    ended = f"; null in all rows of the newest batch: {'; '.join(described(never))}" if never else ""
     if compared.before is None:
         return f"{len(compared.now):,} fields; the output has none to compare them with"
     if not compared.new:

@@ -9,6 +9,7 @@ from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.answer import Line, number
 from kafka_ingest.model.dead_letters import DeadLetter
+from kafka_ingest.model.never_found import described
 from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
@@ -56,7 +57,7 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
         filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
         can_be = f"{number(good + found.filtered)} of {number(good + dead + found.filtered)} records can be decoded"
         yield Line(f"{can_be}{filtered}; nothing was committed")
-    for each in found.never_found:
+    for each in described(found.never_found):
         yield Line(f"null in all rows: {each}", "red", quotes=True)
 
 

@@ -6,8 +6,7 @@ from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, 
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
 from kafka_ingest.model.control_rows import RESTORED_BY
-from kafka_ingest.model.never_found import LEAST_RECORDS
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.control import ControlReader
 
@@ -40,7 +39,7 @@ def check_limits(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     if limit is not None and (limits.max_filtered_percent is not None or is_first(batch, control)):
         raise TooManyFilteredError(
             f"batch {batch.batch_id}: {receipt.filtered_records:,} of its {receipt.rows_read:,} records were filtered, "
-            f"more than the feed allows (limits.{limit}). {NOT_MOVED} Mend where or transform, or what the feed says "
+            f"more than the feed allows ({limit}). {NOT_MOVED} Mend where or transform, or what the feed says "
             f"its records are; or, where records may all be filtered, set limits.max_filtered_percent: 100; {AGAIN}"
         )
 
@@ -49,7 +48,8 @@ def check_fields(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     """Raise FieldsNeverFoundError where fields are in no record, and the feed's batches stop there; else log them."""
     if not (missing := limits.never_found(receipt)):
         return
-    found = f"batch {batch.batch_id}: expected records with the fields of the schema, found {listing(missing)}."
+    names = "; ".join(described(missing))
+    found = f"batch {batch.batch_id}: expected records with the fields of the schema, found {names}."
     does = limits.on_never_found
     if does is OnNeverFound.STOP or (does is None and is_first(batch, control)):
         raise FieldsNeverFoundError(

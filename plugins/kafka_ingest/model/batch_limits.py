@@ -44,8 +44,8 @@ class BatchLimits:
         """Return which limit a batch's filtered records exceed; the default is one for the first batch only."""
         number, most = receipt.filtered_records, self.max_filtered_percent
         if most is not None:
-            return f"max_filtered_percent: {most}" if number * 100 > most * receipt.rows_read else None
-        return "not all of the first batch" if number >= LEAST_RECORDS and not receipt.rows else None
+            return f"limits.max_filtered_percent: {most}" if number * 100 > most * receipt.rows_read else None
+        return "of an output's first batch not all" if number >= LEAST_RECORDS and not receipt.rows else None
 
     def never_found(self, receipt: Receipt) -> list[NeverFound]:
         """Return the fields that the records of a batch should have and do not."""

@@ -1,6 +1,6 @@
 """Fields of a schema that no record of a batch has: as a rule, names that are mistyped, or inside an envelope."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,10 +31,11 @@ class NeverFound:
     others: tuple[str, ...] = ()
     is_alone: bool = True
 
-    def __str__(self) -> str:
-        """Name the field, and what the records have."""
+    @property
+    def whereabouts(self) -> str:
+        """Say how many records were looked at, and what they have in its place."""
         there = f"there are: {', '.join(self.others)}" if self.others else "the schema has all names that are there"
-        return f"{self.part}.{self.field}: in 0 of {self.records:,} records; {there}"
+        return f"in 0 of {self.records:,} records; {there}"
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
@@ -52,3 +53,11 @@ class NeverFound:
         others = tuple(map(str, document["others"]))
         records, is_alone = int(document["records"]), bool(document["is_alone"])
         return cls(str(document["part"]), str(document["field"]), records, others, is_alone)
+
+
+def described(missing: Iterable[NeverFound]) -> list[str]:
+    """Return the fields in words, those of one object together: ``value.usr: in 0 of 20 records; there are: user``."""
+    fields: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        fields.setdefault((each.part, each.whereabouts), []).append(f"{each.part}.{each.field}")
+    return [f"{', '.join(names)}: {whereabouts}" for (_, whereabouts), names in fields.items()]

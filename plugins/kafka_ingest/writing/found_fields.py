@@ -84,13 +84,8 @@ class FoundFields:
         return sum((numbers[name] or 0) << (BITS * number) for number, name in enumerate(self.expressions()))
 
     def without_value(self, found: int) -> list[SoughtField]:
-        """Return the fields that have no value in any row, though the object that they belong to is there."""
-        having = {(each.part, each.path) for bit, each in enumerate(self.fields) if found >> bit & 1}
-        return [
-            each
-            for each in self.fields
-            if (each.part, each.path) not in having and (len(each.path) == 1 or (each.part, each.path[:-1]) in having)
-        ]
+        """Return the fields that have no value in any row."""
+        return [each for bit, each in enumerate(self.fields) if not found >> bit & 1]
 
     def never_found(self, found: int, read: Read, ranges: Sequence[OffsetRange]) -> tuple[NeverFound, ...]:
         """Look at some records of ranges, and return the fields that none of them has."""
