@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from tests.fakes import span
 from tests.protobuf_types import message_class, schema
 from tests.spark.avro_values import of_registry, wired, written
+from tests.spark.test_decode import COLUMNS
 
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.model.never_found import described
@@ -206,10 +207,10 @@ def of_converter(decoding: tuple[FieldDecoding, FieldDecoding]) -> Decoding:
 
 def events(spark: SparkSession, records: list[tuple[bytes | None, bytes | None]]) -> DataFrame:
     """Return records as they are read."""
-    rows = [(offset, *(each and bytearray(each) for each in record), "t") for offset, record in enumerate(records)]
-    return spark.createDataFrame(rows, "kafka_offset bigint, key binary, value binary, kafka_topic_id string").coalesce(
-        1
-    )
+    rows = [
+        (offset, *(each and bytearray(each) for each in record), None, "t") for offset, record in enumerate(records)
+    ]
+    return spark.createDataFrame(rows, COLUMNS).coalesce(1)
 
 
 @pytest.mark.parametrize(
