@@ -195,6 +195,7 @@ def test_the_admin_client_takes_every_setting_that_it_is_handed() -> None:
         "connections.max.idle.ms": "1000",
         "max.partition.fetch.bytes": "1000",
         "metadata.max.age.ms": "1000",
+        "metadata.recovery.strategy": "rebootstrap",
         "reconnect.backoff.ms": "100",
         "reconnect.backoff.max.ms": "1000",
         "retry.backoff.ms": "100",

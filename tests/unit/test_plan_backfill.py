@@ -789,7 +789,7 @@ def test_an_output_that_cannot_be_written_claims_nothing(feed: Backfilled, actor
 def test_records_that_no_attempt_could_write_are_not_claimed_and_a_dry_run_says_so(
     feed: Backfilled, actor: str | None
 ) -> None:
-    asked_about = []
+    asked_about: list[tuple[OutputLocation, Collection[str]]] = []
 
     def check(output: OutputLocation, topics: Collection[str]) -> None:
         asked_about.append((output, topics))

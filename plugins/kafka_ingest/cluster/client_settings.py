@@ -23,6 +23,7 @@ SAME_IN_JAVA = frozenset(
         "fetch.min.bytes",
         "max.partition.fetch.bytes",
         "metadata.max.age.ms",
+        "metadata.recovery.strategy",
         "reconnect.backoff.ms",
         "reconnect.backoff.max.ms",
         "request.timeout.ms",
