@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.values import json_rows
+from tests.values import avro_rows, json_rows
 
-FORMATS = (json_rows,)
+FORMATS = (json_rows, avro_rows)
 """The modules of the formats, in the page's order; each has TITLE, DECODING and ROWS."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "values.md"
