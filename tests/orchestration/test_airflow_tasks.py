@@ -105,7 +105,7 @@ class Parts:
     def submission(self, attempt: Attempt) -> SparkSubmission:
         return SparkSubmission(
             *("local[*]", None, "spark-submit", None, "orders", "job.py", (str(attempt.attempt),)),
-            *({}, None, "connector.jar", {}),
+            *({}, None, "connector.jar", {}, Path("/tmp/kafka-ingest-that-is-none")),
         )
 
     def needs_schemas(self, attempt: Attempt) -> bool:
