@@ -295,7 +295,7 @@ def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark:
     assert values_below(tmp_path / "data", "id", "twice") == written
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     file = next((tmp_path / "data").glob("*.parquet"))
-    assert columns_in(spark, file) == {"key": "binary", "id": "int", "twice": "int"}
+    assert columns_in(spark, file) == {"id": "int", "twice": "int"}
     # Spark would read other directories, or none, if it took this one for a pattern.
     assert transformed(Topic(spark, VALUES), tmp_path / "a[gain]*{x,y}?", "newest_of_each_id").filtered
     none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")
