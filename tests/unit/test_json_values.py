@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
@@ -108,6 +108,36 @@ def test_of_several_wrong_values_the_class_is_that_of_the_gravest() -> None:
 )
 def test_a_float_is_the_one_next_to_the_number_and_not_to_the_double_next_to_it(number: str, single: float) -> None:
     assert JsonReader("f float", "ignore").read(f'{{"f": {number}}}'.encode()) == (single,)
+
+
+ODD_TEXT = st.text("0123456789eE+-.,:TZ", max_size=32)
+KINDS = ("boolean", "smallint", "bigint", "float", "double", "decimal(10,2)", "decimal(38,38)", "date", "timestamp")
+
+
+@given(ODD_TEXT | ODD_TEXT.map(json.dumps), st.sampled_from(KINDS))
+@example('"1e"', "decimal(10,2)")
+@example("1e99999999999999999999", "decimal(10,2)")
+def test_a_value_is_read_or_refused_whatever_its_text_is(text: str, kind: str) -> None:
+    value, dead_class, said = JsonRows(f"f {kind}", "ignore")(f'{{"f": {text}}}'.encode())
+
+    assert (value is None) == (dead_class is not None) == (said is not None)
+
+
+@pytest.mark.parametrize(
+    ("time", "what"),
+    [
+        ("2024-01-31T24:00:00Z", "a time of day beyond 23:59:59"),
+        ("2016-12-31T23:59:60Z", "a time of day beyond 23:59:59"),
+        ("2024-01-31T12:00:00+18:01", "an offset beyond 18 hours, or of more than 59 minutes"),
+        ("2024-01-31T12:00:00+01:60", "an offset beyond 18 hours, or of more than 59 minutes"),
+        ("2024-02-30T12:00:00Z", "none that exists in the years 1 to 9999"),
+    ],
+)
+def test_the_error_of_a_time_that_does_not_exist_names_what_is_beyond_its_limits(time: str, what: str) -> None:
+    error = refused(json.dumps({"at": time}))
+
+    assert error.dead_class == "OUT_OF_RANGE"
+    assert error.said == f"expected values that their types can hold, found {what} for at (timestamp)"
 
 
 JSON = st.recursive(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
+from itertools import accumulate
 from typing import Any, NoReturn
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, read_schema
@@ -50,13 +51,15 @@ SAFE_LEVELS = 200
 """As many Python reads with its usual limit of recursion, whoever calls it."""
 
 WHOLE = {"smallint": 15, "int": 31, "bigint": 63}
-LARGEST_EXPONENT_DIGITS = 3
+BEYOND_ALL = "9" * 17
+"""An exponent that Python counts, and that no number of digits in a text makes up for."""
+
 MOST_DIGITS_OF_WHOLE = 20
 HALF_A_FLOAT = 2**28
 """What the last bit of a float is worth, halved, in a double's bits."""
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-DECIMAL = re.compile(r"(?a)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?0*(\d*))?")
+DECIMAL = re.compile(r"(?a)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 """As JSON and Java write one; commas, blanks and digits of other scripts, which Spark takes, are no part of it."""
 
 DAY = r"([+-]?\d{4,9})-(\d\d)-(\d\d)"
@@ -67,7 +70,9 @@ TIME_FORM = re.compile(rf"(?a){DAY}[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{{1,9}}
 
 LARGEST_OFFSET = timedelta(hours=18)
 SPACE = re.compile(r"[ \t\n\r]*")
-SIGN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[{\]}]', re.DOTALL)
+QUOTED = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+NO_STEPS = bytes(set(range(256)) - set(STEPS))
 ROUNDED = Context(prec=80, rounding=ROUND_HALF_UP)
 
 Path = tuple[Any, Any]
@@ -241,15 +246,8 @@ def levels_of(text: str) -> int:
     most = text.count("[") + text.count("{")
     if most <= SAFE_LEVELS:
         return most
-    level = deepest = 0
-    for sign in SIGN.finditer(text):
-        match text[sign.start()]:
-            case "[" | "{":
-                level += 1
-                deepest = max(deepest, level)
-            case "]" | "}":
-                level -= 1
-    return deepest
+    signs = QUOTED.sub("", text).encode().translate(None, NO_STEPS)
+    return max(accumulate(map(STEPS.__getitem__, signs)), default=0)
 
 
 @contextmanager
@@ -399,10 +397,14 @@ def as_whole(found: Any, bits: int) -> int:  # noqa: ANN401 - any JSON
         whole = int(found)
         if -(1 << bits) <= whole < 1 << bits:
             return whole
-    exact = as_exact(found)
-    if exact and exact.adjusted() >= MOST_DIGITS_OF_WHOLE:
+    if not isinstance(found, Number):
+        raise ANOTHER_KIND
+    exact = exactly(found)
+    if not exact:
+        return 0
+    if exact.adjusted() >= MOST_DIGITS_OF_WHOLE:
         raise WrongValueError(DOES_NOT_FIT, "a number too large")
-    if exact and (exact.adjusted() < 0 or exact != exact.to_integral_value(context=ROUNDED)):
+    if exact.adjusted() < 0 or exact != exact.to_integral_value(context=ROUNDED):
         raise WrongValueError(DOES_NOT_FIT, "a fraction")
     whole = int(exact)
     if not -(1 << bits) <= whole < 1 << bits:
@@ -410,14 +412,13 @@ def as_whole(found: Any, bits: int) -> int:  # noqa: ANN401 - any JSON
     return whole
 
 
-def as_exact(found: Any) -> Decimal:  # noqa: ANN401 - any JSON
-    """Return a number of JSON's with all of its digits."""
-    if not isinstance(found, Number):
-        raise ANOTHER_KIND
+def exactly(number: str) -> Decimal:
+    """Return a number with all of its digits; of an exponent beyond what Python counts, one as far from any type's."""
     try:
-        return Decimal(found)
-    except ArithmeticError as error:  # an exponent beyond what Python counts
-        raise WrongValueError(DOES_NOT_FIT, "a number too large or too small") from error
+        return Decimal(number)
+    except ArithmeticError:
+        digits, exponent = re.split("[eE]", number)
+        return Decimal(f"{digits}e{'-' if exponent.startswith('-') else ''}{BEYOND_ALL}")
 
 
 def as_double(found: Any) -> float:  # noqa: ANN401 - any JSON
@@ -448,12 +449,9 @@ def as_float(found: Any) -> float:  # noqa: ANN401 - any JSON
 
 def as_decimal(found: Any, precision: int, scale: int) -> Decimal:  # noqa: ANN401 - any JSON
     """Return a decimal from a number, or from the text of one; digits beyond its scale are rounded, half up."""
-    form = DECIMAL.fullmatch(found) if isinstance(found, str) else None
-    if form is None:
+    if not (isinstance(found, str) and DECIMAL.fullmatch(found)):
         raise WrongValueError(DOES_NOT_FIT, "a text that is no number" if type(found) is str else "")
-    if len(form[1] or "") > LARGEST_EXPONENT_DIGITS:
-        raise WrongValueError(OUT_OF_RANGE, "an exponent of more than three digits")
-    exact, most = Decimal(found), precision - scale
+    exact, most = exactly(found), precision - scale
     if not exact or exact.adjusted() < most:
         rounded = exact.quantize(Decimal(1).scaleb(-scale), context=ROUNDED)
         if not rounded or rounded.adjusted() < most:
@@ -506,8 +504,11 @@ def day_of(form: re.Match[str]) -> tuple[int, int, int]:
 
 def time_of(form: re.Match[str]) -> datetime:
     """Return the time that is written; digits beyond microseconds are cut off."""
+    hour, minute, second = int(form[4]), int(form[5]), int(form[6] or 0)
+    if (hour, minute, second) != (hour % 24, minute % 60, second % 60):
+        raise WrongValueError(OUT_OF_RANGE, "a time of day beyond 23:59:59")
     microseconds = f"{form[7] or ''}000000"[:6]
-    return datetime(*day_of(form), int(form[4]), int(form[5]), int(form[6] or 0), int(microseconds))  # noqa: DTZ001
+    return datetime(*day_of(form), hour, minute, second, int(microseconds))  # noqa: DTZ001
 
 
 def offset_of(form: re.Match[str]) -> timedelta:
@@ -517,7 +518,7 @@ def offset_of(form: re.Match[str]) -> timedelta:
     hours, minutes = int(form[9]), int(form[10] or 0)
     offset = timedelta(hours=abs(hours), minutes=minutes)
     if minutes > 59 or offset > LARGEST_OFFSET:  # noqa: PLR2004 - minutes of an hour
-        raise ValueError("no offset")
+        raise WrongValueError(OUT_OF_RANGE, "an offset beyond 18 hours, or of more than 59 minutes")
     return -offset if form[9].startswith("-") else offset
 
 
