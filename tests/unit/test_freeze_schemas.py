@@ -117,6 +117,7 @@ def test_a_schema_is_another_types_where_its_name_or_kind_is_another_and_the_fee
         10: RegisteredSchema(10, '"long"'),
         11: RegisteredSchema(11, '{"type": "record", "name": "Refund"}'),
         12: RegisteredSchema(12, "{"),
+        13: RegisteredSchema(13, "", "JSON", lacks="found an answer without a schema"),
     }
     registry = Registry({"orders-value": (RegisteredSchema(4, old),)}, others)
 

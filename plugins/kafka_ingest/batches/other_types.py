@@ -8,7 +8,9 @@ from kafka_ingest.model.schema_source import RegisteredSchema
 
 
 def is_other_type(found: RegisteredSchema, reader: RegisteredSchema) -> bool:
-    """Whether a schema is surely one of another type; not where one of the two has no name."""
+    """Whether a schema is surely one of another type; not where one of the two has no name, or is not known."""
+    if not found.text:
+        return False
     if found.kind != reader.kind:
         return True
     names, wanted = names_in(found), names_in(reader)

@@ -4,7 +4,7 @@ Behind the schema's id stand the number of indexes and the indexes, as zigzag va
 those of its file, then of the message inside of it. For the first message of a file, a single 0 stands for both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
@@ -34,6 +34,13 @@ def path_of(file: FileDescriptorProto, message: str) -> list[int]:
         found.append(place)
         candidates = candidates[place].nested_type
     return found
+
+
+def paths_in(messages: Sequence[DescriptorProto]) -> Iterator[list[int]]:
+    """Yield the indexes of all messages, those inside of others included."""
+    for place, each in enumerate(messages):
+        yield [place]
+        yield from ([place, *inner] for inner in paths_in(each.nested_type))
 
 
 def beginnings(path: Sequence[int]) -> list[bytes]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from typing import Final
 
 from google.protobuf.descriptor import Descriptor
@@ -10,7 +11,7 @@ from google.protobuf.descriptor import Descriptor
 from kafka_ingest.message_types.compile_protos import files_of
 from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_files, schema_of_set
 from kafka_ingest.message_types.message_columns import message_columns
-from kafka_ingest.message_types.message_indexes import beginnings, first_message, path_of
+from kafka_ingest.message_types.message_indexes import beginnings, first_message, path_of, paths_in
 from kafka_ingest.message_types.message_mistaken import why_misread
 from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import Struct, WrongSchemaError
@@ -19,6 +20,9 @@ from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 KIND: Final = "PROTOBUF"
 MAIN_FILE: Final = "kafka_ingest_schema.proto"
 """What a registered schema is called, which has no name of its own."""
+
+MOST_MESSAGES: Final = 1_000
+"""Of a schema, which records are known by that are of other messages."""
 
 
 class RegisteredMessages:
@@ -59,7 +63,12 @@ class RegisteredMessages:
             return WriterSchema(found.schema_id, None, str(error))
         if misread := why_misread(written, wanted):
             return WriterSchema(found.schema_id, None, misread)
-        return WriterSchema(found.schema_id, json.dumps([each.hex() for each in beginnings(path)]))
+        others = (each for each in paths_in(files[MAIN_FILE].message_type) if each != path)
+        return WriterSchema(
+            found.schema_id,
+            json.dumps([each.hex() for each in beginnings(path)]),
+            others=tuple(each.hex() for other in islice(others, MOST_MESSAGES) for each in beginnings(other)),
+        )
 
 
 def usable(schema: MessageSchema, read_as: Mapping[str, ReadAs]) -> str:

@@ -178,7 +178,7 @@ class FieldDecoding:
             Format(document["format"]),
             document["schema"],
             UnknownFields(document["unknown_fields"]),
-            writers=tuple(WriterSchema(*each) for each in document["writers"]) if "writers" in document else None,
+            writers=tuple(map(WriterSchema.from_document, document["writers"])) if "writers" in document else None,
             unknown_ids=tuple(document.get("unknown_ids", ())),
             read_as={path: ReadAs(kind) for path, kind in document.get("as", {}).items()},
             required=tuple(document.get("required", ())),

@@ -1,7 +1,8 @@
 """Where the schemas of a feed's keys or values come from: a file, or a schema registry."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -72,7 +73,8 @@ class WriterSchema:
 
     ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes after the id begin, as
     hexadecimal digits in a list of JSON. ``misfit``: why some or all of them cannot. ``is_other``: it is the schema of
-    another type than the one that is read. ``guid``: its other id, which stands in headers of records.
+    another type than the one that is read. ``guid``: its other id, which stands in headers of records. ``others``: how
+    Protobuf's bytes begin for the schema's other messages, as in ``text``.
     """
 
     schema_id: int | str
@@ -80,8 +82,17 @@ class WriterSchema:
     misfit: str | None = None
     is_other: bool = False
     guid: str | None = None
+    others: tuple[str, ...] = ()
 
     def as_document(self) -> list[Any]:
         """Return the schema as JSON-able data, as every version has written it, with what there is besides."""
-        first = [self.schema_id, self.text, self.misfit]
-        return [*first, self.is_other, self.guid] if self.is_other or self.guid is not None else first
+        whole = [self.schema_id, self.text, self.misfit, self.is_other, self.guid, list(self.others)]
+        if self.others:
+            return whole
+        return whole[:5] if self.is_other or self.guid is not None else whole[:3]
+
+    @classmethod
+    def from_document(cls, document: Sequence[Any]) -> "WriterSchema":
+        """Read the schema back."""
+        first = cls(*document[:5])
+        return replace(first, others=tuple(document[5])) if document[5:] else first

@@ -58,8 +58,12 @@ def is_another(column: str, decoding: FieldDecoding) -> str | None:
     if not decoding.skips_others:
         return None
     of_schema = is_other(column, decoding) or "false"
-    has_indexes = f"{says(column, *readable(decoding))} and length({body_of(column)}) > 0"
-    return f"{of_schema} or ({has_indexes} and {quoted(body_name(column))} is null)"
+    of_indexes = (
+        f"({says(column, writer)} and startswith({body_of(column)}, X'{each}'))"
+        for writer in readable(decoding)
+        for each in writer.others
+    )
+    return " or ".join([of_schema, *of_indexes])
 
 
 def messages_after(column: str, decoding: FieldDecoding) -> str:
