@@ -20,7 +20,7 @@ FIXED: Final[Mapping[str, str]] = {
     # Where Spark's own default comes from the environment, or another one is needed.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # The driver's environment has Kafka's password, and texts of schemas and a feed's expressions are parts of the SQL.
+    # Texts of schemas and a feed's expressions are parts of the SQL: what is in the driver's environment is not theirs.
     "spark.sql.variable.substitute": "false",
     **FIXED_PARQUET_SETTINGS,
     # The defaults of Spark 4 that the types of written files rest on: another Spark shall write the same.

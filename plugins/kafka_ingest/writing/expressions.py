@@ -236,10 +236,11 @@ def moved(before: Any, after: Any) -> str | None:  # noqa: ANN401 - Spark's type
     """Return a field that both types have at different places."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return None
-    fields, others = ([each["name"] for each in kind.get("fields", ())] for kind in (before, after))
+    fields, others = ([str(each["name"]) for each in kind.get("fields", ())] for kind in (before, after))
+    known = {name.lower() for name in fields}
     for name, other in zip(fields, others, strict=False):
-        if name.lower() != other.lower() and other in fields:
-            return str(other)
+        if name.lower() != other.lower() and other.lower() in known:
+            return other
     inner = [
         *zip(before.get("fields", ()), after.get("fields", ()), strict=False),
         *((before.get(part), after.get(part)) for part in ("type", "elementType", "keyType", "valueType")),

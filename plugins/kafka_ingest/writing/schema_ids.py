@@ -147,7 +147,7 @@ def wrong_beginnings(column: str, decoding: FieldDecoding) -> list[tuple[str, st
         for one, other, least, shown in OTHER_REGISTRIES
     )
     found = (
-        f"case when length({head}) < {HEAD_BYTES} then concat({size}, ' bytes') {others} "
+        f"case when length({head}) < {HEAD_BYTES} then concat(length({head}), ' bytes') {others} "
         f"else concat('the first byte ', {first}) end"
     )
     no_format = reason(

@@ -4,10 +4,15 @@ Readers then look for no others (:mod:`.searched_columns`). One commit of the ta
 statistics change.
 """
 
+from typing import TYPE_CHECKING
+
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.sinks.delta.searched_columns import with_bounds
 from kafka_ingest.sinks.delta.table_log import TRIES, TableLog, brief, failures, form_of
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 class DeltaStatistics:
@@ -22,32 +27,36 @@ class DeltaStatistics:
         return [name for name in searched if name not in with_bounds(searched)]
 
     def look(self) -> TableStatistics:
-        """Return what the newest version records; nothing lacks where there is no table."""
+        """Return what the newest version records; raises what :meth:`mend` raises before it changes anything."""
+        self._log.check_writable()
+        return self._recorded(self._log.open())
+
+    def _recorded(self, table: "DeltaTable | None") -> TableStatistics:
+        """Return what a version records, of which some can be mended; nothing lacks where there is no table."""
         from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - pyarrow
 
-        table = self._log.open()
         if table is None:
             return TableStatistics(0, {}, ())
         with self._log.named_errors():
-            return statistics_of(table, form_of(table).searched)
+            found = statistics_of(table, form_of(table).searched)
+        if found.lacking and not found.complete:
+            raise OutputNotUsableError(
+                f"{self._log.output}: expected a column of which all files have bounds, found none. OPTIMIZE the "
+                "table, which gives its rows other files, and run this again."
+            )
+        return found
 
     def mend(self) -> None:
         """Name the columns of which bounds are recorded in all files, as of the version that this makes the next."""
-        from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - pyarrow
-
         self._log.check_writable()
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
             table = self._log.open()
-            if table is None or not (found := statistics_of(table, form_of(table).searched)).lacking:
+            found = self._recorded(table)
+            if table is None or not found.lacking:
                 with self._log.named_errors():
                     self._log.sync()
                 return
-            if not found.complete:
-                raise OutputNotUsableError(
-                    f"{self._log.output}: expected a column of which all files have bounds, found none. OPTIMIZE the "
-                    "table, which gives its rows other files, and run this again."
-                )
             if attempt < TRIES:
                 try:
                     self._log.name_columns(table, found.complete)
