@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io.fsspec import FsspecFileIO, FsspecInputFile
 from pyiceberg.table import Table
 
 from kafka_ingest.foundation.s3_access import S3Access
@@ -13,7 +14,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.store_io import in_store
+from kafka_ingest.sinks.iceberg.store_io import StoreFileIO, in_store
 
 CATALOG = "lake"
 
@@ -42,13 +43,21 @@ def catalog_beside(path: Path, access: StoreAccess | None = None) -> Catalog:
     return load_catalog(settings.name, **settings.properties, **(files_in_store(access) if access is not None else {}))
 
 
+class OfAnotherProgram(StoreFileIO):
+    """Reads what any table names, as other programs do."""
+
+    def new_input(self, location: str) -> FsspecInputFile:
+        """Return a file to be read."""
+        return FsspecFileIO.new_input(self, location)
+
+
 def files_in_store(access: StoreAccess) -> dict[str, str]:
     """Return the properties of a catalog by which other programs reach a store.
 
     PyIceberg's own client of Google's store has no property for a key.
     """
     if not isinstance(access, S3Access):
-        return in_store(access)
+        return in_store(access) | {"py-io-impl": f"{__name__}.{OfAnotherProgram.__name__}"}
     found = {
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
         "s3.endpoint": access.endpoint_url,
