@@ -160,14 +160,14 @@ def misfits(column: str, decoding: FieldDecoding, broken: str) -> list[tuple[str
 
 
 def values_that(check: Check, column: str, kind: RecordType, dead_class: DeadClass, said: str) -> list[tuple[str, str]]:
-    """Return the reason for values that a check finds, with the names of their fields."""
+    """Return the reason for values that a check finds, with the paths of their fields."""
     read = read_name(column)
     condition = check(read, kind, None)
     if not condition:
         return []
     names = text("the value")
     if isinstance(kind, Struct):
-        names = f"concat_ws(', ', {fields_that(check, read, kind, None)})"
+        names = f"concat_ws(', ', {', '.join(fields_that(check, read, kind))})"
     return [(f"coalesce({condition}, false)", reason(column, dead_class, f"concat({text(said)}, {names})"))]
 
 

@@ -1,6 +1,6 @@
 """Values of a schema's types that cannot be stored: what Spark reads as infinite, as no date, or twice in a map."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
@@ -101,18 +101,11 @@ def disjunction(*conditions: str) -> str:
     return f"({' or '.join(real)})" if real else ""
 
 
-def fields_that(check: Check, found: str, schema: Struct, converted: str | None) -> str:
-    """Return the names of the fields with which something is wrong, each null where there is nothing."""
-    wrong = (
-        (
-            field.name,
-            check(
-                f"{found}.{quoted(field.name)}",
-                field.type,
-                f"{converted}.{quoted(field.name)}" if converted else None,
-            ),
-        )
-        for field in schema.fields
-    )
-    named = [f"if({condition}, {text(name)}, null)" for name, condition in wrong if condition]
-    return ", ".join(named) or "null"
+def fields_that(check: Check, found: str, schema: Struct, before: str = "") -> Iterator[str]:
+    """Yield the paths of the fields with which something is wrong, each null where there is nothing."""
+    for field in schema.fields:
+        value, path = f"{found}.{quoted(field.name)}", f"{before}{field.name}"
+        if isinstance(field.type, Struct):
+            yield from fields_that(check, value, field.type, f"{path}.")
+        elif condition := check(value, field.type, None):
+            yield f"if({condition}, {text(path)}, null)"
