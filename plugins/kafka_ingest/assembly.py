@@ -79,6 +79,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     check_master,
     spark_submission,
 )
+from kafka_ingest.spark_launch.start_failures import machines_fault
 from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 
@@ -325,9 +326,10 @@ class FeedParts:
         """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
         explain_failure(attempt, self.control, self.kafka, self.sinks)
         plan = self.control.batch(attempt.batch_id).plan
-        if ran_out_of_memory(said) or ran_out_of_memory(
-            self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
-        ):
+        failure = self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
+        if fault := machines_fault(failure):
+            raise fault
+        if ran_out_of_memory(said) or ran_out_of_memory(failure):
             raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:

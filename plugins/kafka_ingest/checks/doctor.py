@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
 from kafka_ingest.checks.column_check import columns
-from kafka_ingest.checks.driver_check import driver
+from kafka_ingest.checks.driver_check import driver, uses_python
 from kafka_ingest.checks.expression_check import expressions
 from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
@@ -73,6 +73,8 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
     yield attempt("Spark", spark_versions)
     yield attempt("archive of classes", class_archive)
     yield attempt("control tables", lambda: control_tables(find_connection, environment))
+    feeds = [feed for file in files if (feed := file.feed or file.contested) is not None]
+    with_python = {feed.spark.conn_id: feed for feed in reversed(feeds) if uses_python(feed)}
     started: set[str] = set()
     for file in files:
         feed = file.feed or file.contested
@@ -86,7 +88,9 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             yield attempt(f"feed {feed.name}: {about}", look)
         if feed.spark.conn_id not in started:
             started.add(feed.spark.conn_id)
-            yield attempt(f"Spark connection {feed.spark.conn_id}", partial(driver, feed, find_connection, environment))
+            tried = with_python.get(feed.spark.conn_id, feed)
+            look = partial(driver, tried, find_connection, environment)
+            yield attempt(f"Spark connection {feed.spark.conn_id}", look)
 
 
 def questions(

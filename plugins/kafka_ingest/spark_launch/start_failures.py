@@ -1,4 +1,4 @@
-"""Why Spark's driver does not start, where only a change on the machine helps."""
+"""Why Spark's driver or its Python workers do not start, where only a change on a machine helps."""
 
 import re
 from collections.abc import Collection
@@ -10,7 +10,20 @@ from kafka_ingest.spark_launch.spark_output import informative_lines
 THROWN = r"^(?:Exception in thread|Caused by:|java\.|org\.apache\.|py4j\.|: ).*"
 """How a line of Java's begins that names an exception: a record's text is never at a line's beginning."""
 
+IN_TASKS = r"^(?:Job aborted|Caused by:|pyspark\.|java\.|org\.apache\.|py4j\.|: ).*"
+"""The same of what tasks said. Of a program that is not started: no such file, another machine's, no right to."""
+
+WORKERS = (
+    "the driver's minor version of Python, with Spark's own modules, where Spark's workers run: they read JSON that "
+    "Spark's own expressions are not sure of, Protobuf, and what a transform gets. Found none, or another. Install it "
+    "there; where its path is another one than here, set spark.pyspark.python, and spark.pyspark.driver.python for the "
+    "path here, in spark.conf of the feed file."
+)
+
 CAUSES = {
+    rf'{IN_TASKS}Cannot run program "[^"\n]*(?:python|pypy)[^"\n]*".*error[=:] ?(?:2|8|13)\b.*': WORKERS,
+    rf"{IN_TASKS}\[PYTHON_VERSION_MISMATCH\].*": WORKERS,
+    r"^Error from python worker:\n.*No module named '?pyspark.*": WORKERS,
     rf"{THROWN}(?:getSubject is (?:not )?supported|UnsupportedClassVersionError).*": (
         "a Java that this Spark runs on (17 or 21 for Spark 4.0), found another one. Set JAVA_HOME to one of these."
     ),
@@ -37,9 +50,14 @@ def spark_failure(ended: str, said: str, secrets: Collection[str] = ()) -> Kafka
 
     InstallationError where another try cannot succeed, else SparkFailedError.
     """
+    return machines_fault(said) or SparkFailedError(f"{ended}\n{without_secrets(informative_lines(said), secrets)}")
+
+
+def machines_fault(said: str) -> InstallationError | None:
+    """Return the error of what another try cannot mend; None where Spark says nothing of the kind."""
     for pattern, expected in CAUSES.items():
         if found := re.search(pattern, said, re.MULTILINE):
             return InstallationError(
                 f"expected {expected} Another try would fail the same way. Spark could not start: {found[0]}"
             )
-    return SparkFailedError(f"{ended}\n{without_secrets(informative_lines(said), secrets)}")
+    return None
