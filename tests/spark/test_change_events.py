@@ -48,6 +48,12 @@ ROWS = [
 ]
 """What becomes of the events, the tombstone being the one before the last."""
 
+
+def rows_with(no_city: str | None) -> list[Any]:
+    """Return the same with what is stored of a city that is null."""
+    return [(2, no_city, False, AT) if row == ROWS[1] else row for row in ROWS]
+
+
 SOURCE = {"version": "3.3.1.Final", "connector": "postgresql", "name": "shop", "ts_ms": AT, "db": "shop", "lsn": 37}
 
 
@@ -147,15 +153,17 @@ package shop.public.customers;
 message Key { int64 id = 1; }
 message Envelope {
   Value before = 1; Value after = 2; Source source = 3; string op = 5; int64 ts_ms = 6; int64 ts_us = 7;
-  message Value { int64 id = 1; optional string city = 2; }
+  message Value { int64 id = 1; string city = 2; }
   message Source { string version = 1; string connector = 2; }
 }
 """
+NULLABLE = PROTOBUF.replace("string city", "optional string city")
+"""The same with ``optional.for.nullables``, which is false unless it is set."""
 
 
-def protobuf_decoding() -> tuple[FieldDecoding, FieldDecoding]:
+def protobuf_decoding(types_text: str) -> tuple[FieldDecoding, FieldDecoding]:
     """Return how keys and values are read that Confluent's Protobuf converter writes."""
-    types = [schema(PROTOBUF, f"shop.public.customers.{name}").text for name in ("Key", "Envelope")]
+    types = [schema(types_text, f"shop.public.customers.{name}").text for name in ("Key", "Envelope")]
     writers = [WriterSchema(1, '["00", "0200"]'), WriterSchema(1, '["0202"]')]
     key, value = (
         FieldDecoding(Format.PROTOBUF, text, writers=(writer,)) for text, writer in zip(types, writers, strict=True)
@@ -163,16 +171,19 @@ def protobuf_decoding() -> tuple[FieldDecoding, FieldDecoding]:
     return key, value
 
 
-def protobuf_records() -> list[tuple[bytes | None, bytes | None]]:
+def protobuf_records(types_text: str) -> list[tuple[bytes | None, bytes | None]]:
     """Return keys and values as that converter writes them."""
     records = with_tombstones(EVENTS)
-    return [(in_protobuf("Key", "00", key), in_protobuf("Envelope", "0202", value)) for key, value in records]
+    return [
+        (in_protobuf(types_text, "Key", "00", key), in_protobuf(types_text, "Envelope", "0202", value))
+        for key, value in records
+    ]
 
 
-def in_protobuf(name: str, indexes: str, content: Row | None) -> bytes | None:
+def in_protobuf(types_text: str, name: str, indexes: str, content: Row | None) -> bytes | None:
     if content is None:
         return None
-    made = message_class(PROTOBUF, f"shop.public.customers.{name}")()
+    made = message_class(types_text, f"shop.public.customers.{name}")()
     for field, value in content.items():
         if isinstance(value, dict):
             known = {key: each for key, each in value.items() if key in {"id", "city", "version"} and each is not None}
@@ -214,17 +225,18 @@ def events(spark: SparkSession, records: list[tuple[bytes | None, bytes | None]]
 
 
 @pytest.mark.parametrize(
-    ("decoding", "records"),
+    ("decoding", "records", "no_city"),
     [
-        (PLAIN, json_records(envelope=False)),
-        (ENVELOPE, json_records(envelope=True)),
-        (of_converter(avro_decoding()), avro_records()),
-        (of_converter(protobuf_decoding()), protobuf_records()),
+        (PLAIN, json_records(envelope=False), None),
+        (ENVELOPE, json_records(envelope=True), None),
+        (of_converter(avro_decoding()), avro_records(), None),
+        (of_converter(protobuf_decoding(PROTOBUF)), protobuf_records(PROTOBUF), ""),
+        (of_converter(protobuf_decoding(NULLABLE)), protobuf_records(NULLABLE), None),
     ],
-    ids=["json", "json in an envelope", "avro", "protobuf"],
+    ids=["json", "json in an envelope", "avro", "protobuf", "protobuf with optional fields"],
 )
 def test_every_change_becomes_its_row_and_what_is_no_change_is_filtered(
-    spark: SparkSession, decoding: Decoding, records: list[tuple[bytes | None, bytes | None]]
+    spark: SparkSession, decoding: Decoding, records: list[tuple[bytes | None, bytes | None]], no_city: str | None
 ) -> None:
     rows = shaped(decoded(events(spark, records), decoding), decoding.shape, with_reasons=True)
 
@@ -234,7 +246,7 @@ def test_every_change_becomes_its_row_and_what_is_no_change_is_filtered(
     assert [row[DEAD] for row in found] == [None] * len(records)
     assert [
         "filtered" if row[FILTERED] else (row["id"], row["city"], row["deleted"], row["changed_at"]) for row in found
-    ] == [*ROWS, *(["filtered"] if decoding.value.format is Format.JSON else [])]
+    ] == [*rows_with(no_city), *(["filtered"] if decoding.value.format is Format.JSON else [])]
 
 
 WITHOUT_ENVELOPE = "source, op, ts_ms, transaction, ts_us, ts_ns, before, after, message"

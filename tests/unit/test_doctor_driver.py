@@ -10,7 +10,7 @@ import pytest
 from kafka_ingest.checks import doctor, driver_check
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_files import FeedFile
+from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
 JSON: dict[str, Any] = {"value": {"format": "json"}, "spark": {"conf": {"spark.pyspark.python": "/opt/python"}}}
