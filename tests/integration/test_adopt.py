@@ -426,9 +426,12 @@ def test_a_feed_that_is_known_does_not_take_over_what_another_one_wrote(quick: Q
     quick.run()
     quick.write_feed(orders, name="sales")
     quick.plan(name="sales")
-    shutil.move(quick.output / "orders", quick.output / "elsewhere")
-    shutil.move(quick.output / "orders.kafka-ingest", quick.output / "elsewhere.kafka-ingest")
+    for suffix in ("", ".kafka-ingest"):
+        shutil.move(quick.output / f"orders{suffix}", quick.output / f"elsewhere{suffix}")
     quick.edit_feed("sales", sink={"format": "parquet", "path": "elsewhere"})
     exit_code, code, _ = quick.refusal("adopt", "sales")
     assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert quick.refusal("plan", "orders", "--dry-run")[:2] == (1, "OUTPUT_UNAVAILABLE")
+    for suffix in ("", ".kafka-ingest"):
+        shutil.move(quick.output / f"elsewhere{suffix}", quick.output / f"orders{suffix}")
     assert spans(quick.dry_run(name="orders")) == {}
