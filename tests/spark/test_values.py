@@ -32,7 +32,8 @@ def found_in(spark: SparkSession, form: ModuleType, *, strictly: bool) -> list[s
     raw = [(number, None, bytearray(row.raw), row.field) for number, row in enumerate(form.ROWS)]
     read = spark.createDataFrame(raw, "kafka_offset bigint, key binary, value binary, kafka_field string").coalesce(1)
     fields = sorted({row.field for row in form.ROWS})
-    values = " ".join(f"when '{field}' then coalesce(cast(value.{field} as string), 'null')" for field in fields)
+    stored = {field: f"value.{field}" if field else "value" for field in fields}
+    values = " ".join(f"when '{field}' then coalesce(cast({sql} as string), 'null')" for field, sql in stored.items())
     shown = decoded(read, Decoding(form.DECODING), with_reasons=strictly).selectExpr(
         "kafka_offset", f"{DEAD}.class as dead", f"case kafka_field {values} end as stored"
     )

@@ -1,7 +1,7 @@
 """Odd values and what becomes of them: the rows of docs/values.md, whatever the format.
 
 A format is a module with ``TITLE``, ``DECODING`` and ``ROWS``, named in :mod:`.page`. ``tests/unit/test_values.py``
-compares the page with them, ``tests/spark/test_values.py`` decodes each in a real Spark.
+compares the page with them, ``tests/spark/test_values.py`` decodes each in a real Spark, but for Protobuf's.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ class OddValue:
     """A value in a record, and what is stored of it.
 
     ``type``, ``written``: of the value, as the page shows them. ``raw``: the record's bytes. ``field``: the stored
-    value's name, below ``value``. ``becomes``: the stored value as Spark casts it to text, ``null``, or a DeadClass.
+    value's name, below ``value``; empty where that is the value itself. ``becomes``: the stored value as Spark casts it
+    to text, ``null``, or a DeadClass.
     """
 
     type: str
