@@ -116,7 +116,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.rewound import ended_gaps
-from kafka_ingest.model.summaries import NotRows
+from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.operating.held_offsets import not_in
@@ -538,12 +538,15 @@ class InMemoryControlTables:
         counts = [count for batch in batches for count in self.range_counts(batch.batch_id)]
         return NotRows(sum(each.filtered for each in counts), sum(each.dead_letters for each in counts))
 
-    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
-        return any(
-            sum(count.rows + count.filtered for count in self.range_counts(batch.batch_id)) >= least
-            for batch in self.state.feed_batches(feed_id)
-            if batch.state is BatchState.COMMITTED and output_of(batch.plan) == output
-        )
+    def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
+        found = ReadCounts()
+        for batch in self.state.feed_batches(feed_id):
+            if batch.state is BatchState.COMMITTED and output_of(batch.plan) == output:
+                for count in self.range_counts(batch.batch_id):
+                    found = found.plus(ReadCounts(count.rows, count.filtered, count.dead_letters))
+                if found.rows + found.filtered >= least:
+                    break
+        return found
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         planned_at = self.state.batch(since).plan.planned_at if since is not None else None

@@ -242,13 +242,13 @@ class FeedParts:
         return compare_columns(name, feed_id, target, decoding, self.control, self.sinks, self.column_rules)
 
     def never_found(self) -> Sequence[NeverFound]:
-        """Return which fields no record of the newest batch in the feed's output had."""
+        """Return which fields no record of the newest batch in the feed's output had that they should have."""
         known, output = self.control.feed(self.feed.name), self.plan_settings.output
         newest = self.control.newest_published(known.feed_id) if known is not None else None
         if newest is None or newest.output != output:
             return ()
         receipt = self.sinks(output).archive.receipt(newest.batch_id)
-        return receipt.never_found if receipt is not None else ()
+        return self.feed.batch_limits().never_found(receipt) if receipt is not None else ()
 
     def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
         """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""

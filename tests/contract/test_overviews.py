@@ -75,7 +75,8 @@ def committed(control: SqlControlTables, plan: BatchPlan, filtered: int, dead: i
     [planned] = plan.ranges
     tp = planned.topic_partition
     letters = WrittenFile.of_one("d.parquet", 1, dead, tp, planned.start_offset, planned.end_offset - 1)
-    found = {"filtered": (Filtered(tp, filtered),), "dead_letters": (letters,), "rows_read": filtered + dead}
+    left_out = (Filtered(tp, filtered),) if filtered else ()
+    found = {"filtered": left_out, "dead_letters": (letters,), "rows_read": filtered + dead}
     receipt = replace(receipt_of(plan, 1, rows={tp: 0}), **found)
     control.open_attempt(attempt_of(plan, 1))
     control.pin(plan.batch_id, 1, receipt, sha256(receipt.as_bytes()), receipt.range_counts(plan))
@@ -87,7 +88,7 @@ def test_what_became_no_row_is_summed_up_and_told_of_the_newest_batch(sql_contro
     """Of the dead letters those that are left: neither replayed nor given up."""
     first, second = plan_of((orders(0), 0, 100), number=1), plan_of((orders(0), 100, 150), number=2)
     plan_first(sql_control, first)
-    assert not sql_control.has_committed(ORDERS_FEED, first.output, 20)
+    assert sql_control.committed_counts(ORDERS_FEED, first.output, 20) == ReadCounts()
     committed(sql_control, first, filtered=90, dead=7)
     plan_next(sql_control, second)
     committed(sql_control, second, filtered=30, dead=5)
@@ -101,10 +102,25 @@ def test_what_became_no_row_is_summed_up_and_told_of_the_newest_batch(sql_contro
     )
     assert sql_control.not_rows(ORDERS_FEED).dead_letters == 5
 
-    assert sql_control.has_committed(ORDERS_FEED, first.output, 90)
-    assert not sql_control.has_committed(ORDERS_FEED, first.output, 91)
-    assert not sql_control.has_committed(ORDERS_FEED, OutputLocation.local("parquet", Path("/elsewhere")), 1)
-    assert not sql_control.has_committed(REFUNDS_FEED, first.output, 1)
+    together = ReadCounts(filtered=120, dead_letters=12)
+    assert sql_control.committed_counts(ORDERS_FEED, first.output, 200) == together
+    assert sql_control.committed_counts(ORDERS_FEED, first.output, 1).filtered in {90, 30}
+    elsewhere = OutputLocation.local("parquet", Path("/elsewhere"))
+    assert sql_control.committed_counts(ORDERS_FEED, elsewhere, 1) == ReadCounts()
+    assert sql_control.committed_counts(REFUNDS_FEED, first.output, 1) == ReadCounts()
+
+
+def test_dead_letters_of_batches_with_nothing_else_count_where_few_were_decoded(
+    sql_control: SqlControlTables,
+) -> None:
+    first, second = plan_of((orders(0), 0, 100), number=1), plan_of((orders(0), 100, 150), number=2)
+    plan_first(sql_control, first)
+    committed(sql_control, first, filtered=0, dead=50)
+    plan_next(sql_control, second)
+    committed(sql_control, second, filtered=20, dead=5)
+
+    assert sql_control.committed_counts(ORDERS_FEED, first.output, 20) == ReadCounts(filtered=20, dead_letters=5)
+    assert sql_control.committed_counts(ORDERS_FEED, first.output, 21) == ReadCounts(filtered=20, dead_letters=55)
 
 
 def test_a_gap_that_was_read_after_all_is_not_counted(sql_control: SqlControlTables) -> None:

@@ -9,11 +9,13 @@ from tests.fakes import FeedInMemory, a_receipt, partition, sinks
 from kafka_ingest.backfilling.restore import RESTORED_BY
 from kafka_ingest.committing.check_limits import check_limits
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
-from kafka_ingest.errors import FieldsNeverFoundError, TooManyFilteredError
+from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, TooManyFilteredError
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits, OnNeverFound
 from kafka_ingest.model.never_found import NeverFound
-from kafka_ingest.model.receipt import Filtered, Receipt
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
+from kafka_ingest.model.summaries import ReadCounts
 
 P0, P1 = partition(0), partition(1)
 ALL = {"files": (), "rows_read": 150, "filtered": (Filtered(P0, 100), Filtered(P1, 50))}
@@ -86,6 +88,60 @@ def test_a_batch_of_few_records_is_not_the_first_that_counts(feed: FeedInMemory)
         commit(feed, written(feed, **found))
 
 
+def dead(at: TopicPartition, rows: int) -> WrittenFile:
+    """Return a file of dead letters."""
+    return WrittenFile.of_one("d.parquet", 1, rows, at, 0, rows - 1)
+
+
+def test_one_stray_row_does_not_save_a_first_batch_of_which_nearly_all_records_are_filtered() -> None:
+    first = ReadCounts(rows=1, filtered=4_999_999)
+    assert NO_LIMITS.too_many_filtered(first, first)
+    assert NO_LIMITS.too_many_filtered(ReadCounts(rows=1, filtered=99), ReadCounts(rows=1, filtered=99)) is None
+    # What cannot be decoded is not there to be filtered.
+    assert NO_LIMITS.too_many_filtered(half := ReadCounts(filtered=20, dead_letters=20), half)
+
+
+def test_a_first_batch_of_which_all_records_are_dead_letters_is_refused_with_the_way_out(feed: FeedInMemory) -> None:
+    """As where a name under `required` is mistyped."""
+    found = {"files": (), "rows_read": 150, "dead_letters": (dead(P0, 100), dead(P1, 50))}
+    plan = written(feed, **found)
+
+    with pytest.raises(TooManyDeadLettersError, match=r"150 of its 150 records cannot be decoded") as error:
+        commit(feed, plan)
+
+    assert "limits.max_dead_letter_percent: 99 for an output's first batch" in str(error.value)
+    assert (feed.sink.published, feed.stored_offsets()) == ({}, {P0: 0, P1: 0})
+
+
+def test_all_records_of_a_first_batch_may_be_dead_letters_where_the_feed_says_so() -> None:
+    all_dead = ReadCounts(dead_letters=20)
+    assert NO_LIMITS.too_many_dead_letters(all_dead, all_dead)
+    assert BatchLimits(max_dead_letters=20).too_many_dead_letters(all_dead, all_dead)
+    assert BatchLimits(max_dead_letter_percent=100).too_many_dead_letters(all_dead, all_dead) is None
+    some_dead = ReadCounts(rows=1, dead_letters=99)
+    assert NO_LIMITS.too_many_dead_letters(some_dead, some_dead) is None
+
+
+def test_batches_of_few_records_are_judged_together_until_there_are_twenty(feed: FeedInMemory) -> None:
+    def next_batch() -> BatchPlan:
+        return written(feed, files=(), rows_read=5, filtered=(Filtered(P0, 5),))
+
+    for _ in range(3):
+        commit(feed, next_batch())
+        more_arrives(feed)
+    with pytest.raises(TooManyFilteredError, match="5 of its 5 records were filtered"):
+        commit(feed, next_batch())
+
+
+def test_batches_of_few_records_that_others_stand_beside_go_on(feed: FeedInMemory) -> None:
+    commit(feed, written(feed, files=(), rows_read=15, filtered=(Filtered(P0, 15),)))
+    more_arrives(feed)
+    feed.committed()
+    more_arrives(feed)
+
+    assert commit(feed, written(feed, files=(), rows_read=5, filtered=(Filtered(P0, 5),))).by_us
+
+
 def test_fields_that_no_record_of_the_first_batch_has_stop_it_and_are_named_with_those_that_are_there(
     feed: FeedInMemory,
 ) -> None:
@@ -120,9 +176,11 @@ def test_in_fewer_than_twenty_records_no_field_is_missed(feed: FeedInMemory) -> 
 def test_of_a_schema_that_was_fetched_fields_may_be_in_no_record_but_not_all_of_them(feed: FeedInMemory) -> None:
     fetched = BatchLimits(fetched={"value"})
     with pytest.raises(FieldsNeverFoundError):
-        commit(feed, written(feed, never_found=(replace(USR, is_alone=False),)), fetched)
+        commit(feed, written(feed, never_found=(replace(USR, is_part_found=False),)), fetched)
 
-    assert commit(feed, written(feed, never_found=(USR,)), fetched).by_us
+    committed = commit(feed, written(feed, never_found=(USR,)), fetched)
+    assert (committed.by_us, committed.never_found) == (True, 0)
+    assert fetched.to_name([USR, key := replace(USR, part="key", records=3)]) == [key]
 
 
 def test_a_restored_batch_is_never_refused(feed: FeedInMemory) -> None:
@@ -133,7 +191,7 @@ def test_a_restored_batch_is_never_refused(feed: FeedInMemory) -> None:
 
 
 def test_a_receipt_keeps_what_was_never_found_and_one_without_it_is_read_and_written_as_before() -> None:
-    receipt = a_receipt(FeedInMemory().planned(), never_found=(USR, replace(USR, field="a.b", is_alone=False)))
+    receipt = a_receipt(FeedInMemory().planned(), never_found=(USR, replace(USR, field="a.b", is_part_found=False)))
 
     assert Receipt.from_bytes(receipt.as_bytes()) == receipt
     assert "never_found" not in replace(receipt, never_found=()).as_document()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ class Reading:
     values: Sequence[object]
     asked: list[list[OffsetRange]] = field(default_factory=list)
     head: bytes = b""
+    larger: str | None = None
 
     def __call__(self, ranges: Sequence[OffsetRange]) -> Any:
         self.asked.append(list(ranges))
@@ -40,12 +41,20 @@ class Reading:
     def selectExpr(self, *_columns: str) -> "Reading":  # noqa: N802 - Spark's name
         return self
 
+    def where(self, condition: str) -> "Reading":
+        return replace(self, larger=condition)
+
     def limit(self, _most: int) -> "Reading":
         return self
 
-    def collect(self) -> list[dict[str, bytes | None]]:
-        rows = [None if each is None else self.head + as_bytes(each) for each in self.values]
-        return [{"key": row, "value": row} for row in rows]
+    def collect(self) -> list[dict[str, Any]]:
+        bodies = [None if each is None else self.head + as_bytes(each) for each in self.values]
+        if self.larger:
+            return [{"body": each} for each in bodies if each is not None and len(each) > 16_384]
+        return [
+            {"body": each if each and len(each) <= 16_384 else None, "size": len(each) if each else None}
+            for each in bodies
+        ]
 
 
 def as_bytes(value: object) -> bytes:
@@ -101,11 +110,30 @@ def test_an_object_may_stand_behind_an_id() -> None:
     assert never("a int", [{"b": 1}], writers=(WriterSchema(1, "{}"),)) == [("a", 1, ("b",))]
 
 
+def test_where_nearly_all_records_are_large_some_of_these_are_looked_at() -> None:
+    """Kafka Connect repeats the schema in each record: that of a wide table is larger than most records are."""
+    schema = {"fields": ["x" * 100] * 200}
+    enveloped = [{"schema": schema, "payload": {"id": number}} for number in range(30)]
+    assert never("id bigint", enveloped) == [("id", 30, ("schema", "payload"))]
+    assert never("id bigint", [*enveloped, None, {"id": None}]) == []
+
+    reading = Reading(enveloped)
+    FoundFields(decoding("id bigint")).never_found(0, reading, [span(0, 0, 1_000)])
+    assert len(reading.asked) == 2
+
+
+def test_where_enough_records_are_small_the_large_ones_are_not_read() -> None:
+    reading = Reading([{"a": "x" * 20_000}] * 5 + [{"b": 1}] * 20)
+    [found] = FoundFields(decoding("id bigint")).never_found(0, reading, [span(0, 0, 1_000)])
+    assert (found.records, found.others) == (20, ("b",))
+    assert len(reading.asked) == 1
+
+
 def test_keys_are_looked_at_as_values_are() -> None:
     found = FoundFields(decoding("schema int", "id bigint")).never_found(
         0b1, Reading([{"schema": 1, "payload": {"id": 5}}]), [span(0, 0, 100)]
     )
-    assert found == (NeverFound("key", "id", 1, ("schema", "payload"), is_alone=False),)
+    assert found == (NeverFound("key", "id", 1, ("schema", "payload"), is_part_found=False),)
 
 
 def test_nothing_is_read_again_where_each_field_has_a_value() -> None:

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_ingest.assembly import FeedParts
@@ -39,6 +40,7 @@ def preview(
             with decoding(), spark_says(show_values=show_values):
                 attempt, compared = run_preview(parts, plan)
             found = preview_of(attempt, parts.sinks, plan, rows_of_file, dead_letters_in_file)
+            found = replace(found, never_found=tuple(parts.feed.batch_limits().to_name(found.never_found)))
     name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
     is_refused = compared is not None and compared.refused is not None
     return Answer(

@@ -4,10 +4,11 @@ import logging
 
 from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, TooManyFilteredError
 from kafka_ingest.model.batch import Batch
-from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
+from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound, nearly_all_dead, nearly_all_filtered
 from kafka_ingest.model.control_rows import RESTORED_BY
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.summaries import ReadCounts
 from kafka_ingest.ports.control import ControlReader
 
 log = logging.getLogger(__name__)
@@ -27,16 +28,17 @@ def check_limits(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     """
     if batch.planned_by.startswith(RESTORED_BY) or batch.plan.replays:
         return
-    if (limit := limits.too_many_dead_letters(receipt)) is not None:
+    read = ReadCounts(receipt.rows, receipt.filtered_records, receipt.dead_letter_rows)
+    first = read_first(batch, read, control)
+    if (limit := limits.too_many_dead_letters(read, first)) is not None:
         raise TooManyDeadLettersError(
             f"batch {batch.batch_id}: {receipt.dead_letter_rows:,} of its {receipt.rows_read:,} records cannot be "
-            f"decoded, more than the feed allows (limits.{limit}). {NOT_MOVED} Mend what the feed says of its records, "
+            f"decoded, more than the feed allows ({limit}). {NOT_MOVED} Mend what the feed says of its records, "
             f"or allow more, {AGAIN}"
         )
     # The likely cause of the other, and it names what is there.
     check_fields(batch, receipt, limits, control)
-    limit = limits.too_many_filtered(receipt)
-    if limit is not None and (limits.max_filtered_percent is not None or is_first(batch, control)):
+    if (limit := limits.too_many_filtered(read, first)) is not None:
         raise TooManyFilteredError(
             f"batch {batch.batch_id}: {receipt.filtered_records:,} of its {receipt.rows_read:,} records were filtered, "
             f"more than the feed allows ({limit}). {NOT_MOVED} Mend where or transform, or what the feed says "
@@ -51,7 +53,7 @@ def check_fields(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     names = "; ".join(described(missing))
     found = f"batch {batch.batch_id}: expected records with the fields of the schema, found {names}."
     does = limits.on_never_found
-    if does is OnNeverFound.STOP or (does is None and is_first(batch, control)):
+    if does is OnNeverFound.STOP or (does is None and is_first(counts(batch, control))):
         raise FieldsNeverFoundError(
             f"{found} They would be null in all rows. {NOT_MOVED} Mend the names in the feed's schema; or, where such "
             f"fields may be missing in all records of a batch, set on_never_found: warn; {AGAIN}"
@@ -59,6 +61,21 @@ def check_fields(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     log.warning("%s They are null in all rows.", found)
 
 
-def is_first(batch: Batch, control: ControlReader) -> bool:
-    """Whether no batch with enough records to judge by was committed to the same output before."""
-    return not control.has_committed(batch.plan.feed_id, batch.plan.output, LEAST_RECORDS)
+def read_first(batch: Batch, read: ReadCounts, control: ControlReader) -> ReadCounts:
+    """Return what became of all records of an output, where its first batch may have to be stopped; else of none.
+
+    Batches of few records are one with those after them, until there are enough to judge by.
+    """
+    if not (nearly_all_dead(read) or nearly_all_filtered(read)) or not is_first(before := counts(batch, control)):
+        return ReadCounts()
+    return before.plus(read)
+
+
+def counts(batch: Batch, control: ControlReader) -> ReadCounts:
+    """Return what the records became that were committed to a batch's output before, as far as that matters here."""
+    return control.committed_counts(batch.plan.feed_id, batch.plan.output, LEAST_RECORDS)
+
+
+def is_first(before: ReadCounts) -> bool:
+    """Whether too few records to judge by were decoded before."""
+    return before.rows + before.filtered < LEAST_RECORDS

@@ -49,7 +49,7 @@ class Committed:
     by_us: bool
     mirrored: Mirrored
     never_found: int = 0
-    """How many fields no record of the batch had; 0 where an earlier try committed it."""
+    """How many fields no record of the batch had that it should have; 0 where an earlier try committed it."""
 
 
 def commit_batch(
@@ -91,7 +91,7 @@ def commit_batch(
                 # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
                 return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor, limits=limits)
             raise
-        never_found = len(receipt.never_found)
+        never_found = len(limits.never_found(receipt))
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
         if receipt.without_date:
             log.warning(

@@ -17,7 +17,7 @@ from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import place_of
-from kafka_ingest.model.summaries import BatchSummary
+from kafka_ingest.model.summaries import BatchSummary, ReadCounts
 
 ANNOUNCED_AT_ONCE = 100
 """How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""
@@ -39,16 +39,27 @@ class BatchStore:
         with transaction(self._engine, "read") as connection:
             return newest_published(connection, feed_id, kind)
 
-    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
-        """Whether a committed batch in an output has read so many records that became rows, or were filtered."""
-        ranges = select(func.sum(batch_range.c.filtered)).where(batch_range.c.batch_id == batch.c.batch_id)
-        has_as_many = (batch.c.rows + func.coalesce(ranges.scalar_subquery(), 0)) >= least
+    def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
+        """Return what became of the records of committed batches in an output: of all, or of some that decoded least.
+
+        Dead letters of batches with nothing else are counted where fewer were decoded.
+        """
+        filtered, dead = (
+            func.coalesce(select(func.sum(each)).where(batch_range.c.batch_id == batch.c.batch_id).scalar_subquery(), 0)
+            for each in (batch_range.c.filtered, batch_range.c.dead_letters - batch_range.c.replayed)
+        )
         in_output = (SINK["format"].as_string() == output.format) & (SINK["path"].as_string() == output.uri)
         is_committed = batch.c.state == BatchState.COMMITTED.value
-        # Rows first: years of batches have some, and the first one found is enough.
-        found = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, is_committed, in_output, has_as_many)
+        query = select(batch.c.rows, filtered, dead).where(batch.c.feed_id == feed_id, is_committed, in_output)
+        decoded, found = batch.c.rows + filtered, ReadCounts()
         with transaction(self._engine, "read") as connection:
-            return connection.execute(found.limit(1)).first() is not None
+            # Years of batches have some decoded, and the first few found are enough.
+            for some in (decoded > 0, (decoded == 0) & (dead > 0)):
+                for rows, *others in connection.execute(query.where(some).limit(least)):
+                    found = found.plus(ReadCounts(rows, *map(int, others)))
+                if found.rows + found.filtered >= least:
+                    break
+        return found
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state.

@@ -54,7 +54,7 @@ class SqlControlTables:
         self.feed_of_id = self._feeds.feed_of_id
         self.batch = self._batches.batch
         self.newest_published = self._batches.newest_published
-        self.has_committed = self._batches.has_committed
+        self.committed_counts = self._batches.committed_counts
         self.batch_states = self._batches.batch_states
         self.to_announce = self._batches.to_announce
         self.backfill_of = self._batches.backfill_of

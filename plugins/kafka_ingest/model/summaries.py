@@ -27,6 +27,12 @@ class ReadCounts:
         """How many there were."""
         return self.rows + self.filtered + self.dead_letters
 
+    def plus(self, other: "ReadCounts") -> "ReadCounts":
+        """Return both together."""
+        return ReadCounts(
+            self.rows + other.rows, self.filtered + other.filtered, self.dead_letters + other.dead_letters
+        )
+
     @property
     def filtered_percent(self) -> float | None:
         """How many of a hundred were filtered; None of a batch without a record."""

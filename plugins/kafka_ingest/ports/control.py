@@ -34,7 +34,15 @@ from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary, GapDecision, NotRows
+from kafka_ingest.model.summaries import (
+    BatchLine,
+    BatchSummary,
+    FeedOverview,
+    FeedSummary,
+    GapDecision,
+    NotRows,
+    ReadCounts,
+)
 
 
 class ControlReader(Protocol):
@@ -52,8 +60,11 @@ class ControlReader(Protocol):
     def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
         """Return the feed's newest committed batch of a kind, None where there is none."""
 
-    def has_committed(self, feed_id: UUID, output: OutputLocation, least: int) -> bool:
-        """Whether a committed batch in an output has read so many records that became rows, or were filtered."""
+    def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
+        """Return what became of the records of committed batches in an output: of all, or of some that decoded least.
+
+        Dead letters of batches with nothing else are counted where fewer were decoded.
+        """
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state.

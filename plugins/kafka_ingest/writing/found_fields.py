@@ -29,7 +29,13 @@ FROM_RANGES = 50
 """From how many ranges, at most: topics and partitions may have different records."""
 
 LARGEST_BYTES = 16 * 1024
-"""Of a key or value that is looked at."""
+"""Of a key or value that is looked at; of larger ones, as Kafka Connect's with their schemas are, a few are."""
+
+LARGE_ONES = 40
+"""How many larger ones, all of which the driver holds at once."""
+
+LARGEST_OF_ALL = 1024 * 1024
+"""Of those; brokers take no larger record unless they are told to."""
 
 FOUND = "kafka_found"
 
@@ -91,19 +97,19 @@ class FoundFields:
         """Look at some records of ranges, and return the fields that none of them has."""
         if not (sought := self.without_value(found)):
             return ()
-        parts = sorted({each.part for each in sought})
-        bodies = some_records(read, ranges, parts)
         never: list[NeverFound] = []
-        for part in parts:
-            objects = list(objects_in(bodies[part], self._decoding.parts[part]))
+        for part in sorted({each.part for each in sought}):
+            objects = list(objects_in(some_bodies(read, ranges, part), self._decoding.parts[part]))
             of_part = [each for each in self.fields if each.part == part]
-            is_alone = any(found >> bit & 1 for bit, each in enumerate(self.fields) if each.part == part)
+            is_part_found = any(found >> bit & 1 for bit, each in enumerate(self.fields) if each.part == part)
             paths = [each.path for each in sought if each.part == part]
-            never += names_never_found(part, paths, {each.path for each in of_part}, objects, is_alone=is_alone)
+            never += names_never_found(
+                part, paths, {each.path for each in of_part}, objects, is_part_found=is_part_found
+            )
         return tuple(never[:MOST_FIELDS])
 
 
-def some_records(read: Read, ranges: Sequence[OffsetRange], parts: Sequence[str]) -> dict[str, list[bytes]]:
+def some_bodies(read: Read, ranges: Sequence[OffsetRange], part: str) -> list[bytes]:
     """Return keys or values of some records, from the ends of ranges; where these hold few, from anywhere."""
     several = ranges[:: -(-len(ranges) // FROM_RANGES)]
     each = -(-LOOKED_AT // len(several))
@@ -111,12 +117,16 @@ def some_records(read: Read, ranges: Sequence[OffsetRange], parts: Sequence[str]
         OffsetRange(one.topic_partition, max(one.start_offset, one.end_offset - each), one.end_offset)
         for one in several
     ]
+    columns = f"if(length({part}) <= {LARGEST_BYTES}, {part}, null) as body", f"length({part}) as size"
     for some in (ends, ranges):
-        columns = [f"if(length({part}) <= {LARGEST_BYTES}, {part}, null) as {part}" for part in parts]
         rows = read(some).selectExpr(*columns).limit(LOOKED_AT).collect()
         if len(rows) >= LEAST_RECORDS:
             break
-    return {part: [bytes(row[part]) for row in rows if row[part] is not None] for part in parts}
+    bodies = [bytes(row["body"]) for row in rows if row["body"] is not None]
+    if len(bodies) < LEAST_RECORDS and any((row["size"] or 0) > LARGEST_BYTES for row in rows):
+        larger = read(some).where(f"length({part}) between {LARGEST_BYTES + 1} and {LARGEST_OF_ALL}")
+        bodies += [bytes(row["body"]) for row in larger.selectExpr(f"{part} as body").limit(LARGE_ONES).collect()]
+    return bodies
 
 
 def objects_in(bodies: Iterable[bytes], decoding: FieldDecoding) -> Iterator[dict[str, object]]:
@@ -133,7 +143,7 @@ def objects_in(bodies: Iterable[bytes], decoding: FieldDecoding) -> Iterator[dic
 
 
 def names_never_found(
-    part: str, sought: Sequence[Path], known: set[Path], objects: Sequence[dict[str, object]], *, is_alone: bool
+    part: str, sought: Sequence[Path], known: set[Path], objects: Sequence[dict[str, object]], *, is_part_found: bool
 ) -> Iterator[NeverFound]:
     """Yield which of the fields sought no object has, nor has it with null."""
     for path in sought:
@@ -144,7 +154,7 @@ def names_never_found(
         records = sum(isinstance(each, dict) for each in within)
         if records and path[-1] not in names:
             others = [shown(name) for name, _ in names.most_common() if (*path[:-1], name) not in known]
-            yield NeverFound(part, reduce(field_path, path, ""), records, tuple(others[:MOST_NAMES]), is_alone)
+            yield NeverFound(part, reduce(field_path, path, ""), records, tuple(others[:MOST_NAMES]), is_part_found)
 
 
 def shown(name: str) -> str:
