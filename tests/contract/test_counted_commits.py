@@ -71,6 +71,7 @@ def test_a_commit_is_counted_by_the_try_that_made_it_and_by_no_later_one(
         "bytes": f"{line.size_bytes}|c",
         "dead_letters": "0|c",
         "filtered": "0|c",
+        "never_found_fields": "0|c",
         "batch_duration": "timer",
     }
 
