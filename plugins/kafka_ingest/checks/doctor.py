@@ -17,6 +17,7 @@ from kafka_ingest.checks.driver_check import driver, uses_python
 from kafka_ingest.checks.expression_check import expressions
 from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
+from kafka_ingest.checks.open_batch_check import open_batch
 from kafka_ingest.checks.pool_check import pool
 from kafka_ingest.checks.schema_check import schemas
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
@@ -103,6 +104,7 @@ def questions(
         "schemas": partial(schemas, *everything) if decoding.has_sources else None,
         "expressions": partial(expressions, *everything) if decoding.shape else None,
         "columns": partial(columns, *everything) if not decoding.is_raw else None,
+        "open batch": partial(open_batch, *everything) if not decoding.is_raw else None,
         "Spark master": partial(master, feed, find_connection),
         "output": partial(output, *everything),
         "pool": partial(pool, feed.airflow.pool) if feed.airflow.pool != DEFAULT_POOL else None,

@@ -9,7 +9,7 @@ from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.answer import Line, number
 from kafka_ingest.model.dead_letters import DeadLetter
-from kafka_ingest.model.never_found import described
+from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
@@ -59,6 +59,12 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
         yield Line(f"{can_be}{filtered}; nothing was committed")
     for each in described(found.never_found):
         yield Line(f"null in all rows: {each}", "red", quotes=True)
+    if found.never_found:
+        yield Line(
+            f"A first batch of {LEAST_RECORDS} such records or more is not committed, unless the feed says "
+            "on_never_found: warn; correct the names in its schema",
+            "red",
+        )
 
 
 def letter_in_words(letter: DeadLetter, *, show_values: bool) -> str:

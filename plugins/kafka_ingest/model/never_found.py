@@ -22,7 +22,7 @@ class NeverFound:
 
     ``part``: ``key`` or ``value``. ``field``: its path there. ``records``: how many were looked at that have the object
     it belongs to. ``others``: names that these have in that object and the schema does not, the most frequent first.
-    ``is_part_found``: other fields of the part were found; documents call it ``is_alone``.
+    ``is_part_found``: other fields of the part were found.
     """
 
     part: str
@@ -44,14 +44,14 @@ class NeverFound:
             "field": self.field,
             "records": self.records,
             "others": list(self.others),
-            "is_alone": self.is_part_found,
+            "is_part_found": self.is_part_found,
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "NeverFound":
         """Read it back."""
         others = tuple(map(str, document["others"]))
-        records, is_part_found = int(document["records"]), bool(document["is_alone"])
+        records, is_part_found = int(document["records"]), bool(document["is_part_found"])
         return cls(str(document["part"]), str(document["field"]), records, others, is_part_found)
 
 
