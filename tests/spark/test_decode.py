@@ -1009,6 +1009,14 @@ def test_records_of_other_types_are_filtered_where_the_feed_skips_them_and_broke
     where = Decoding(part, shape=Shape(where="value.id = 1"))
     staged = stage_as(Topic(spark, {0: [refund, new], 1: [refund] * 3, 2: [new]}), tmp_path / "where", where)
     assert sum(staged.filtered.values()) == 6
+    writers = (WriterSchema(1, ""), WriterSchema(2, None, "expected a schema of type JSON", is_other=True))
+    json_after = FieldDecoding(Format.JSON, "id bigint", writers=writers, skips_others=True)
+    beginnings = [wired(1, b"{}"), wired(2, b"{}"), wired(1, b"x"), None]
+    for with_reasons in (True, False):
+        rows = by_offset(decoded(records(spark, beginnings), Decoding(json_after), with_reasons=with_reasons))
+        assert [(row[DEAD] is not None, row["kafka_filtered"]) for row in rows] == [
+            *((False, False), (False, True), (True, False), (False, False))
+        ]
     dead = replace(part, skips_others=False)
     staged = stage_as(Topic(spark, {0: [refund, new], 1: [], 2: []}), tmp_path / "dead", Decoding(dead))
     assert (staged.dead, sum(staged.filtered.values())) == (1, 0)

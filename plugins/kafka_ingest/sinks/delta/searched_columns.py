@@ -21,6 +21,7 @@ and Parquet leaves it out of its statistics. Of decimals, truth values and times
 """
 NEVER = frozenset({"binary", "array", "map"})
 """The types of which no reader looks for bounds."""
+A_NUMBER = re.compile(r"-?[0-9]{1,6}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAMES = re.compile(rf"\s*({NAME.pattern}(\.{NAME.pattern})*)(\s*,\s*({NAME.pattern}(\.{NAME.pattern})*))*\s*")
 """What every reader takes for names in the property; delta-rs ignores all of them where it cannot read one."""
@@ -37,7 +38,8 @@ def searched(
     if NAMES.fullmatch(named):
         names: Sequence[str] = [name.strip() for name in named.split(",")]
     else:
-        number = int(configuration.get(NUMBER, DEFAULT_NUMBER))
+        said = configuration.get(NUMBER, "")
+        number = int(said) if A_NUMBER.fullmatch(said) else DEFAULT_NUMBER
         names = [*types] if number < 0 else [*types][:number]
     found = {name: types[name] for name in names if name in types and name not in partitioned_by}
     return {name: kind for name, kind in found.items() if word(kind) not in NEVER}
