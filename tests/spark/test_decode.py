@@ -809,6 +809,27 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     assert list((tmp_path / "again" / "data").glob(f"*{stage_objects.SUFFIX}")) == []
 
 
+def test_values_within_arrays_and_maps_are_found_in_whatever_element_they_are(spark: SparkSession) -> None:
+    schema = (
+        "items array<struct<sku: string, no: int, lines: array<struct<n: int, m: int>>>>, "
+        "by map<string, struct<a: struct<b: date, c: map<string,int>>>>, gone array<struct<x: int>>"
+    )
+    values = [
+        '{"items": [{"sku": null}, {"sku": "x", "lines": [{"n": 1}]}, {"lines": null}], "by": {}}',
+        '{"items": [], "by": {"k": {}, "l": {"a": {"b": "2026-01-31"}}}}',
+        '{"items": null}',
+    ]
+    found = FoundFields(decoding := Decoding(FieldDecoding(Format.JSON, schema)))
+    every = decoded(records(spark, values), decoding, with_reasons=False)
+    rows = every.selectExpr(*(f"{sql} as {name}" for name, sql in found.expressions().items())).collect()
+    bits = [found.all_bits(row.asDict()) for row in rows]
+
+    assert ["/".join(each.path).replace("\0", "") for each in found.without_value(bits[0] | bits[1])] == [
+        *("items/[]/no", "gone", "gone/[]/x")
+    ]
+    assert bits[2] == 0
+
+
 def test_dead_letters_that_kafka_compacted_before_they_were_read_again_fail_the_attempt(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,11 +13,19 @@ from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.schema_source import WriterSchema
-from kafka_ingest.writing.found_fields import FoundFields
+from kafka_ingest.writing.found_fields import ELEMENTS, FoundFields
 from kafka_ingest.writing.object_batches import found_in
 
 ORDER = "id bigint, user struct<name: string, address: struct<city: string>>, tags array<struct<a: int>>"
-PATHS = [("id",), ("user",), ("user", "name"), ("user", "address"), ("user", "address", "city"), ("tags",)]
+PATHS = [
+    ("id",),
+    ("user",),
+    ("user", "name"),
+    ("user", "address"),
+    ("user", "address", "city"),
+    ("tags",),
+    ("tags", ELEMENTS, "a"),
+]
 
 
 def decoding(schema: str = ORDER, key: str | None = None, columns: Columns = Columns.NESTED, **of: Any) -> Decoding:
@@ -69,13 +77,34 @@ def never(schema: str, values: Sequence[object], found: int = 0, **of: Any) -> l
     return [(each.field, each.records, each.others) for each in looked]
 
 
-def test_fields_are_those_of_objects_and_of_objects_within_them_and_not_of_arrays() -> None:
+def sql_of(*of: Any, **options: Any) -> list[str]:
+    return [each.sql.replace("`", "") for each in FoundFields(decoding(*of, **options)).fields]
+
+
+def test_fields_are_those_of_objects_and_of_all_within_them() -> None:
     assert [each.path for each in FoundFields(decoding()).fields] == PATHS
-    assert [each.sql for each in FoundFields(decoding("a struct<b: int>", "k int")).fields] == [
-        *("`value`.`a`", "`value`.`a`.`b`", "`key`.`k`")
+    assert sql_of("a struct<b: int>", "k int") == [
+        *("value.a is not null", "value.a.b is not null", "key.k is not null")
     ]
-    assert [each.sql for each in FoundFields(decoding("a struct<b: int>", columns=Columns.FLATTEN)).fields] == [
-        *("`a`", "`a`.`b`")
+    assert sql_of("a struct<b: int>", columns=Columns.FLATTEN) == ["a is not null", "a.b is not null"]
+    assert sql_of("a array<struct<b: int, c: array<struct<d: int>>, e: map<string, struct<f: int>>>>") == [
+        "value.a is not null",
+        "array_max(value.a.b) is not null",
+        "array_max(value.a.c) is not null",
+    ]
+    assert sql_of("m map<string, struct<a: struct<b: int>>>") == [
+        "value.m is not null",
+        "array_max(map_values(value.m).a) is not null",
+        "array_max(map_values(value.m).a.b) is not null",
+    ]
+
+
+def test_names_within_arrays_and_maps_are_looked_for_in_each_element() -> None:
+    lines = [{"items": [{"sku": "a", "price": 1}, {"sku": "b"}], "by": {"x": {"a": 1}}}, {"items": None, "by": {}}]
+    schema = "items array<struct<sku: string, prise: int>>, by map<string, struct<aa: int>>"
+    assert never(schema, lines * 20, 0b001011) == [
+        ("items[].prise", 40, ("price",)),
+        ("by{}.aa", 20, ("a",)),
     ]
     assert FoundFields(Decoding(FieldDecoding(Format.AVRO, "{}"), FieldDecoding(Format.STRING))).fields == []
 
@@ -138,7 +167,7 @@ def test_keys_are_looked_at_as_values_are() -> None:
 
 def test_nothing_is_read_again_where_each_field_has_a_value() -> None:
     reading = Reading([{}])
-    assert FoundFields(decoding()).never_found(0b111111, reading, [span(0, 0, 100)]) == ()
+    assert FoundFields(decoding()).never_found(0b1111111, reading, [span(0, 0, 100)]) == ()
     assert reading.asked == []
 
 

@@ -116,9 +116,10 @@ class ClientErrors:
                 "certificate with its key."
             )
         if self.resolve is not None:
+            named_by = self.advice(settings) or " It is in bootstrap.servers."
             return KafkaUnavailableError(
-                f"no address is known for {where}: {self.resolve}.{self.advice(settings)} Is the host's name right, "
-                "and does this machine's name service know it? Correct it, or try again once the name service answers."
+                f"no address is known for {where}: {self.resolve}.{named_by} Is the host's name right, and does this "
+                "machine's name service know it? Correct it, or try again once the name service answers."
             )
         return None
 

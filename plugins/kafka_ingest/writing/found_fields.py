@@ -16,7 +16,7 @@ from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.never_found import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.read_as import field_path
-from kafka_ingest.model.record_schema import Struct, quoted, read_schema
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Struct, quoted, read_schema
 from kafka_ingest.writing.schema_ids import HEAD_BYTES
 
 BITS = 62
@@ -39,25 +39,54 @@ LARGEST_OF_ALL = 1024 * 1024
 
 FOUND = "kafka_found"
 
+ELEMENTS, VALUES = "\0[]", "\0{}"
+"""Steps of a path into each element of an array and each value of a map; no field of a schema is called so."""
+
 Path = tuple[str, ...]
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 
 
-def paths_of(schema: Struct, above: Path = ()) -> Iterator[Path]:
-    """Yield the fields of objects and of objects within them, each before what is in it; not those in arrays."""
-    for field in schema.fields:
-        yield (path := (*above, field.name))
-        if isinstance(field.type, Struct):
-            yield from paths_of(field.type, path)
-
-
 @dataclass(frozen=True, slots=True)
 class SoughtField:
-    """A field, and how SQL names it among the columns of decoded records."""
+    """A field, and how SQL says whether a decoded record has a value of it, in some element where it is in arrays."""
 
     part: str
     path: Path
     sql: str
+
+
+def sought_fields(
+    part: str, schema: Struct, found: str, above: Path = (), *, many: bool = False
+) -> Iterator[SoughtField]:
+    """Yield the fields of objects and of those within them, each before what is in it; of arrays within arrays none.
+
+    ``found``: how SQL names the objects, the columns themselves where it is empty; ``many``: as an array of them.
+    """
+    for field in schema.fields:
+        path, value = (*above, field.name), ".".join(filter(None, (found, quoted(field.name))))
+        if not many:
+            yield SoughtField(part, path, f"{value} is not null")
+        elif has_order(field.type):
+            # Spark compiles no function over an array's elements, but this one.
+            yield SoughtField(part, path, f"array_max({value}) is not null")
+        match field.type:
+            case Struct():
+                yield from sought_fields(part, field.type, value, path, many=many)
+            case ArrayOf(Struct() as inner) if not many:
+                yield from sought_fields(part, inner, value, (*path, ELEMENTS), many=True)
+            case MapOf(Struct() as inner) if not many:
+                yield from sought_fields(part, inner, f"map_values({value})", (*path, VALUES), many=True)
+
+
+def has_order(kind: RecordType) -> bool:
+    """Whether Spark compares values of a type, as it does all but maps."""
+    match kind:
+        case Struct(fields):
+            return all(has_order(field.type) for field in fields)
+        case ArrayOf(inner):
+            return has_order(inner)
+        case _:
+            return not isinstance(kind, MapOf)
 
 
 class FoundFields:
@@ -69,17 +98,13 @@ class FoundFields:
         for part, field in (("value", decoding.value), ("key", decoding.key)):
             if field.format is Format.JSON and field.schema is not None:
                 is_flat = part == "value" and decoding.columns is Columns.FLATTEN
-                above = () if is_flat else (part,)
-                self.fields += [
-                    SoughtField(part, path, ".".join(map(quoted, (*above, *path))))
-                    for path in paths_of(read_schema(field.schema))
-                ]
+                self.fields += sought_fields(part, read_schema(field.schema), "" if is_flat else quoted(part))
 
     def expressions(self) -> dict[str, str]:
         """Return numbers of a decoded record, by name, in whose bits there are the fields that have a value."""
         return {
             f"{FOUND}_{first // BITS}": " | ".join(
-                f"shiftleft(cast({field.sql} is not null as bigint), {bit})"
+                f"shiftleft(cast({field.sql} as bigint), {bit})"
                 for bit, field in enumerate(self.fields[first : first + BITS])
             )
             for first in range(0, len(self.fields), BITS)
@@ -149,12 +174,26 @@ def names_never_found(
     for path in sought:
         within: list[object] = list(objects)
         for name in path[:-1]:
-            within = [each[name] for each in within if isinstance(each, dict) and name in each]
+            within = list(inside(within, name))
         names = Counter(name for each in within if isinstance(each, dict) for name in each)
         records = sum(isinstance(each, dict) for each in within)
         if records and path[-1] not in names:
             others = [shown(name) for name, _ in names.most_common() if (*path[:-1], name) not in known]
-            yield NeverFound(part, reduce(field_path, path, ""), records, tuple(others[:MOST_NAMES]), is_part_found)
+            yield NeverFound(part, reduce(shown_path, path, ""), records, tuple(others[:MOST_NAMES]), is_part_found)
+
+
+def inside(values: Iterable[object], name: str) -> Iterator[object]:
+    """Yield what values have by a name, or in their elements."""
+    for each in values:
+        if name == ELEMENTS:
+            yield from each if isinstance(each, list) else ()
+        elif isinstance(each, dict):
+            yield from each.values() if name == VALUES else [each[name]] if name in each else ()
+
+
+def shown_path(above: str, name: str) -> str:
+    """Return a path that goes on by a name, or into elements: ``items[].price``."""
+    return f"{above}{name[1:]}" if name in {ELEMENTS, VALUES} else field_path(above, name)
 
 
 def shown(name: str) -> str:
