@@ -169,6 +169,9 @@ def what_others_see(project: QuickProject, *, java_is_its_own: bool = True) -> I
 
     def noted(submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
         attempt = submission.arguments[0].encode()
+        # The log of a run that succeeds is removed with what is beside it; an open file can still be read.
+        log_file.touch()
+        log = log_file.open("rb")
         said_before = 0 if java_is_its_own else kept_spark().log.stat().st_size
 
         def look() -> None:
@@ -183,7 +186,8 @@ def what_others_see(project: QuickProject, *, java_is_its_own: bool = True) -> I
         try:
             submit(submission, log_file, while_running=look)
         finally:
-            seen.append(log_file.read_bytes())
+            seen.append(log.read())
+            log.close()
             if not java_is_its_own:
                 seen.append(kept_spark().log.read_bytes()[said_before:])
 
