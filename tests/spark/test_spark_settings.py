@@ -1,13 +1,15 @@
 """Every SQL setting that this Spark knows is decided: left to feed and site, fixed, or Spark's own default."""
 
+import json
 import os
 import re
 import shlex
 import subprocess
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pytest
 
 from kafka_ingest.model.spark_settings import FIXED, LEFT, SQL, changes_values, is_left
 from kafka_ingest.spark_launch.java_options import with_fixed_meaning
@@ -16,20 +18,36 @@ DEFAULTS = Path(__file__).with_name("settings_that_change_values.txt")
 """Each with Spark's own default, without ``spark.sql.``."""
 
 
-def known_settings(spark: SparkSession) -> dict[str, str]:
-    """Return Spark's own list, internal settings included, with their defaults."""
-    module = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$")
-    found = getattr(module, "MODULE$").getConfigEntries().iterator()
-    entries = []
-    while found.hasNext():
-        entry = found.next()
-        entries.append((entry.key(), entry.defaultValueString()))
-    return {name: default for name, default in sorted(entries) if name.startswith(SQL)}
+LIST = """
+import json
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1).collect()
+module = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$")
+found, entries = getattr(module, "MODULE$").getConfigEntries().iterator(), {}
+while found.hasNext():
+    entry = found.next()
+    entries[entry.key()] = entry.defaultValueString()
+print(json.dumps(entries))
+"""
 
 
-def test_somebody_has_decided_each_setting_that_spark_has_and_its_default_is_what_it_was(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def known_settings() -> dict[str, str]:
+    """Spark's own list, internal settings included, with their defaults.
+
+    Of a Spark of its own: what other tests use adds settings when it is first used.
+    """
+    said = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=True).stdout
+    entries = json.loads(said.splitlines()[-1])
+    return {name: default for name, default in sorted(entries.items()) if name.startswith(SQL)}
+
+
+def test_somebody_has_decided_each_setting_that_spark_has_and_its_default_is_what_it_was(
+    known_settings: dict[str, str],
+) -> None:
     """Where a new Spark has others: read what they do, and add them to LEFT, to FIXED, or to the file."""
-    found = known_settings(spark)
+    found = known_settings
 
     assert len(found) > 500
     others = [f"{name.removeprefix(SQL)} = {found[name]}" for name in found if changes_values(name)]
@@ -39,8 +57,8 @@ def test_somebody_has_decided_each_setting_that_spark_has_and_its_default_is_wha
     assert [name for name in FIXED if is_left(name) or name not in found] == []
 
 
-def test_each_pattern_of_what_is_left_alone_names_a_setting(spark: SparkSession) -> None:
-    names = [name.removeprefix(SQL) for name in known_settings(spark)]
+def test_each_pattern_of_what_is_left_alone_names_a_setting(known_settings: dict[str, str]) -> None:
+    names = [name.removeprefix(SQL) for name in known_settings]
     unknown = {"iceberg.*"}  # another project's
     assert {each for each in LEFT if not any(fnmatchcase(name, each) for name in names)} == unknown
 

@@ -58,8 +58,13 @@ class ParquetPublisher:
             with storage_errors(self._receipts.folder):
                 return sorted(self._receipts.batch_ids(since))
         with storage_errors(self._output):
-            # In this order: a batch's receipt is kept before it is visible.
-            listing = self._listed.read()
+            try:
+                # In this order: a batch's receipt is kept before it is visible.
+                listing = self._listed.read()
+            except NotADirectoryError as error:
+                raise OutputNotUsableError(
+                    f"expected {self._output} to be below directories, found: {error}. Correct sink.path."
+                ) from error
         with storage_errors(self._receipts.folder):
             kept = self._receipts.batch_ids()
         if since is not None and listing.batch_ids <= kept:
