@@ -64,7 +64,7 @@ def test_a_name_without_an_address_may_have_one_the_next_time() -> None:
     )
     error = reported((KafkaError._RESOLVE, text), ALL_DOWN).refusal(SETTINGS)
     assert isinstance(error, KafkaUnavailableError)
-    assert "Failed to resolve 'kafka:9093': Name or service not known. Is the host's name right" in str(error)
+    assert "'kafka:9093': Name or service not known. It is in bootstrap.servers. Is the host's name" in str(error)
 
 
 def test_what_a_broker_repeats_of_the_connection_is_not_shown() -> None:

@@ -24,7 +24,9 @@ OBJECT = FieldDecoding(Format.JSON, "id bigint, n int, name string, x double, pa
 def records(settings: Mapping[str, str], master: str, hadoop: Mapping[str, str]) -> Any:
     """Return records of a Spark with some settings, which are not read."""
     conf = SimpleNamespace(getAll=lambda: list(settings.items()), get=settings.get)
-    context = SimpleNamespace(master=master, getConf=lambda: conf, defaultParallelism=4, accumulator=lambda zero: zero)
+    context = SimpleNamespace(
+        master=master, getConf=lambda: conf, defaultParallelism=4, accumulator=lambda zero, *_: zero
+    )
     schema = StructType([StructField(name, BinaryType()) for name in ("kafka_topic", "key", "value")])
     java = SimpleNamespace(hadoopConfiguration=lambda: hadoop)
     spark = SimpleNamespace(sparkContext=context, _jsc=java)

@@ -86,7 +86,7 @@ PANELS = {
     "Look": ("status", "batches", "history", "coverage", "gaps", "dead-letters", "locate", "explain"),
     "Read again": ("backfill", "replay"),
     "Decide": ("abandon", "restore", "skip", "reset", "topic-changed", "mirror", "rename-feed"),
-    "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "db"),
+    "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "mend-statistics", "db"),
 }
 """The commands as --help lists them."""
 VERSION = "Show the version and exit."

@@ -78,4 +78,4 @@ def add_to(app: typer.Typer) -> None:
     """Add these commands to the command line."""
     app.command()(expire)
     app.command()(lost)
-    app.command()(mend_statistics)
+    app.command("mend-statistics")(mend_statistics)
