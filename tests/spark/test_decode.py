@@ -26,6 +26,7 @@ from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
@@ -807,6 +808,19 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     assert staged_objects(topic, tmp_path / "again", columns=columns, key=key) == by_spark
     assert "Python's workers could not write the objects of this batch" in capfd.readouterr().err
     assert list((tmp_path / "again" / "data").glob(f"*{stage_objects.SUFFIX}")) == []
+
+
+def test_of_few_records_only_those_that_have_none_of_the_fields_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    decoding = Decoding(FieldDecoding(Format.JSON, "usr string, page string"))
+
+    others: dict[int, list[str | bytes]] = {1: [], 2: []}
+    none = stage_as(Topic(spark, {0: ['{"user": "a"}'], **others}), tmp_path / "none", decoding)
+    one = stage_as(Topic(spark, {0: ['{"user": "a", "page": "b"}'], **others}), tmp_path / "one", decoding)
+
+    assert none.never_found == tuple(
+        NeverFound("value", name, 1, ("user",), is_part_found=False) for name in ("usr", "page")
+    )
+    assert one.never_found == ()
 
 
 def test_values_within_arrays_and_maps_are_found_in_whatever_element_they_are(spark: SparkSession) -> None:

@@ -173,6 +173,11 @@ def test_in_fewer_than_twenty_records_no_field_is_missed(feed: FeedInMemory) -> 
     assert commit(feed, written(feed, never_found=(replace(USR, records=19),)), STOP).by_us
 
 
+def test_a_first_batch_of_one_record_that_has_none_of_the_fields_is_stopped(feed: FeedInMemory) -> None:
+    with pytest.raises(FieldsNeverFoundError, match=r"value\.usr: in 0 of 1 records?; there are: user, page"):
+        commit(feed, written(feed, never_found=(replace(USR, records=1, is_part_found=False),)))
+
+
 def test_of_a_schema_that_was_fetched_fields_may_be_in_no_record_but_not_all_of_them(feed: FeedInMemory) -> None:
     fetched = BatchLimits(fetched={"value"})
     with pytest.raises(FieldsNeverFoundError):

@@ -60,9 +60,11 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
     for each in described(found.never_found):
         yield Line(f"null in all rows: {each}", "red", quotes=True)
     if found.never_found:
+        has_some = all(each.is_part_found for each in found.never_found)
+        at_least = f"of {LEAST_RECORDS} such records or more " if has_some else ""
         yield Line(
-            f"A first batch of {LEAST_RECORDS} such records or more is not committed, unless the feed says "
-            "on_never_found: warn; correct the names in its schema",
+            f"A first batch {at_least}is not committed, unless the feed says on_never_found: warn; "
+            "correct the names in its schema",
             "red",
         )
 

@@ -61,8 +61,12 @@ class BatchLimits:
         return [each for each in missing if not (each.is_part_found and each.part in self.fetched)]
 
     def never_found(self, receipt: Receipt) -> list[NeverFound]:
-        """Return the fields that the records of a batch should have and do not."""
-        return [each for each in self.to_name(receipt.never_found) if each.records >= LEAST_RECORDS]
+        """Return the fields that the records of a batch should have and do not.
+
+        Of few records these are told only where none of the fields is there.
+        """
+        missing = self.to_name(receipt.never_found)
+        return [each for each in missing if each.records >= LEAST_RECORDS or not each.is_part_found]
 
 
 NO_LIMITS = BatchLimits()

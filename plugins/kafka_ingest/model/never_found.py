@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 LEAST_RECORDS: Final = 20
-"""Fewer records say nothing of what all of them have."""
+"""Fewer records say nothing of what all of them have, unless they have none of the fields."""
 
 MOST_NAMES: Final = 20
 """How many names that the records have in a field's place are kept."""

@@ -118,18 +118,23 @@ class FoundFields:
         """Return the fields that have no value in any row."""
         return [each for bit, each in enumerate(self.fields) if not found >> bit & 1]
 
+    def parts_without_value(self, found: int) -> set[str]:
+        """Return the keys and values, as ``key`` and ``value``, of which no field has a value in any row."""
+        has_value = {each.part for bit, each in enumerate(self.fields) if found >> bit & 1}
+        return {each.part for each in self.fields} - has_value
+
     def never_found(self, found: int, read: Read, ranges: Sequence[OffsetRange]) -> tuple[NeverFound, ...]:
         """Look at some records of ranges, and return the fields that none of them has."""
         if not (sought := self.without_value(found)):
             return ()
         never: list[NeverFound] = []
+        without_any = self.parts_without_value(found)
         for part in sorted({each.part for each in sought}):
             objects = list(objects_in(some_bodies(read, ranges, part), self._decoding.parts[part]))
             of_part = [each for each in self.fields if each.part == part]
-            is_part_found = any(found >> bit & 1 for bit, each in enumerate(self.fields) if each.part == part)
             paths = [each.path for each in sought if each.part == part]
             never += names_never_found(
-                part, paths, {each.path for each in of_part}, objects, is_part_found=is_part_found
+                part, paths, {each.path for each in of_part}, objects, is_part_found=part not in without_any
             )
         return tuple(never[:MOST_FIELDS])
 

@@ -176,8 +176,10 @@ def stage_decoded(
         schema, spark = rows.all().schema, rows.raw.sparkSession
         made = made_by_function(spark, schema, shape.transform, needs, places, storage)
         staged = replace(staged, filtered=dict(Counter(staged.filtered) + Counter(left_out(given, made))))
-    least = 1 if document.plan.feed_id == NOBODY else LEAST_RECORDS
-    if staged.rows_read - staged.dead < least or not document.plan.kind.reads_kafka:
+    decoded_records, is_preview = staged.rows_read - staged.dead, document.plan.feed_id == NOBODY
+    if not decoded_records or not document.plan.kind.reads_kafka:
+        return staged
+    if decoded_records < LEAST_RECORDS and not is_preview and not rows.fields.parts_without_value(staged.found):
         return staged
     return replace(staged, never_found=rows.fields.never_found(staged.found, read, ranges))
 
