@@ -17,7 +17,10 @@ from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PACKAGE = ROOT / "plugins" / "kafka_ingest"
 LONGEST_LINE = 120
+OWN_NAME = "NAME"
+"""In a path, of what a reader is about to add."""
 
 
 def commands(command: object, name: str = "") -> Iterator[tuple[str, TyperCommand]]:
@@ -133,6 +136,48 @@ def test_the_page_on_feed_files_names_every_key() -> None:
 def test_lines_of_prose_end_before_column_120(page: Path) -> None:
     """Tables and code blocks are as wide as they have to be."""
     assert [number for number, line in prose(page) if len(line) > LONGEST_LINE] == []
+
+
+def paths_in(text: str) -> list[str]:
+    """Return the files and folders of this repository that a text names, without those that do not exist yet."""
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]*)+|\w+\.(?:py|toml|txt))`", text)
+    return [path for path in named if OWN_NAME not in path]
+
+
+def found(path: str) -> Path:
+    """Return a path that a document names, from the package or from the repository."""
+    return PACKAGE / path if (PACKAGE / path).exists() else ROOT / path
+
+
+def test_the_architecture_names_files_and_folders_that_are_there() -> None:
+    """Of the package without its own folder."""
+    named = paths_in((ROOT / "docs" / "architecture.md").read_text())
+    assert named
+    assert [path for path in named if not found(path).exists()] == []
+
+
+def test_each_folder_of_the_package_is_in_the_table_of_parts() -> None:
+    """A new room has to say what it may call, and what it never does."""
+    folders = {f"{each.name}/" for each in PACKAGE.iterdir() if (each / "__init__.py").exists()}
+    assert folders - set(paths_in(sections(ROOT / "docs" / "architecture.md")["The parts"])) == set()
+
+
+def test_what_has_to_be_touched_for_a_new_part_is_in_the_files_that_the_architecture_names() -> None:
+    """Each name in a step of "Where do I add …" is in one of the files of that step."""
+    _, _, steps = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I add")
+    lost = []
+    for step in re.findall(r"^\d+\. (.*?)(?=^\d+\. |^#|\Z)", steps, flags=re.MULTILINE | re.DOTALL):
+        files = [path for named in paths_in(step) if (path := found(named)).is_file()]
+        text = "\n".join(path.read_text() for path in files)
+        names = re.findall(r"`([A-Za-z_]*[A-Z_][A-Za-z_]+)`", step)
+        lost += [name for name in names if name != OWN_NAME and not re.search(rf"\b{name}\b", text)]
+    assert lost == []
+
+
+def test_each_page_has_a_door() -> None:
+    """``docs/README.md`` leads to every page by the question that it answers."""
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages - set(re.findall(r"\]\(([\w-]+\.md)", (ROOT / "docs" / "README.md").read_text())) == set()
 
 
 def test_the_picture_of_a_batch_names_folders_that_are_there() -> None:
