@@ -56,6 +56,14 @@ LINK = {
     "fields": [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Link"]}],
 }
 
+DECIMAL, MILLIS = logical("bytes", "decimal", precision=6, scale=2), logical("long", "timestamp-millis")
+
+
+def of_one(name: str, field: str, kind: Any) -> dict[str, Any]:
+    """Return a record of one field."""
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
+
+
 TYPES: dict[str, tuple[Any, dict[str, tuple[bytes, str | DeadClass]]]] = {
     "string": (
         "string",
@@ -79,7 +87,7 @@ TYPES: dict[str, tuple[Any, dict[str, tuple[bytes, str | DeadClass]]]] = {
         },
     ),
     "decimal(6,2)": (
-        logical("bytes", "decimal", precision=6, scale=2),
+        DECIMAL,
         {
             "9999.99": (decimal(999_999), "9999.99"),
             "-0.01": (decimal(-1), "-0.01"),
@@ -105,7 +113,7 @@ TYPES: dict[str, tuple[Any, dict[str, tuple[bytes, str | DeadClass]]]] = {
         },
     ),
     "timestamp-millis": (
-        logical("long", "timestamp-millis"),
+        MILLIS,
         {
             "0001-01-01T00:00:00Z": (number(FIRST_S * 1000), "0001-01-01 00:00:00"),
             "9999-12-31T23:59:59.999Z": (number(END_S * 1000 - 1), "9999-12-31 23:59:59.999"),
@@ -131,14 +139,39 @@ TYPES: dict[str, tuple[Any, dict[str, tuple[bytes, str | DeadClass]]]] = {
     "int, long or null": (["null", "int", "long"], {"5": (number(5), "5")}),
     "int, string or null": (["null", "int", "string"], {"5": (number(5), "{5, null}")}),
     "a record without fields": ({"type": "record", "name": "Nothing", "fields": []}, {"one": (b"", "true")}),
-    "a record in itself": (
+    "link, a record in itself": (
         LINK,
         {
             "one level": (chain(1), '{1, {"n":0,"next":null}}'),
             "20 levels": (chain(20), BEYOND),
         },
     ),
+    "before, a record with credit decimal(6,2)": (
+        of_one("Before", "credit", DECIMAL),
+        {"10000.00": (decimal(1_000_000), BEYOND), "42 times the digit 9": (decimal(10**42 - 1), BEYOND)},
+    ),
+    "items, an array of records with at timestamp-millis": (
+        {"type": "array", "items": of_one("Item", "at", MILLIS)},
+        {"two, the second 9223372036854775807": (number(2) + number(0) + number(2**63 - 1) + number(0), BEYOND)},
+    ),
+    "by_id, a map of records with since date": (
+        {"type": "map", "values": of_one("Since", "since", logical("int", "date"))},
+        {"10000-01-01": (number(1) + sized(b"x") + number(END_S // DAY_S) + number(0), BEYOND)},
+    ),
+    "sizes, a map of decimal(6,2)": (
+        {"type": "map", "values": DECIMAL},
+        {"a name of the byte ff": (number(1) + sized(b"\xff") + decimal(1) + number(0), NO_TEXT)},
+    ),
 }
+
+PATHS = {
+    "before": "before.credit",
+    "items": "items[1].at",
+    "by_id": "by_id.*.since",
+    "sizes": "sizes",
+    "link": "link.next",
+}
+"""By the name of a field: where in it the reason finds what is wrong."""
 
 
 def nullable(kind: Any) -> list[Any]:
@@ -146,7 +179,7 @@ def nullable(kind: Any) -> list[Any]:
     return kind if isinstance(kind, list) else ["null", kind]
 
 
-FIELDS = {name: f"f{place}" for place, name in enumerate(TYPES)}
+FIELDS = {name: named if (named := name.split(",")[0]) in PATHS else f"f{place}" for place, name in enumerate(TYPES)}
 SCHEMA = {
     "type": "record",
     "name": "Odd",
@@ -161,7 +194,14 @@ def record(field: str, content: bytes) -> bytes:
 
 
 ROWS = [
-    OddValue(name, written, record(FIELDS[name], content), FIELDS[name], becomes)
+    OddValue(
+        name,
+        written,
+        record(FIELDS[name], content),
+        FIELDS[name],
+        becomes,
+        PATHS.get(FIELDS[name], "") if isinstance(becomes, DeadClass) else "",
+    )
     for name, (_, values) in TYPES.items()
     for written, (content, becomes) in values.items()
 ]

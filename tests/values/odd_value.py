@@ -15,7 +15,7 @@ class OddValue:
 
     ``type``, ``written``: of the value, as the page shows them. ``raw``: the record's bytes. ``field``: the stored
     value's name, below ``value``; empty where that is the value itself. ``becomes``: the stored value as Spark casts it
-    to text, ``null``, or a DeadClass.
+    to text, ``null``, or a DeadClass. ``path``: of the value, where the reason of a dead letter names it.
     """
 
     type: str
@@ -23,13 +23,15 @@ class OddValue:
     raw: bytes
     field: str
     becomes: str | DeadClass
+    path: str = ""
 
     @property
     def line(self) -> str:
         """The row of the page."""
         becomes = self.becomes
         told = f"dead letter: `{becomes}`" if isinstance(becomes, DeadClass) else f"stored as {code(becomes)}"
-        return f"| {code(self.type)} | {code(self.written)} | {told} |"
+        place = f" in {code(self.path)}" if self.path else ""
+        return f"| {code(self.type)} | {code(self.written)} | {told}{place} |"
 
 
 def code(text: str) -> str:

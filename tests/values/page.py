@@ -17,7 +17,7 @@ BEGINNING = """# Odd values, and what becomes of them
 This page is made from the tests that decode each of these values, by `PYTHONPATH=plugins python -m tests.values.page`.
 A type is that of a field in a feed's schema ([feed-files.md](feed-files.md#key-value-and-columns)). "Stored as" shows
 the value as text. A [dead letter](dead-letters.md) is kept as it came, with its class ([output.md](output.md)), and
-stops nothing. `format: raw` is in no table: any bytes are stored as they are.
+stops nothing; "in" is the path that its reason names. `format: raw` is in no table: any bytes are stored as they are.
 """
 
 

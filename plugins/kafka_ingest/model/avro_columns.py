@@ -72,12 +72,21 @@ class Unscaled(Scalar):
 
 
 @dataclass(frozen=True, slots=True)
+class Millis(Scalar):
+    """A time as its number of milliseconds, some of which are no times to Spark, which counts microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class SparkValue:
-    """A type. ``node``: the schema to read as; ``found``: what Spark makes of a value; ``column``: what is stored."""
+    """A type. ``node``: the schema to read as; ``found``: what Spark makes of a value; ``column``: what is stored.
+
+    ``in_themselves``: the paths of types in themselves, of which some levels are read.
+    """
 
     node: Node
     found: RecordType
     column: RecordType
+    in_themselves: Sequence[str] = ()
 
 
 class NoRoomError(Exception):
@@ -92,7 +101,7 @@ class Columns:
     """The columns of a schema. ``named``: its types that have names.
 
     ``is_loose``: what Spark can make no value of is read as what it is without its logical type, or not at all: so
-    whatever is one value of the schema is read.
+    whatever is one value of the schema is read, and what columns cannot hold of it is found.
     """
 
     def __init__(self, named: Mapping[str, Named], paths: Paths, *, is_loose: bool = False) -> None:
@@ -101,6 +110,7 @@ class Columns:
         self._is_loose = is_loose
         self._as_bytes = bool(paths)  # any of them may be one of a fixed's, which has one definition
         self._defined: dict[str, SparkValue] = {}
+        self.in_themselves: list[str] = []
         self._copies = 0
         self._space = ""
         """The namespace around what is being defined."""
@@ -190,29 +200,31 @@ class Columns:
             raise WrongSchemaError(f"expected {above} to hold values, found only null{remedy(path, ReadAs.SKIP)}")
         if decimal := DECIMAL.fullmatch(kind.spark):
             return self._decimal("bytes", int(decimal[1]), int(decimal[2]), MAX_PRECISION, path)
-        if kind.spark in {"date", "timestamp", "timestamp_ntz"} and not self._is_loose:
+        if self._is_loose and kind.spark in {"timestamp", "timestamp_ntz"} and str(kind.time).endswith("millis"):
+            return SparkValue(kind.name, Millis("bigint"), Scalar("bigint"))
+        if kind.spark in {"date", "timestamp", "timestamp_ntz"}:
             return SparkValue({"type": kind.name, "logicalType": kind.time}, Scalar(kind.spark), Scalar(kind.spark))
         spark = PLAIN_NUMBERS.get(kind.name, kind.spark)
         return SparkValue(kind.name, Scalar(spark), Scalar(spark))
 
     def _decimal(self, node: Node, precision: int, scale: int, most: int, path: str) -> SparkValue:
         """Return a decimal, read with all digits that Spark has: of up to 18 it would take the last 64 bits for all."""
-        if self._is_loose:
-            return SparkValue(node, Scalar("binary"), Scalar("binary"))
         if scale > MAX_PRECISION:
             raise WrongSchemaError(
                 f"expected decimals of at most {MAX_PRECISION} digits after the point, found {scale} in {path or 'it'}"
                 f"{remedy(path, ReadAs.STRING)}"
             )
-        wide, digits = min(most, MAX_PRECISION), min(precision, MAX_PRECISION)
+        wide, column = min(most, MAX_PRECISION), Scalar(f"decimal({min(precision, MAX_PRECISION)},{scale})")
+        if self._is_loose:
+            return SparkValue(node, Unscaled("binary", scale, column.ddl), column)
         definition = node if isinstance(node, dict) else {"type": node}
         logical = {**definition, "logicalType": "decimal", "precision": wide, "scale": scale}
-        return SparkValue(logical, Scalar(f"decimal({wide},{scale})"), Scalar(f"decimal({digits},{scale})"))
+        return SparkValue(logical, Scalar(f"decimal({wide},{scale})"), column)
 
     def _fixed(self, kind: Fixed, path: str) -> SparkValue:
         node = fixed_node(kind, self._space)
         decimal = DECIMAL.fullmatch(kind.spark)
-        if decimal is None or self._is_loose:
+        if decimal is None:
             return self._once(kind, node, Scalar("binary"))
         if not self._as_bytes and int(decimal[2]) <= MAX_PRECISION:
             found = self._decimal(node, int(decimal[1]), int(decimal[2]), most_digits(kind.size), path)
@@ -343,6 +355,7 @@ class Columns:
                 continue
             finally:
                 self._level = 0
+            self.in_themselves.append(path)
             return SparkValue(found.node, found.found, Scalar("string"))
         raise WrongSchemaError(
             f"expected types that hold themselves in at most {MOST_UNROLLED} fields for two levels, found {name} at "

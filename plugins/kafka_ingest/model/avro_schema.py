@@ -7,7 +7,7 @@ checked with it before anything is planned, and the Spark job makes its expressi
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
@@ -67,9 +67,10 @@ class AvroSchema:
     def read_as(self, read_as: Mapping[str, ReadAs], *, is_loose: bool = False) -> SparkValue:
         """Return what Spark reads it as, and the column; raises WrongSchemaError where that can be none."""
         paths = Paths(read_as)
-        found = Columns(self.named, paths, is_loose=is_loose).value(self.type)
+        columns = Columns(self.named, paths, is_loose=is_loose)
+        found = columns.value(self.type)
         paths.check()
-        return found
+        return replace(found, in_themselves=columns.in_themselves)
 
 
 def read_avro(text: str, references: Mapping[str, str] | None = None, *, is_written_with: bool = False) -> AvroSchema:

@@ -8,6 +8,7 @@ each job and known to no producer.
 
 import json
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -15,7 +16,7 @@ from typing import Any, Self
 from pyspark.sql import SparkSession
 
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS
-from kafka_ingest.model.avro_columns import Unscaled
+from kafka_ingest.model.avro_columns import Millis, SparkValue, Unscaled
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
 from kafka_ingest.model.record_schema import (
@@ -26,9 +27,9 @@ from kafka_ingest.model.record_schema import (
     Struct,
     quoted,
 )
-from kafka_ingest.model.stored_times import FIRST_DAY, FIRST_TIME, LAST_DAY, LAST_TIME
+from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
 from kafka_ingest.writing.avro_conversion import checked_type, converted_value, decimal_of, is_number
-from kafka_ingest.writing.decode_limits import Check, fields_that, walked
+from kafka_ingest.writing.decode_limits import paths_that, walked
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
     converted_name,
@@ -52,11 +53,10 @@ from kafka_ingest.writing.schema_ids import (
 SEAL_BYTES = 16
 ONE_VALUE = "expected exactly one value of the schema, found bytes that are not one, or more bytes after it"
 NOT_UTF8 = "expected text in UTF-8, found other bytes in "
-TOO_LARGE = (
-    "expected values that columns can hold, found a number or a time beyond them, or more levels of a type in itself "
-    "than are read"
-)
+TOO_DEEP = "expected no more levels of a type in itself than are read, found more in "
 OUT_OF_RANGE = "expected values that their types can hold, found others in "
+MOST_PATHS = 20
+"""So many are named in a reason, of which there is room for fewer."""
 
 
 def limit_avro(spark: SparkSession) -> None:
@@ -97,13 +97,13 @@ class Seal:
 def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
     """Return values of a schema."""
     schema = read_avro(decoding.schema or "")
-    plain, wanted = json.loads(schema.text), schema.read_as(decoding.read_as)
-    loose = schema.read_as(decoding.read_as, is_loose=True).node
+    plain = json.loads(schema.text)
+    wanted, loose = (schema.read_as(decoding.read_as, is_loose=is_loose) for is_loose in (False, True))
     kind = checked_type(wanted.found, wanted.column)
     seal, parsed, read = Seal.new(), parsed_name(column), read_name(column)
     broken = seal.is_broken(parsed)
-    beyond, no_text = is_beyond(read, kind, None), has_no_text(read, kind, None)
-    wrong = [f"coalesce({condition}, false)" for condition in (beyond, no_text) if condition]
+    checks = [each for each in (no_text(column, read, kind), beyond(column, read, kind)) if each[0]]
+    wrong = [condition for condition, _ in checks]
     is_converted = wanted.found != wanted.column
     converted = converted_value(read, wanted.found, wanted.column)
     parse = partial(parsing, column, decoding, seal, seal.schema(plain))
@@ -120,13 +120,8 @@ def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
             [
                 *(wrong_beginnings(column, decoding) if decoding.has_ids else ()),
                 *misfits(column, decoding, broken),
-                (
-                    f"{broken} and not {seal.is_broken(parse(seal.schema(loose)))}",
-                    reason(column, DeadClass.OUT_OF_RANGE, text(TOO_LARGE)),
-                ),
-                (broken, reason(column, DeadClass.NOT_AVRO, text(ONE_VALUE))),
-                *values_that(has_no_text, column, kind, DeadClass.INVALID_UTF8, NOT_UTF8),
-                *values_that(is_beyond, column, kind, DeadClass.OUT_OF_RANGE, OUT_OF_RANGE),
+                (broken, why_broken(column, loose, wanted.in_themselves, seal, parse)),
+                *checks,
             ]
         ),
         fields=wanted.column.names if isinstance(wanted.column, Struct) else (),
@@ -159,21 +154,44 @@ def misfits(column: str, decoding: FieldDecoding, broken: str) -> list[tuple[str
     ]
 
 
-def values_that(check: Check, column: str, kind: RecordType, dead_class: DeadClass, said: str) -> list[tuple[str, str]]:
-    """Return the reason for values that a check finds, with the paths of their fields."""
-    read = read_name(column)
-    condition = check(read, kind, None)
-    if not condition:
-        return []
-    names = text("the value")
-    if isinstance(kind, Struct):
-        names = f"concat_ws(', ', {', '.join(fields_that(check, read, kind))})"
-    return [(f"coalesce({condition}, false)", reason(column, dead_class, f"concat({text(said)}, {names})"))]
+def why_broken(
+    column: str, loose: SparkValue, in_themselves: Sequence[str], seal: Seal, parse: Callable[[str], str]
+) -> str:
+    """Return why Spark made no value of bytes: they are none of the schema, or hold what a column cannot.
+
+    ``loose``: what any value of the schema is read as, which takes one more parse. ``in_themselves``: the paths of
+    types in themselves, which it leaves out.
+    """
+    is_too_large, too_large = beyond(column, "p.v", checked_type(loose.found, loose.column))
+    if in_themselves:
+        too_deep = reason(column, DeadClass.OUT_OF_RANGE, text(TOO_DEEP + " or ".join(in_themselves)))
+        too_large = f"if({is_too_large or 'false'}, {too_large}, {too_deep})"
+    no_value = reason(column, DeadClass.NOT_AVRO, text(ONE_VALUE))
+    parsed = parse(seal.schema(loose.node))
+    return f"get(transform(array({parsed}), p -> if({seal.is_broken('p')}, {no_value}, {too_large})), 0)"
 
 
-def has_no_text(found: str, kind: RecordType, _: str | None) -> str:
-    """Return whether a string of a value is no text; an empty text where there is none in the type."""
-    return walked(found, kind, None, leaf_is_no_text, of_map=some_key_is_no_text)
+def beyond(column: str, found: str, kind: RecordType) -> tuple[str, str]:
+    """Return whether a value, or one in it, is out of range for its type, and the reason; empty where none can be."""
+    said = with_paths(OUT_OF_RANGE, paths_that(found, kind, leaf_is_beyond))
+    return certain(walked(found, kind, None, leaf_is_beyond)), reason(column, DeadClass.OUT_OF_RANGE, said)
+
+
+def no_text(column: str, found: str, kind: RecordType) -> tuple[str, str]:
+    """Return whether a string of a value is no text, and the reason; empty where there is none in the type."""
+    said = with_paths(NOT_UTF8, paths_that(found, kind, leaf_is_no_text, of_map=some_key_is_no_text))
+    condition = walked(found, kind, None, leaf_is_no_text, of_map=some_key_is_no_text)
+    return certain(condition), reason(column, DeadClass.INVALID_UTF8, said)
+
+
+def certain(condition: str) -> str:
+    """Return whether a condition holds, never null."""
+    return f"coalesce({condition}, false)" if condition else ""
+
+
+def with_paths(said: str, paths: str) -> str:
+    """Return what is said, with the first of some paths."""
+    return f"concat({text(said)}, array_join(slice({paths}, 1, {MOST_PATHS}), ', '))"
 
 
 def some_key_is_no_text(found: str) -> str:
@@ -186,11 +204,6 @@ def leaf_is_no_text(found: str, kind: Scalar, _: str | None) -> str:
     return f"not is_valid_utf8({found})" if kind.name == "string" else ""
 
 
-def is_beyond(found: str, kind: RecordType, _: str | None) -> str:
-    """Return a condition: a value is out of range for its type. Empty text where no value of the type can be."""
-    return walked(found, kind, None, leaf_is_beyond)
-
-
 def leaf_is_beyond(found: str, kind: Scalar, _: str | None) -> str:
     """Return whether a single value is a time that no reader has, or a decimal of more digits than its type."""
     if kind.name == "date":
@@ -198,6 +211,8 @@ def leaf_is_beyond(found: str, kind: Scalar, _: str | None) -> str:
     if kind.name in {"timestamp", "timestamp_ntz"}:
         zone = "Z" if kind.name == "timestamp" else ""
         return f"not {found} between {kind.name}'{FIRST_TIME}{zone}' and {kind.name}'{LAST_TIME}{zone}'"
+    if isinstance(kind, Millis):
+        return f"not {found} between {FIRST_SECOND * 1000} and {END_OF_SECONDS * 1000 - 1}"
     if isinstance(kind, Unscaled):
         is_none = f"not ({is_number(found)})"
         none = f"{decimal_of(found, kind.scale, kind.column)} is null"

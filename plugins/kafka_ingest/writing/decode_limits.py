@@ -1,14 +1,17 @@
 """Values of a schema's types that cannot be stored: what Spark reads as infinite, as no date, or twice in a map."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing.decode_dates import is_date, is_no_date
 from kafka_ingest.writing.decoded_part import text
 
-Check = Callable[[str, RecordType, str | None], str]
+Leaf = Callable[[str, Scalar, str | None], str]
 """From an expression, its type and, where there is one, the expression of its converted form: whether it is wrong."""
+
+NO_PATHS = "cast(array() as array<string>)"
 
 
 def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
@@ -50,7 +53,7 @@ def walked(
     found: str,
     kind: RecordType,
     converted: str | None,
-    leaf: Callable[[str, Scalar, str | None], str],
+    leaf: Leaf,
     *,
     of_map: Callable[[str], str] = any_map,
     names: "count[int] | None" = None,
@@ -84,7 +87,7 @@ def walked(
 def some_element(
     found: str,
     kind: RecordType,
-    leaf: Callable[[str, Scalar, str | None], str],
+    leaf: Leaf,
     *,
     of_map: Callable[[str], str],
     names: "count[int]",
@@ -101,11 +104,45 @@ def disjunction(*conditions: str) -> str:
     return f"({' or '.join(real)})" if real else ""
 
 
-def fields_that(check: Check, found: str, schema: Struct, before: str = "") -> Iterator[str]:
-    """Yield the paths of the fields with which something is wrong, each null where there is nothing."""
-    for field in schema.fields:
-        value, path = f"{found}.{quoted(field.name)}", f"{before}{field.name}"
-        if isinstance(field.type, Struct):
-            yield from fields_that(check, value, field.type, f"{path}.")
-        elif condition := check(value, field.type, None):
-            yield f"if({condition}, {text(path)}, null)"
+def paths_that(
+    found: str,
+    kind: RecordType,
+    leaf: Leaf,
+    *,
+    of_map: Callable[[str], str] = any_map,
+    path: Sequence[str] = (),
+    names: "count[int] | None" = None,
+) -> str:
+    """Return an array of the paths at which something is wrong in a value, as ``items[3].price`` and ``by_id.*.since``.
+
+    ``path``: that of the value itself, in pieces, which are expressions.
+    """
+    names = names or count()
+    below = partial(paths_that, leaf=leaf, of_map=of_map, names=names)
+    if not isinstance(kind, Struct):
+        path = path or ("'the value'",)
+    if not walked(found, kind, None, leaf, of_map=of_map):
+        return NO_PATHS
+    match kind:
+        case Struct(fields):
+            inside = [
+                below(f"{found}.{quoted(each.name)}", each.type, path=(*path, text("." * bool(path) + each.name)))
+                for each in fields
+            ]
+            return f"concat({', '.join(each for each in inside if each != NO_PATHS)})"
+        case ArrayOf(inner):
+            number = next(names)
+            each = below(f"x{number}", inner, path=(*path, "'['", f"i{number}", "']'"))
+            return f"coalesce(flatten(transform({found}, (x{number}, i{number}) -> {each})), {NO_PATHS})"
+        case MapOf(inner):
+            number = next(names)
+            each = below(f"x{number}", inner, path=(*path, "'.*'"))
+            values = f"coalesce(flatten(transform(map_values({found}), x{number} -> {each})), {NO_PATHS})"
+            return f"concat({where(of_map(found), path)}, {values})"
+        case _:
+            return where(leaf(found, kind, None), path)
+
+
+def where(condition: str, path: Sequence[str]) -> str:
+    """Return an array of a path where a condition holds, else an empty one."""
+    return f"if({condition}, array(concat({', '.join(path)})), {NO_PATHS})" if condition else NO_PATHS
