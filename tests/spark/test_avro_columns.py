@@ -11,8 +11,7 @@ from tests.mutated_json import mutated
 from tests.spark.avro_values import ORDER, number, of_file, written
 from tests.spark.test_decode import outcomes
 
-from kafka_ingest.model.avro_mistaken import why_mistaken
-from kafka_ingest.model.avro_resolution import why_not_read
+from kafka_ingest.model.avro_resolution import Misfit, worst_misfit
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import FieldDecoding, Format
 from kafka_ingest.model.read_as import ReadAs
@@ -196,8 +195,7 @@ def test_a_schema_that_is_taken_is_one_to_javas_avro_and_spark_makes_of_it_what_
                 made = [] if is_written_with else [schema.read_as({}, is_loose=each) for each in (False, True)]
             except WrongSchemaError:
                 continue
-            assert isinstance(why_not_read(schema.type, good.type), str | None)
-            assert isinstance(why_mistaken(schema.type, good.type), str | None)
+            assert isinstance(worst_misfit(schema.type, good.type), Misfit | None)
             for each in [schema.text, *(json.dumps(value.node) for value in made)]:
                 taken += 1
                 try:

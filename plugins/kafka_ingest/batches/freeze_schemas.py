@@ -15,8 +15,7 @@ from typing import TypeVar
 from kafka_ingest.batches.other_types import is_other_type
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
 from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
-from kafka_ingest.model.avro_mistaken import why_mistaken
-from kafka_ingest.model.avro_resolution import why_not_read
+from kafka_ingest.model.avro_resolution import worst_misfit
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
 from kafka_ingest.model.decoding import (
     KEPT_UNKNOWN,
@@ -259,9 +258,10 @@ def avro_writer(found: RegisteredSchema, reader: AvroSchema) -> WriterSchema:
         writer = read_avro(found.text, dict(found.references), is_written_with=True)
     except WrongSchemaError as error:
         return WriterSchema(found.schema_id, None, str(error))
-    if mistaken := why_mistaken(writer.type, reader.type):
-        return WriterSchema(found.schema_id, None, mistaken)
-    return WriterSchema(found.schema_id, writer.text, why_not_read(writer.type, reader.type))
+    misfit = worst_misfit(writer.type, reader.type)
+    if misfit is None:
+        return WriterSchema(found.schema_id, writer.text)
+    return WriterSchema(found.schema_id, None if misfit.is_mistaken else writer.text, misfit.text)
 
 
 def json_writer(found: RegisteredSchema) -> WriterSchema:

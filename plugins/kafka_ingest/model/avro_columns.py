@@ -5,7 +5,7 @@ read as: without what a feed leaves out, with bytes where text of any length is 
 holds itself. What it makes of a value is converted afterwards (writing/decode_avro.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -272,13 +272,7 @@ class Columns:
             return SparkValue(nodes if len(nodes) > 1 else nodes[0], found[0].found, found[0].column)
         if wider is not None:
             return SparkValue(nodes, wider, wider)
-        return SparkValue(
-            nodes,
-            *(
-                Struct(tuple(Field(f"member{n}", each) for n, each in enumerate(kinds)))
-                for kinds in zip(*((each.found, each.column) for each in found), strict=True)
-            ),
-        )
+        return SparkValue(nodes, members(each.found for each in found), members(each.column for each in found))
 
     def _record(self, kind: Record, path: str) -> SparkValue:
         name = kind.name
@@ -370,6 +364,11 @@ class Columns:
                 "expected names that differ in more than the case of their letters, found "
                 f"{' and '.join(map(repr, twice[:2]))}{remedy(field_path(path, twice[1]), ReadAs.SKIP)}"
             )
+
+
+def members(kinds: Iterable[RecordType]) -> Struct:
+    """Return what a union of several types is read as: a struct with a field of each."""
+    return Struct(tuple(Field(f"member{number}", kind) for number, kind in enumerate(kinds)))
 
 
 def remedy(path: str, kind: ReadAs) -> str:

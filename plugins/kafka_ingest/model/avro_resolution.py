@@ -1,10 +1,13 @@
-"""Whether what was written with one Avro schema can be read with another, by Avro's rules for schema resolution.
+"""Whether what was written with one Avro schema is read right with another: what would not be read, and what wrongly.
 
-The records themselves are resolved by Java's Avro: with a union it depends on the value. This says before which pairs
-of schemas do not fit, and why. Of which pairs Java's Avro would make wrong values, avro_mistaken.py says.
+The records themselves are resolved by Java's Avro: with a union it depends on the value. Some pairs of schemas it reads
+as something else, without an error. It ignores the names of records: it looks at their fields only, and what has a
+default need not be written. Spark ignores the writer's logical types: a number is a decimal of the reader's scale, or a
+time in the reader's unit. Such a schema is refused as a whole, also where some of its values could be read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_ingest.model.avro_types import (
@@ -22,6 +25,7 @@ from kafka_ingest.model.avro_types import (
     name_of,
     short,
 )
+from kafka_ingest.model.record_schema import DECIMAL
 
 PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"long", "float", "double"}),
@@ -33,57 +37,114 @@ PROMOTED: Final[Mapping[str, frozenset[str]]] = {
 """What a written type may be read as."""
 
 
-def why_not_read(writer: AvroType, reader: AvroType, where: str = "the value") -> str | None:
-    """Return why not every value that is written can be read; None where it can."""
-    if isinstance(writer, Union):
-        reasons = (why_not_read(branch, reader, where) for branch in writer.branches)
-        return next(filter(None, reasons), None)
-    if isinstance(reader, Union):
-        if any(why_not_read(writer, branch, where) is None for branch in reader.branches):
-            return None
-        expected = ", ".join(name_of(each) for each in reader.branches)
-        return f"expected {where} as one of {expected}, found {name_of(writer)}"
-    if isinstance(writer, Items) and isinstance(reader, Items):
-        return why_not_read(writer.element, reader.element, f"the items of {where}")
-    if isinstance(writer, Values) and isinstance(reader, Values):
-        return why_not_read(writer.value, reader.value, f"the values of {where}")
-    return why_not_the_same(writer, reader, where)
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why not every value that is written can be read. ``is_mistaken``: some could be read as something else."""
+
+    text: str
+    is_mistaken: bool = False
 
 
-def why_not_the_same(writer: AvroType, reader: AvroType, where: str) -> str | None:
-    """Return why a value of a type with a name cannot be read."""
+def worst_misfit(writer: AvroType, reader: AvroType) -> Misfit | None:
+    """Return the first misfit by which values could be mistaken, else the first one; None where all are read right."""
+    return min(misfits(writer, reader, "the value"), key=lambda each: not each.is_mistaken, default=None)
+
+
+def misfits(writer: AvroType, reader: AvroType, where: str) -> Iterator[Misfit]:
+    """Yield what does not fit in two types. ``where``: the place of the reader's, in words."""
     match writer, reader:
-        case Primitive(found), Primitive(expected) if found == expected or expected in PROMOTED.get(found, ()):
-            return None
-        case Fixed(size=written_size), Fixed(size=size) if is_named_as(writer, reader) and written_size == size:
-            return None
-        case Enumeration(), Enumeration() if is_named_as(writer, reader):
-            return why_no_symbol(writer, reader, where)
-        case Record(), Record() if has_name_of(writer, reader):
-            return why_no_record(writer, reader)
-        case Inside(), Inside() if has_name_of(writer, reader):
-            return None  # the question is being answered, one or more levels above
+        case Union(branches), _:
+            for branch in branches:
+                yield from misfits(branch, reader, where)
+        case _, Union(branches):
+            yield from misfits_with_one(writer, branches, where)
+        case Items(written), Items(read):
+            yield from misfits(written, read, f"the items of {where}")
+        case Values(written), Values(read):
+            yield from misfits(written, read, f"the values of {where}")
+        case Primitive(found), Primitive() | Fixed():
+            if name_of(reader) != found and name_of(reader) not in PROMOTED.get(found, ()):
+                yield Misfit(f"expected {where} as {name_of(reader)}, found {found}")
+            yield from other_meaning(writer, reader, where)
+        case Fixed() | Enumeration() | Record() | Inside(), _:
+            yield from misfits_of_named(writer, reader, where)
         case _:
-            return f"expected {where} as {name_of(reader)}, found {name_of(writer)}"
+            yield Misfit(f"expected {where} as {name_of(reader)}, found {name_of(writer)}")
 
 
-def why_no_symbol(writer: Enumeration, reader: Enumeration, where: str) -> str | None:
-    """Return why a symbol cannot be read."""
-    known = frozenset(reader.symbols)
-    unknown = [symbol for symbol in writer.symbols if symbol not in known]
-    if not unknown or reader.has_default:
-        return None
-    return f"expected {where} to have the symbols of {reader.name} only, found {', '.join(unknown[:5])}"
+def misfits_of_named(writer: Named, reader: AvroType, where: str) -> Iterator[Misfit]:
+    """Yield what does not fit in a type with a name, and in another type."""
+    other = f"expected {where} as {name_of(reader)}, found {name_of(writer)}"
+    if not isinstance(reader, Named) or type(reader) is not type(writer) or not has_name_of(writer, reader):
+        yield Misfit(other, is_mistaken=True)
+        return
+    match writer, reader:
+        case Record(), Record():
+            for field, found in fields_of(writer, reader):
+                yield from misfits_of_field(writer, reader, field, found)
+        case Fixed(), Fixed():
+            if not is_named_as(writer, reader) or writer.size != reader.size:
+                yield Misfit(other)
+            yield from other_meaning(writer, reader, where)
+        case Enumeration(), Enumeration():
+            unknown = [symbol for symbol in writer.symbols if symbol not in {*reader.symbols}]
+            if not is_named_as(writer, reader):
+                yield Misfit(other)
+            elif unknown and not reader.has_default:
+                symbols = ", ".join(unknown[:5])
+                yield Misfit(f"expected {where} to have the symbols of {reader.name} only, found {symbols}")
 
 
-def why_no_record(writer: Record, reader: Record) -> str | None:
-    """Return why a record cannot be read."""
-    for field, found in fields_of(writer, reader):
-        if found is None and not field.has_default:
-            return f"expected field {field.name}, which has no default, found none of that name"
-        if found is not None and (reason := why_not_read(found.type, field.type, f"field {field.name}")):
-            return reason
-    return None
+def misfits_with_one(writer: AvroType, branches: Sequence[AvroType], where: str) -> Iterator[Misfit]:
+    """Yield what does not fit where the reader has a union."""
+    none = f"expected {where} as one of {', '.join(map(name_of, branches))}, found {name_of(writer)}"
+    if isinstance(writer, Named):
+        branch = counterpart(writer, branches)
+        yield from misfits(writer, branch, where) if branch else (Misfit(none, is_mistaken=True),)
+        return
+    wider = PROMOTED.get(name_of(writer), ())
+    same = [branch for branch in branches if name_of(branch) == name_of(writer)]
+    found = [[*misfits(writer, each, where)] for each in same or branches if each in same or name_of(each) in wider]
+    yield from (misfit for each in found for misfit in each if misfit.is_mistaken)
+    if all(any(not misfit.is_mistaken for misfit in each) for each in found):
+        yield Misfit(none)
+
+
+def misfits_of_field(writer: Record, reader: Record, field: RecordField, found: RecordField | None) -> Iterator[Misfit]:
+    """Yield what does not fit in a field of a record, and in the one that was written for it."""
+    if found is None:
+        if not field.has_default:
+            yield Misfit(f"expected field {field.name}, which has no default, found none of that name")
+        return
+    if found.name != field.name and not is_named_as(writer, reader):
+        # Java's Avro knows aliases of fields by the full name of their record only, and takes the default.
+        expected = f"{reader.name}, whose field {field.name} was {found.name} before"
+        yield Misfit(f"expected {expected}, found {writer.name}", is_mistaken=True)
+    yield from misfits(found.type, field.type, f"field {field.name}")
+
+
+def other_meaning(writer: Primitive | Fixed, reader: Primitive | Fixed, where: str) -> Iterator[Misfit]:
+    """Yield why a number would mean something else."""
+    written, read = DECIMAL.fullmatch(writer.spark), DECIMAL.fullmatch(reader.spark)
+    times = [each.time for each in (reader, writer) if isinstance(each, Primitive) and each.time is not None]
+    if written or read:
+        if not (written and read and written[2] == read[2] and int(written[1]) <= int(read[1])):
+            yield Misfit(f"expected {where} as {shown(reader)}, found {shown(writer)}", is_mistaken=True)
+    elif len({*times}) > 1:
+        yield Misfit(f"expected {where} as {times[0]}, found {times[1]}", is_mistaken=True)
+
+
+def shown(kind: Primitive | Fixed) -> str:
+    """Return a type with its logical type."""
+    return kind.spark if DECIMAL.fullmatch(kind.spark) else name_of(kind)
+
+
+def counterpart(writer: Named, branches: Sequence[AvroType]) -> Named | None:
+    """Return the branch that Java's Avro surely takes for a type with a name; None where its fields would decide."""
+    alike = [branch for branch in branches if isinstance(branch, Named) and type(branch) is type(writer)]
+    exact = [branch for branch in alike if is_named_as(writer, branch)]
+    found = exact or [branch for branch in alike if len(alike) == 1 and has_name_of(writer, branch)]
+    return found[0] if len(found) == 1 else None
 
 
 def fields_of(writer: Record, reader: Record) -> list[tuple[RecordField, RecordField | None]]:
