@@ -307,6 +307,34 @@ def test_a_local_place_is_opened_without_the_library_that_opens_others(
     assert library not in imported["with a local place opened"]
 
 
+OUR_IMPORT = re.compile(r"^from (kafka_ingest[\w.]*) import (\([^)]*\)|.*)|^import (kafka_ingest[\w.]*)", re.MULTILINE)
+"""At the top of a module: what is imported inside of a function is not read with the file."""
+
+
+def file_of(module: str) -> Path | None:
+    """Return the file of a module of the package; None where a name in it is none."""
+    path = PLUGINS.joinpath(*module.split("."))
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+def imported_with(path: Path) -> set[Path]:
+    """Return the files of the package that are read where one outside of it is imported."""
+    found, files = {PACKAGE / "__init__.py"}, [path]
+    while files:
+        for module, names, plain in OUR_IMPORT.findall(files.pop().read_text()):
+            members = [f"{module}.{each.split()[0]}" for each in names.strip("()").split(",") if each.strip()]
+            new = {file for each in (module or plain, *members) if (file := file_of(each))} - found
+            found |= new
+            files += new
+    return found
+
+
+def test_the_dag_file_of_feeds_reads_no_more_of_the_package_than_it_did() -> None:
+    # Airflow imports it every half minute, in a process of its own. The number may fall; what only some feeds need,
+    # such as a format's library, is imported where it is used.
+    assert len(imported_with(ROOT / "dags" / "ingest_feeds.py")) <= 310
+
+
 def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch() -> None:
     names = (".kafka-ingest", "kafka_batch=", "data.revoked", "data.published")
     outside = [path for path in PACKAGE.rglob("*.py") if (PACKAGE / "sinks") not in path.parents]
