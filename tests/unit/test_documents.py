@@ -13,6 +13,7 @@ from kafka_ingest import errors
 from kafka_ingest.cli.app import app
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import read_feed_files
+from kafka_ingest.settings.operate_form import FIELDS
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +89,14 @@ def test_a_command_s_section_names_its_options_and_no_others(name: str) -> None:
     text = sections(ROOT / "docs" / "cli.md")[name]
     known = {option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("--")}
     assert set(re.findall(r"--[a-z][a-z-]*", text)) == known - {"--json"}
+
+
+def test_the_page_on_forms_has_a_row_for_each_action_and_its_fields() -> None:
+    """Tried without a shell: a field that the page does not name is never filled in."""
+    rows = re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", (ROOT / "docs" / "operate.md").read_text(), flags=re.MULTILINE)
+    known = set().union(*FIELDS.values())
+    named = {action: known & set(re.findall(r"`(\w+)`", fields)) for action, fields in rows}
+    assert named == {action.value: set(fields) for action, fields in FIELDS.items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
