@@ -164,11 +164,6 @@ class Receipt:
         )
 
     @property
-    def is_decoded(self) -> bool:
-        """Whether the feed decoded its records, so far as the receipt can tell."""
-        return self.columns is not None or self.in_any_order or bool(self.dead_letters or self.filtered)
-
-    @property
     def rows(self) -> int:
         """How many rows the files hold."""
         return sum(file.rows for file in self.files)

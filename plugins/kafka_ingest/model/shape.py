@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-EXPRESSION_PARTS = ("where", "select")
-"""What a dead letter names as its part where an expression failed."""
-
 
 @dataclass(frozen=True, slots=True)
 class SelectedColumn:
