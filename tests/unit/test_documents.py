@@ -171,6 +171,30 @@ def test_each_folder_of_the_package_is_in_the_table_of_parts() -> None:
     assert folders - set(paths_in(sections(ROOT / "docs" / "architecture.md")["The parts"])) == set()
 
 
+def calls_in_table() -> Iterator[tuple[list[str], set[str]]]:
+    """Yield the folders of each part whose calls are listed one by one, and these."""
+    for row in sections(ROOT / "docs" / "architecture.md")["The parts"].splitlines():
+        cells = row.split(" | ")
+        if len(cells) == len(("part", "where", "does", "calls", "never")) and "what is below" not in cells[3]:
+            folders = [path[:-1] for path in paths_in(cells[1]) if path.count("/") == 1 and (PACKAGE / path).is_dir()]
+            if folders:
+                yield folders, set(re.findall(r"`(\w+)`", cells[3]))
+
+
+def imported_by(folder: str) -> set[str]:
+    """Return the parts of the package that a folder imports, without itself and what every part stands on."""
+    text = "\n".join(path.read_text() for path in (PACKAGE / folder).rglob("*.py"))
+    parts = re.findall(r"^\s*(?:from|import) kafka_ingest\.(\w+)", text, flags=re.MULTILINE)
+    return set(parts) - {folder, "model", "errors", "foundation"}
+
+
+def test_the_table_of_parts_says_what_each_part_imports() -> None:
+    """Where it lists them: the parts on top may call whatever is below."""
+    said = list(calls_in_table())
+    assert [folders[0] for folders, _ in said][:2] == ["page", "alerting"]
+    assert said == [(folders, set().union(*map(imported_by, folders))) for folders, _ in said]
+
+
 def test_what_has_to_be_touched_for_a_new_part_is_in_the_files_that_the_architecture_names() -> None:
     """Each name in a step of "Where do I add …" is in one of the files of that step."""
     _, _, steps = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I add")
