@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,14 +212,14 @@ def test_a_clean_up_of_the_log_while_it_is_read_lets_the_reading_begin_again(
     output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = [publish(output, plan_to(output, number)) for number in BEFORE]
-    real, cleaned = log_reading.read_all, []
+    real, cleaned = log_reading.read_each, []
 
-    def read_after_a_clean_up(folder: Path, names: list[str]) -> list[bytes]:
+    def read_after_a_clean_up(folder: Path, names: list[str], most: int) -> Iterator[bytes]:
         if not cleaned:
             cleaned.append(expire_the_log(output))
-        return real(folder, names)
+        return real(folder, names, most)
 
-    monkeypatch.setattr(log_reading, "read_all", read_after_a_clean_up)
+    monkeypatch.setattr(log_reading, "read_each", read_after_a_clean_up)
     found = LogReading.of(log_of(output))
     assert found is not None
     assert found.version == table(output).version()
@@ -260,6 +260,39 @@ def test_an_entry_that_is_cut_off_within_a_file_stops_the_commit(output: DeltaOu
     with pytest.raises(OutputUnavailableError, match=f"{1:020}.json is no entry of a log.*No offset was moved"):
         output.sink.publisher.publish(directory, published)
     assert not (log_of(output) / f"{2:020}.json").exists()
+
+
+@pytest.mark.parametrize("name", [f"{2:020}.json", f"{1:020}.checkpoint.json"])
+def test_a_log_that_is_larger_than_any_tables_is_neither_read_whole_nor_handed_to_the_library(
+    output: DeltaOutput, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    with (log_of(output) / name).open("wb") as huge:
+        huge.truncate(2**40)  # a hole: it takes no place on the disk
+    monkeypatch.setattr(log_reading, "MOST_OF_ENTRY", 1_000_000)
+    directory, published = written(output, plan_to(output, 2))
+    for ask in (TableLog(output.path).open, lambda: output.sink.publisher.publish(directory, published)):
+        with pytest.raises(
+            OutputUnavailableError, match=r"expected at most 1,000,000 bytes, found more.*No offset was"
+        ):
+            ask()
+
+
+def test_a_checkpoint_that_unpacks_to_more_than_any_tables_is_refused_before_it_is_unpacked(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).create_checkpoint()
+    monkeypatch.setattr(log_reading, "MOST_OF_CHECKPOINT", 100)
+    with pytest.raises(OutputUnavailableError, match=r"checkpoint\.parquet: expected at most 100 bytes to be read"):
+        TableLog(output.path).open()
+
+
+def test_an_entry_of_a_version_far_away_names_the_one_that_is_missing(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    (log_of(output) / f"{10**20 - 1}.json").write_bytes(b"{}")
+    with pytest.raises(OutputUnavailableError, match=f"{2:020}.json"):
+        TableLog(output.path).open()
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────

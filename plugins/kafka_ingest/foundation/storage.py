@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Opened: TypeAlias = Union[Path, "UPath"]
 
 REMOVE_TRIES = 10
+SHORT = 1024 * 1024
+"""Of how many bytes files are read many at once."""
 UNKNOWN = AnyStore()
 EMPTY = re.compile(r"InvalidRange|not satisfiable|, 416\b")
 """How stores refuse to read the beginning of a file without content (HTTP 416)."""
@@ -101,13 +103,28 @@ def read_end(path: Opened, most: int) -> bytes:
         return content
 
 
-def read_all(folder: Opened, names: Sequence[str]) -> list[bytes]:
-    """Return the contents of several files in a folder, from a store at once; raises as :func:`read_whole` does."""
-    if isinstance(folder, Path) or not names:
-        return [read_whole(folder / name) for name in names]
-    paths = [(folder / name).path for name in names]
-    with errors_at(folder):
-        return store_of(folder).contents(folder, paths)
+def read_each(folder: Opened, names: Sequence[str], most: int) -> Iterator[bytes]:
+    """Yield the first bytes of several files in a folder, at most so many of each; raises as :func:`read_whole` does.
+
+    From a store the short ones come at once, and each other one when it is its turn.
+    """
+    if isinstance(folder, Path):
+        yield from (read_at_most(folder / name, most) for name in names)
+        return
+    paths = [folder / name for name in names]
+    for path, beginning in zip(paths, beginnings(folder, paths), strict=True):
+        yield beginning if len(beginning) < SHORT else read_at_most(path, most)
+
+
+def beginnings(folder: "UPath", paths: Sequence["UPath"]) -> list[bytes]:
+    """Return the first bytes of files in a store, up to those of a short one."""
+    try:
+        with errors_at(folder):
+            return store_of(folder).beginnings(folder, [path.path for path in paths], SHORT) if paths else []
+    except OSError as error:
+        if EMPTY.search(str(error)):
+            return [read_at_most(path, SHORT) for path in paths]
+        raise
 
 
 @contextlib.contextmanager

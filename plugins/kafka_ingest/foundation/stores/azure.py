@@ -53,9 +53,9 @@ class AzureStore(AnyStore):
         """Return the paths of what is in a folder."""
         return sorted({each.name for each in files_of(folder).inside(folder.path)})
 
-    def contents(self, folder: "UPath", paths: Sequence[str]) -> list[bytes]:
-        """Return the contents of several files, many at once."""
-        return files_of(folder).contents(paths)
+    def beginnings(self, folder: "UPath", paths: Sequence[str], most: int) -> list[bytes]:
+        """Return the first bytes of several files, many at once."""
+        return files_of(folder).beginnings(paths, most)
 
     def names_from(self, folder: "UPath", first: str) -> list[str]:
         """Return the names of a folder's files from a name on; these alone are listed."""

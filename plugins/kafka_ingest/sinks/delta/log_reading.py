@@ -8,13 +8,21 @@ and the entries since. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_json, said, whole
-from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_all, read_whole
+from kafka_ingest.foundation.foreign_json import (
+    MOST_BYTES,
+    ForeignJsonError,
+    read_as_ours,
+    read_foreign_json,
+    said,
+    whole,
+)
+from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.log_schema import schema_in
 from kafka_ingest.sinks.delta.places import entry_name
@@ -29,6 +37,13 @@ COLUMNS = (
     *("txn.appId", "txn.version"),
 )
 """Those of a checkpoint that are read, of hundreds of megabytes after a year; the library leaves out empty ones."""
+MOST_OF_ENTRY, MOST_OF_LINE = 2 * MOST_BYTES, MOST_BYTES // 4
+"""In bytes: a compaction of 300,000 files, and the metadata of 50,000 columns."""
+MOST_OF_CHECKPOINT = 4 * MOST_BYTES
+"""Of what is read of it, in bytes as its end counts them: the transactions of 5,000,000 batches."""
+AT_ONCE = 100
+"""So many entries are asked for together: as many as come between two checkpoints, unless a table asks otherwise."""
+READ = tuple(f"{each}." for each in COLUMNS)
 READINGS = 3
 """How often a reading begins again, since a clean-up of the log has deleted what it had found."""
 FILE = b'{"add":', b'{"remove":'
@@ -71,8 +86,10 @@ class LogReading:
         for name in checkpoints.get(newest, ()):
             reading._take_checkpoint(name)
         # A listing may miss what is written at the same time, so each entry is read by its name.
-        for content in read_all(folder, [entry_name(version) for version in range(newest + 1, last + 1)]):
-            reading._take_entry(content)
+        for first in range(newest + 1, last + 1, AT_ONCE):
+            names = list(map(entry_name, range(first, min(first + AT_ONCE, last + 1))))
+            for content in read_each(folder, names, MOST_OF_ENTRY + 1):
+                reading._take_entry(content)
         reading.update()
         return reading
 
@@ -81,7 +98,7 @@ class LogReading:
         """Read what others have committed since."""
         while True:
             try:
-                content = read_whole(self._folder / entry_name(self.version + 1))
+                content = read_at_most(self._folder / entry_name(self.version + 1), MOST_OF_ENTRY + 1)
             except FileNotFoundError:
                 return
             self._take_entry(content)
@@ -112,9 +129,10 @@ class LogReading:
     def _take_checkpoint(self, name: str) -> None:
         path = self._folder / name
         if name.endswith(".json"):
-            self._take(read_whole(path))
+            self._take(read_at_most(path, MOST_OF_ENTRY + 1))
             return
         with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+            check_unpacked(name, file.metadata)
             actions = file.read(columns=list(COLUMNS))
         for column in actions.column_names:
             found = actions[column].drop_null()
@@ -134,11 +152,13 @@ class LogReading:
         self.version += 1
 
     def _take(self, content: bytes) -> None:
-        lines = content.splitlines()
-        for number, line in enumerate(lines, 1):
+        if len(content) > MOST_OF_ENTRY:
+            raise ForeignJsonError(f"expected at most {MOST_OF_ENTRY:,} bytes, found more")
+        lines = BytesIO(content)
+        for line in lines:
             # The last one is read in any case: an entry may be cut off.
-            if line.strip() and (number == len(lines) or not line.startswith(FILE)):
-                self._take_action(read_foreign_json(line))
+            if line.strip() and (lines.tell() == len(content) or not line.startswith(FILE)):
+                self._take_action(read_foreign_json(line, MOST_OF_LINE))
 
     def _take_action(self, action: Mapping[str, Any]) -> None:
         if "txn" in action:
@@ -168,6 +188,15 @@ def form_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> TableFo
         configuration={name: said(configuration, name) for name in configuration if configuration[name] is not None},
         schema=schema_in(said(metadata, "schemaString")),
     )
+
+
+def check_unpacked(name: str, metadata: pyarrow.parquet.FileMetaData) -> None:
+    """Raise ForeignJsonError where what is read of a checkpoint is larger than any table's."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    read = sum(each.total_uncompressed_size for each in chunks if f"{each.path_in_schema}.".startswith(READ))
+    if read > MOST_OF_CHECKPOINT:
+        raise ForeignJsonError(f"{name}: expected at most {MOST_OF_CHECKPOINT:,} bytes to be read, found {read:,}")
 
 
 def names_in(found: list[str] | None) -> tuple[str, ...]:

@@ -105,17 +105,10 @@ class TableLog:
 
     def open(self) -> "DeltaTable | None":
         """Return the table with the list of its files as it is now, None where there is none."""
-        if isinstance(self._folder, Path) and not self.is_there():
+        if self._now() is None:  # which bounds what the library reads
             return None
-        library = delta_lake()
         with self.named_errors():
-            try:
-                table: DeltaTable = library.DeltaTable(self._uri, storage_options=self._options)
-            except library.exceptions.TableNotFoundError:
-                # On a disk there are entries, so they cannot be read.
-                if isinstance(self._folder, Path):
-                    raise
-                return None
+            table: DeltaTable = delta_lake().DeltaTable(self._uri, storage_options=self._options)
             return table
 
     @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
+from kafka_ingest.sinks.iceberg.metadata_size import bounded
 from kafka_ingest.sinks.iceberg.places import path_of
 from kafka_ingest.sinks.iceberg.table_place import check_deletable, check_inside
 
@@ -65,7 +66,7 @@ class FileOnDisk(InputFile, OutputFile):
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
         """Open it for reading."""
-        return self._path.open("rb")
+        return bounded(self.location, self._path.open("rb"))
 
     def to_input_file(self) -> InputFile:
         """Return the same file."""

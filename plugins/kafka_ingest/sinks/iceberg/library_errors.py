@@ -9,6 +9,7 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 
 PACKAGES = frozenset(
     {"aiohttp", "botocore", "pyarrow", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift", "urllib3"}
+    | {"zlib", "zstandard"}
 )
 LONGEST = 300
 

@@ -3,7 +3,7 @@
 Named by its path in the catalog's properties (``py-io-impl``). Importing this imports pyiceberg.
 """
 
-from pyiceberg.io import InputFile, OutputFile, OutputStream
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.fsspec import FsspecFileIO, FsspecInputFile, FsspecOutputFile
 from pyiceberg.typedef import Properties
 
@@ -11,6 +11,7 @@ from kafka_ingest.foundation.storage import opened_elsewhere
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.place import RemotePlace
+from kafka_ingest.sinks.iceberg.metadata_size import bounded
 from kafka_ingest.sinks.iceberg.table_place import check_deletable, check_inside
 
 ACCESS = "kafka_ingest.store"
@@ -32,7 +33,7 @@ class StoreFileIO(FsspecFileIO):
     def new_input(self, location: str) -> FsspecInputFile:
         """Return a file to be read."""
         check_inside(location, self.properties)
-        return super().new_input(location)
+        return BoundedObject(location, self.get_fs(location.partition("://")[0]))
 
     def new_output(self, location: str) -> FsspecOutputFile:
         """Return a file to be written."""
@@ -43,6 +44,14 @@ class StoreFileIO(FsspecFileIO):
         """Delete a file of metadata; raises FileNotFoundError where there is none."""
         check_deletable(location if isinstance(location, str) else location.location, self.properties)
         super().delete(location)
+
+
+class BoundedObject(FsspecInputFile):
+    """One object that is to be read."""
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: FBT001, FBT002 - the library's own signature
+        """Open it for reading."""
+        return bounded(self.location, super().open(seekable))
 
 
 class NewObject(FsspecOutputFile):
