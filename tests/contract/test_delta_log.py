@@ -61,6 +61,53 @@ def test_a_file_that_the_log_names_outside_of_the_table_is_neither_read_nor_coun
             ask()
 
 
+def a_link_to_the_log(output: DeltaOutput, elsewhere: Path) -> None:
+    log_of(output).rename(elsewhere / "log")
+    log_of(output).symlink_to(elsewhere / "log")
+
+
+def a_link_to_an_entry(output: DeltaOutput, elsewhere: Path) -> None:
+    entry = log_of(output) / entry_name(1)
+    entry.rename(elsewhere / "entry")
+    entry.symlink_to(elsewhere / "entry")
+
+
+def a_link_to_a_checkpoint(output: DeltaOutput, elsewhere: Path) -> None:
+    table(output).create_checkpoint()
+    [checkpoint] = log_of(output).glob("*.checkpoint.parquet")
+    checkpoint.rename(elsewhere / "checkpoint")
+    checkpoint.symlink_to(elsewhere / "checkpoint")
+
+
+def a_pipe(output: DeltaOutput, _elsewhere: Path) -> None:
+    os.mkfifo(log_of(output) / entry_name(2))
+
+
+@pytest.mark.parametrize("change", [a_link_to_the_log, a_link_to_an_entry, a_link_to_a_checkpoint, a_pipe])
+def test_a_log_that_is_elsewhere_or_nothing_that_ends_is_not_read(
+    output: DeltaOutput, tmp_path: Path, change: Callable[[DeltaOutput, Path], None]
+) -> None:
+    publish(output, plan_to(output, 1))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    change(output, elsewhere)
+    for ask in (TableLog(output.path).open, TableLog(output.path).check_writable):
+        with pytest.raises(OutputUnavailableError, match=r"expected (no symbolic link|a file).*No offset was moved"):
+            ask()
+
+
+def test_the_rows_of_a_batch_are_not_deleted_through_a_link_to_another_file(output: DeltaOutput) -> None:
+    first, second = plan_to(output, 1), plan_to(output, 2)
+    publish(output, first)
+    publish(output, second)
+    file, *_ = (output.path / "batches" / str(first.batch_id)).rglob("*.parquet")
+    other, *_ = (output.path / "batches" / str(second.batch_id)).rglob("*.parquet")
+    file.unlink()
+    file.symlink_to(other)
+    with pytest.raises(OSError, match="expected no symbolic link below"):
+        TableOutput(output.path).delete_rows(first.batch_id)
+    assert table(output).version() == 2
+
+
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -121,6 +121,24 @@ def test_any_other_file_is_neither_read_nor_written_nor_deleted(location: str) -
         io.delete(location)
 
 
+def test_a_link_that_leads_out_of_the_table_is_neither_followed_nor_deleted_through(tmp_path: Path) -> None:
+    others, table = tmp_path / "others", tmp_path / "orders"
+    for folder in (others, table):
+        folder.mkdir()
+    theirs = others / f"00001-{ID}.metadata.json"
+    theirs.write_text("{}")
+    (table / "metadata").symlink_to(others)
+    (table / "x.avro").symlink_to(theirs)
+    io, through = DurableFileIO(table_place.of(table)), f"file://{table}/metadata/{theirs.name}"
+    for use in (io.new_input, io.new_output):
+        for location in (through, f"file://{table}/x.avro"):
+            with pytest.raises(OutputNotUsableError, match="whose files are all below"):
+                use(location)
+    with pytest.raises(PermissionError):
+        io.delete(through)
+    assert theirs.exists()
+
+
 ID = "01890000-0000-7000-8000-000000000001"
 
 

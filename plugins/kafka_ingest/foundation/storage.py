@@ -67,10 +67,34 @@ def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if isinstance(path, Path) else remote_errors(store_of(path), path)
 
 
+def refuse_links(path: Opened, folder: Opened) -> None:
+    """Raise OSError where a symbolic link lies between a folder on a disk and what is in it: it may lead anywhere."""
+    if isinstance(path, Path) and isinstance(folder, Path):
+        below = path.relative_to(folder)
+        for each in (folder / part for part in (*below.parents[-2::-1], below)):
+            if each.is_symlink():
+                raise OSError(errno.ELOOP, f"expected no symbolic link below {folder}, found one; remove it", str(each))
+
+
+def open_itself(path: Path) -> IO[bytes]:
+    """Open a document on a disk for reading, and no other file by its name.
+
+    Raises OSError on a symbolic link, which may lead to any file of this user, and on a pipe, for which to wait.
+    """
+    refuse_links(path, path.parent)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(found):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    number = errno.EISDIR if stat.S_ISDIR(found) else errno.EINVAL
+    raise OSError(number, f"expected a file, found something else: {os.strerror(number)}", str(path))
+
+
 def read_at_most(path: Opened, most: int) -> bytes:
     """Return the first bytes of a file, at most so many; raises as :func:`read_whole` does."""
     if isinstance(path, Path):
-        with path.open("rb") as file:
+        with open_itself(path) as file:
             return file.read(most)
     try:
         with errors_at(path):
@@ -85,7 +109,8 @@ def read_at_most(path: Opened, most: int) -> bytes:
 def read_whole(path: Opened) -> bytes:
     """Return a file's content; raises FileNotFoundError where there is none, another OSError where none can be had."""
     if isinstance(path, Path):
-        return path.read_bytes()
+        with open_itself(path) as file:
+            return file.read()
     with errors_at(path):
         # At once, without asking for its size before: that question cannot tell a missing bucket from a missing file.
         content: bytes = path.fs.cat_file(path.path, **store_of(path).reading)
@@ -95,7 +120,7 @@ def read_whole(path: Opened) -> bytes:
 def read_end(path: Opened, most: int) -> bytes:
     """Return the last bytes of a file, at most so many; raises as :func:`read_whole` does."""
     if isinstance(path, Path):
-        with path.open("rb") as file:
+        with open_itself(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - most))
             return file.read(most)
     with errors_at(path):

@@ -19,6 +19,7 @@ from kafka_ingest.foundation.storage import (
     opened,
     read_at_most,
     read_end,
+    refuse_links,
     remove_if_empty,
     remove_tree,
     size_below,
@@ -68,8 +69,14 @@ class StagedFiles:
         """Make the attempt's directory with its document in it, durably."""
         with storage_errors(directory):
             self.check_mounted()
+            self._refuse_links(directory, self._data.place(directory))
             make_folder(self._open(directory))
             write_new(self._open(directory / DOCUMENT), document)
+
+    def _refuse_links(self, *places: Place) -> None:
+        """Refuse a link to elsewhere in the place of a batch or an attempt: what is written is removed again."""
+        for place in map(self._open, places):
+            refuse_links(place, place.parent.parent)
 
     def read_receipt(self, directory: Place) -> bytes | None:
         """Return the attempt's receipt as stored, None where there is none; of one that is too large its beginning."""
@@ -153,8 +160,10 @@ class StagedFiles:
             raise ValueError(f"expected the directory of an attempt below {self.folder}, found {directory}")
         with storage_errors(directory):
             self.check_mounted()
+            elsewhere = self._data.to_remove(directory)
+            self._refuse_links(directory, *([elsewhere] if elsewhere is not None else []))
             # The data first: without its attempt it would never be found.
-            if (elsewhere := self._data.to_remove(directory)) is not None:
+            if elsewhere is not None:
                 remove_tree(self._open(elsewhere))
                 remove_if_empty(self._open(elsewhere.parent))
             remove_tree(self._open(directory))

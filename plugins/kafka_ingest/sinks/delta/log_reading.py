@@ -22,7 +22,7 @@ from kafka_ingest.foundation.foreign_json import (
     said,
     whole,
 )
-from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each
+from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each, refuse_links
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.log_schema import schema_in
 from kafka_ingest.sinks.delta.places import entry_name
@@ -128,6 +128,7 @@ class LogReading:
 
     def _take_checkpoint(self, name: str) -> None:
         path = self._folder / name
+        refuse_links(path, self._folder)
         if name.endswith(".json"):
             self._take(read_at_most(path, MOST_OF_ENTRY + 1))
             return

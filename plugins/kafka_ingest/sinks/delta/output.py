@@ -188,7 +188,13 @@ class DeltaOutput:
 
     def delete_rows(self, batch_id: UUID) -> None:
         """Delete a batch's rows in one commit; a file that OPTIMIZE made of several batches is rewritten without."""
-        self._log.delete_rows(batch_id, lambda: self.rows().is_visible(batch_id))
+
+        def is_visible() -> bool:
+            rows = self.rows()
+            rows.refuse_links_of(batch_id)  # the library reads them, and keeps what is not of the batch
+            return rows.is_visible(batch_id)
+
+        self._log.delete_rows(batch_id, is_visible)
 
     def make_durable(self) -> None:
         """Flush the log, which the library does not."""

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import sync
-from kafka_ingest.foundation.storage import Opened, names_from, opened
+from kafka_ingest.foundation.storage import Opened, names_from, opened, refuse_links
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import listing
@@ -130,7 +130,9 @@ class TableLog:
                 return None
             from kafka_ingest.sinks.delta.log_reading import LogReading  # noqa: PLC0415 - pyarrow, in the task only
 
-            found = LogReading.of(self.opened(self._folder))
+            folder = self.opened(self._folder)
+            refuse_links(folder, folder.parent)
+            found = LogReading.of(folder)
         self._kept = found if self._keeps_reading else None
         return found
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.foundation.storage import Opened, refuse_links
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
@@ -37,8 +37,10 @@ class DeltaRows:
         self._table = table if table is not None else log.open()
 
     def opened(self, path: str) -> Opened:
-        """Return what reads a file of the table, by its path relative to it."""
-        return self._log.opened(self.output / path)
+        """Return what reads a file of the table, by its path relative to it; raises OSError on a link to elsewhere."""
+        found = self._log.opened(self.output / path)
+        refuse_links(found, self._log.opened(self.output))
+        return found
 
     @property
     def searched(self) -> dict[str, object]:
@@ -100,6 +102,12 @@ class DeltaRows:
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""
         return str(batch_id) in self.published() or self.count_elsewhere(batch_id) > 0
+
+    def refuse_links_of(self, batch_id: UUID) -> None:
+        """Raise OSError where a batch's own files are links to elsewhere, whose rows are none of the table."""
+        for path in self.files:
+            if path.startswith(f"{BATCHES}/{batch_id}/"):
+                self.opened(path)
 
     def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
         """Whether readers see a file of an attempt."""

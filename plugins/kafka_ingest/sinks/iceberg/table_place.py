@@ -54,13 +54,13 @@ def check_inside(location: str, properties: Mapping[str, Any]) -> None:
 
 
 def is_below(location: str, root: str) -> bool:
-    """Whether a location is in a place, or in a directory by another name of it."""
+    """Whether a location is in a place, or in a directory by another name of it, wherever symbolic links lead."""
     path, folder = path_of(location), path_of(root)
     if ".." in location.split("/"):
         return False
     if path is None or folder is None:
         return path is folder and (comparable(location) or "").startswith(f"{comparable(root)}/")
-    return folder in path.parents or folder.resolve() in path.resolve().parents
+    return folder.resolve() in path.resolve().parents
 
 
 def check_deletable(location: str, properties: Mapping[str, Any]) -> None:
@@ -68,6 +68,7 @@ def check_deletable(location: str, properties: Mapping[str, Any]) -> None:
 
     Those who delete leave a file that cannot be deleted to ``remove_orphan_files``.
     """
-    folder = f"{properties[PLACE]}/{METADATA}"
-    if not (is_below(location, folder) and MADE.fullmatch(location.rpartition("/")[2])):
+    root: str = properties[PLACE]
+    folder = f"{root}/{METADATA}"
+    if not (is_below(location, root) and is_below(location, folder) and MADE.fullmatch(location.rpartition("/")[2])):
         raise PermissionError(f"expected metadata of the table in {folder}, found {location}")
