@@ -130,15 +130,12 @@ def paths_that(
                 for each in fields
             ]
             return f"concat({', '.join(each for each in inside if each != NO_PATHS)})"
-        case ArrayOf(inner):
-            number = next(names)
-            each = below(f"x{number}", inner, path=(*path, "'['", f"i{number}", "']'"))
-            return f"coalesce(flatten(transform({found}, (x{number}, i{number}) -> {each})), {NO_PATHS})"
-        case MapOf(inner):
-            number = next(names)
-            each = below(f"x{number}", inner, path=(*path, "'.*'"))
-            values = f"coalesce(flatten(transform(map_values({found}), x{number} -> {each})), {NO_PATHS})"
-            return f"concat({where(of_map(found), path)}, {values})"
+        case ArrayOf(inner) | MapOf(inner):
+            number, is_map = next(names), isinstance(kind, MapOf)
+            step = ("'.*'",) if is_map else ("'['", f"i{number}", "']'")
+            each = f"(x{number}, i{number}) -> {below(f'x{number}', inner, path=(*path, *step))}"
+            values = f"flatten(transform({f'map_values({found})' if is_map else found}, {each}))"
+            return f"concat({where(of_map(found) if is_map else '', path)}, coalesce({values}, {NO_PATHS}))"
         case _:
             return where(leaf(found, kind, None), path)
 
