@@ -27,6 +27,7 @@ from kafka_ingest.model.sql_expression import LONGEST, WrongExpressionError, che
         "a in (1, 2) and (a, b) = (1, 2)",
         "case when a then map('x', 1)['x'] else 0 end",
         "try_divide(a, b)",
+        "a like any ('x%', 'y') and a not ilike SOME ('z')",
     ],
 )
 def test_an_expression_over_the_columns_of_one_record_is_taken(text: str) -> None:
@@ -59,6 +60,7 @@ def test_an_expression_over_the_columns_of_one_record_is_taken(text: str) -> Non
         ("(table x)", "found a sub-query (TABLE)"),
         ("sum(a) > 1", "found sum, which is computed over many records"),
         ("COUNT(*)", "found count, which is computed over many records"),
+        ("a = any (b) or some(like)", "found any, which is computed over many records"),
         ("`sum` (a)", "found sum, which is computed over many records"),
         ("system.builtin.max(a)", "found max, which is computed over many records"),
         ("explode(tags)", "found explode, which makes several rows of a record"),

@@ -139,7 +139,7 @@ def function_at(before: Token, token: Token, after: Token) -> str | None:
     name = token.name
     if token.kind == "word" and name == "over" and before.text == ")" and (after.text == "(" or after.name):
         return "a window (OVER)"
-    is_called = after.text == "("
+    is_called = after.text == "(" and not (name in {"any", "some"} and before.name in {"like", "ilike"})
     if not is_called and not (token.kind == "word" and name in WITHOUT_PARENTHESES and before.text != "."):
         return None
     for names, kind in (
