@@ -66,13 +66,13 @@ PARAMS = {
     "feed": feed_param(feed_names()),
     "offset_ranges": lines(
         "Offset ranges",
-        "One per line: `TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1300`. FROM is read, TO is not.",
+        "One per line: TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300. FROM is read, TO is not.",
         WHAT,
         pattern=OFFSET_RANGE,
     ),
     "from_timestamp": text(
         "From this time",
-        "The first record of this time or later; empty: from where the log starts. With mode `replay`: "
+        "The first record of this time or later; empty: from where the log starts. With mode replay: "
         "the dead letters of batches that were committed at this time or later.",
         WHAT,
         format="date-time",
@@ -85,7 +85,7 @@ PARAMS = {
     ),
     "batch_id": text(
         "The ranges of a batch",
-        "An earlier batch's id (`kafka-ingest batches`). With mode `replay`: its dead letters.",
+        "An earlier batch's id (kafka-ingest batches). With mode replay: its dead letters.",
         WHAT,
     ),
     "dag_run_id": text(
@@ -95,7 +95,7 @@ PARAMS = {
     ),
     "open_gaps": tick(
         "All open gaps",
-        "What `kafka-ingest gaps` lists as open. Gaps by retention are left out.",
+        "What kafka-ingest gaps lists as open. Gaps by retention are left out.",
         WHAT,
     ),
     "open_chunks": tick(
@@ -105,13 +105,13 @@ PARAMS = {
     ),
     "only": lines(
         "Only these",
-        "Limits what is read: one `TOPIC` or `TOPIC:PARTITION` per line; empty: all partitions of the feed.",
+        "Limits what is read: one TOPIC or TOPIC:PARTITION per line; empty: all partitions of the feed.",
         HOW,
         pattern=PLACE,
     ),
     "causes": lines(
         "Only these dead letters",
-        "With mode `replay`: one cause per line, such as `DOES_NOT_FIT` (`kafka-ingest dead-letters`); empty: all.",
+        "With mode replay: one cause per line, such as DOES_NOT_FIT (kafka-ingest dead-letters); empty: all.",
         HOW,
         pattern=CAUSE,
     ),
@@ -119,10 +119,10 @@ PARAMS = {
         Mode.FILL.value,
         enum=[mode.value for mode in Mode],
         title="Mode",
-        description_md="`fill`: offsets below the stored ones that are missing in the feed's output, into that output. "
-        "`copy`: any offsets, into another output; the feed's own is not changed. `replace`: whole ranges that batches "
+        description_md="fill: offsets below the stored ones that are missing in the feed's output, into that output. "
+        "copy: any offsets, into another output; the feed's own is not changed. replace: whole ranges that batches "
         "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk. "
-        "`replay`: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
+        "replay: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
         "rest stays. Without a batch or a time: all of them.",
         section=HOW,
     ),
@@ -135,7 +135,7 @@ PARAMS = {
         OnOverlap.CUT.value,
         enum=[each.value for each in OnOverlap],
         title="What is in the output already",
-        description_md="`cut`: it is left out. `refuse`: nothing is planned. The same applies to the offsets of "
+        description_md="cut: it is left out. refuse: nothing is planned. The same applies to the offsets of "
         "another open backfill.",
         section=HOW,
     ),
@@ -143,20 +143,20 @@ PARAMS = {
         OnMissing.REFUSE.value,
         enum=[each.value for each in OnMissing],
         title="What retention has deleted",
-        description_md="`refuse`: nothing is planned, and the missing ranges are named. `record_gap`: the rest is "
+        description_md="refuse: nothing is planned, and the missing ranges are named. record_gap: the rest is "
         "read, and the missing offsets are recorded as a gap.",
         section=HOW,
     ),
     "max_records": number(
         "Records of a chunk",
-        "At most; empty: the feed's `limits.max_records`, or 5,000,000.",
+        "At most; empty: the feed's limits.max_records, or 5,000,000.",
         HOW,
         minimum=1,
         maximum=2**63 - 1,
     ),
     "reason": text(
         "Why",
-        "Kept in the audit journal (`kafka-ingest history`).",
+        "Kept in the audit journal (kafka-ingest history).",
         HOW,
     ),
 }

@@ -25,7 +25,7 @@ RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 PARAMS = {
-    "max_records": number("Records", "At most; empty: what the feed's `limits` say.", minimum=1, maximum=2**63 - 1),
+    "max_records": number("Records", "At most; empty: what the feed's limits say.", minimum=1, maximum=2**63 - 1),
     "end_timestamp": text(
         "Up to this time",
         "The first record of this time or later is not read; empty: what there is.",
@@ -35,7 +35,7 @@ PARAMS = {
         None,
         type=["object", "null"],
         title="Up to these offsets",
-        description_md='By topic and partition, such as `{"orders": {"0": 1200}}`: offset 1200 is not read, and '
+        description_md='By topic and partition, such as {"orders": {"0": 1200}}: offset 1200 is not read, and '
         "partitions that are not named are left out. Not together with a time.",
     ),
 }

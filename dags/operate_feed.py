@@ -55,38 +55,40 @@ def feed_param(names: list[str]) -> Param:
     known: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if names else {}
     return text(
         "Feed",
-        "Empty only with `doctor` and `clean` (all feeds), `db-upgrade`, `explain`, and where `abandon`, `restore`, "
-        "`clean` or `give-up-dead-letters` name a batch.",
+        "Empty only with doctor and clean (all feeds), db-upgrade, explain, and where abandon, restore, "
+        "clean or give-up-dead-letters name a batch.",
         **known,
     )
 
 
-ACTIONS = """
-| action | what it does |
-|---|---|
-| `plan` | only shows the next batch |
-| `doctor` | only checks that all parts are installed, reachable and of matching versions |
-| `verify-coverage` | only checks that every offset is accounted for, and counts the output |
-| `locate` | only shows what happened to one offset: its batch, its file, or why there is none |
-| `explain` | only shows which offsets are in a data file, and whether it is what its batch's receipt says |
-| `preview` | only shows what becomes of the newest records; starts Spark on the worker, and keeps nothing of it |
-| `dead-letters` | only shows which records could not be decoded, by cause |
-| `skip` | jumps over offsets, and files them as a gap |
-| `reset` | moves stored offsets |
-| `topic-changed` | shows which topics changed under the stored offsets, and applies a choice |
-| `abandon` | gives an open batch up |
-| `restore` | publishes the staged files of an abandoned batch, as far as no other batch has their offsets |
-| `mirror` | sets the consumer group to the stored offsets |
-| `clean` | removes staged output that has expired, or a batch's |
-| `lost` | files gaps for the records of a batch's lost or damaged files |
-| `give-up-dead-letters` | removes a batch's dead letters for good, or records that they are lost |
-| `expire` | removes old batches from the output; their receipts stay |
-| `fold` | replaces what the control tables hold of old batches by sums; coverage stays provable |
-| `mend-statistics` | lets readers of a Delta table look for the bounds that all of its files have |
-| `adopt` | rebuilds control rows from the output's receipts |
-| `rename` | gives a feed another name, and keeps its offsets |
-| `db-upgrade` | brings the control tables to this version's schema |
-"""
+EXPLAINED = {
+    action.value: f"{action}: {what}"
+    for action, what in {
+        Action.PLAN: "only shows the next batch",
+        Action.DOCTOR: "only checks that all parts are installed, reachable and of matching versions",
+        Action.VERIFY_COVERAGE: "only checks that every offset is accounted for, and counts the output",
+        Action.LOCATE: "only shows what happened to one offset: its batch, its file, or why there is none",
+        Action.EXPLAIN: "only shows which offsets are in a data file, and whether its batch's receipt fits",
+        Action.PREVIEW: "only shows what becomes of the newest records, by Spark on the worker",
+        Action.DEAD_LETTERS: "only shows which records could not be decoded, by cause",
+        Action.SKIP: "jumps over offsets, and files them as a gap; or acknowledges an open gap",
+        Action.RESET: "moves stored offsets",
+        Action.TOPIC_CHANGED: "shows which topics changed under the stored offsets, and applies a choice",
+        Action.ABANDON: "gives an open batch up",
+        Action.RESTORE: "publishes the staged files of an abandoned batch",
+        Action.MIRROR: "sets the consumer group to the stored offsets",
+        Action.CLEAN: "removes staged output that has expired, or a batch's",
+        Action.LOST: "files gaps for the records of a batch's lost or damaged files",
+        Action.GIVE_UP_DEAD_LETTERS: "removes a batch's dead letters for good, or records that they are lost",
+        Action.EXPIRE: "removes old batches from the output; their receipts stay",
+        Action.FOLD: "replaces what the control tables hold of old batches by sums; coverage stays provable",
+        Action.MEND_STATISTICS: "lets readers of a Delta table look for the bounds that all of its files have",
+        Action.ADOPT: "rebuilds control rows from the output's receipts",
+        Action.RENAME: "gives a feed another name, and keeps its offsets",
+        Action.DB_UPGRADE: "brings the control tables to this version's schema",
+    }.items()
+}
+"""What the list of actions shows of each: a table of them would stand before the fields that matter."""
 
 SKIP, RESET, TOPICS = "skip", "reset, topic-changed", "topic-changed"
 BATCH = "abandon, restore, clean, lost, dead-letters, give-up-dead-letters"
@@ -100,7 +102,8 @@ PARAMS = {
         type="string",
         enum=[action.value for action in Action],
         title="Action",
-        description_md=ACTIONS,
+        values_display=EXPLAINED,
+        description_md="What is to be done; below are the fields that an action takes, under its name.",
     ),
     "dry_run": tick("Dry run", "Show what the action comes to, and change nothing.", is_on=True),
     "reason": text(
@@ -110,7 +113,7 @@ PARAMS = {
     ),
     "record": text(
         "Record",
-        "`TOPIC:PARTITION=OFFSET`, such as `orders:0=1200`.",
+        "TOPIC:PARTITION=OFFSET, such as orders:0=1200.",
         LOCATE,
         pattern=RECORD,
     ),
@@ -131,22 +134,22 @@ PARAMS = {
     ),
     "offset_range": text(
         "Offsets to skip",
-        "`TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1210`. FROM is skipped, TO is the next to read.",
+        "TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1210. FROM is skipped, TO is the next to read.",
         SKIP,
         pattern=OFFSET_RANGE,
     ),
     "to": text(
         "Move to",
-        "For `reset`: `earliest`, `latest`, `timestamp=2026-01-31T00:00:00Z`, `group=NAME`, "
-        "`offsets=TOPIC:PARTITION=OFFSET,…`, or `batch=ID`, where it began.",
+        "For reset: earliest, latest, timestamp=2026-01-31T00:00:00Z, group=NAME, "
+        "offsets=TOPIC:PARTITION=OFFSET,…, or batch=ID, where it began.",
         RESET,
     ),
-    "shift_by": number("Or move by", "For `reset`: this many offsets forward, or back: -100.", RESET),
+    "shift_by": number("Or move by", "For reset: this many offsets forward, or back: -100.", RESET),
     "topics": lines(
-        "Only these topics", "One per line; empty: all. For `reset` also `TOPIC:0,1`, some of its partitions.", RESET
+        "Only these topics", "One per line; empty: all. For reset also TOPIC:0,1, some of its partitions.", RESET
     ),
     "keep_group": tick(
-        "Leave the consumer group", "For `reset`: the next commit takes the group along, not this run.", RESET
+        "Leave the consumer group", "For reset: the next commit takes the group along, not this run.", RESET
     ),
     "choice": choice(
         "What the topics hold now",
@@ -157,23 +160,23 @@ PARAMS = {
     "open_batch": choice(
         "The open batch",
         [each.value for each in BatchChoice],
-        "What becomes of a batch that was read while its topic changed. `accept` comes alone.",
+        "What becomes of a batch that was read while its topic changed. accept comes alone.",
         TOPICS,
     ),
     "batch_id": text(
         "Batch",
-        "Its id. `abandon` without one says which batches are open. `clean` with one: that batch alone, at once, last "
-        "copies included. `dead-letters` without one: of all batches. `restore` and `give-up-dead-letters` without one "
+        "Its id. abandon without one says which batches are open. clean with one: that batch alone, at once, last "
+        "copies included. dead-letters without one: of all batches. restore and give-up-dead-letters without one "
         "say which there are, where a feed is chosen.",
         BATCH,
     ),
     "lost_output": tick(
-        "Its output is gone", "For `abandon`: gone for good, and need not be asked whether it was published.", BATCH
+        "Its output is gone", "For abandon: gone for good, and need not be asked whether it was published.", BATCH
     ),
     "before": text(
         "Written before, or committed before",
-        "A date, a time with a zone, or how long ago: `2026-01-31`, `2026-01-31T12:00:00Z`, `90d`. `fold` without one: "
-        "the feed's `control_retention` decides.",
+        "A date, a time with a zone, or how long ago: 2026-01-31, 2026-01-31T12:00:00Z, 90d. fold without one: "
+        "the feed's control_retention decides.",
         EXPIRE,
     ),
     "new_name": text("New name", "The name that the feed's file is to have from now on.", RENAME),

@@ -278,10 +278,26 @@ def test_decisions_are_offered_for_each_feed_that_has_a_file_and_are_tried_once(
     assert dag["rendered"] == {"operate": []}, "what is typed into the form is no template"
     assert dag["schemas"]["feed"]["enum"] == ["orders", "re.funds", None]
     assert "enum" not in without["schemas"]["feed"]
+    of_action = dag["schemas"]["action"]
+    assert [*of_action["values_display"]] == of_action["enum"], "each action is explained where it is chosen"
     assert dag["params"] == {name: field.default for name, field in OperateForm.model_fields.items()} | {
         **dict.fromkeys(("feed", "topics")),
         "action": "plan",
     }
+
+
+def test_help_texts_of_forms_hold_no_code_which_airflow_draws_over_the_text(offline: Project) -> None:
+    offline.write_feed("orders")
+
+    helps = [
+        schema["description_md"]
+        for dag in describe(offline)["dags"].values()
+        for schema in dag["schemas"].values()
+        if "description_md" in schema
+    ]
+
+    assert len(helps) > 30
+    assert [text for text in helps if "`" in text] == []
 
 
 @pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"])
