@@ -987,6 +987,13 @@ class InMemoryControlTables:
             state.append_event(feed.feed_id, "gap", actor, None, {"gaps": [ahead.as_document()]})
             return ahead
 
+    def acknowledge_gap(self, feed: FeedSnapshot, gap: Gap, reason: str, *, actor: str) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id)
+            detail = {"gap": gap.as_document(), "reason": reason}
+            state.append_event(feed.feed_id, "gap_acknowledged", actor, None, detail)
+
     def start_over(
         self,
         feed: FeedSnapshot,

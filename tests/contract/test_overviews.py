@@ -32,8 +32,10 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore
 
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import PlanRecord
+from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Filtered, WrittenFile
@@ -68,6 +70,33 @@ def test_all_feeds_are_seen_at_once_with_their_offsets_open_batches_holds_and_ga
     assert (of_refunds.open_batch, of_refunds.open_batch_state) == (REFUNDS.batch_id, BatchState.WRITTEN)
     assert of_refunds.open_since == sql_control.batch(REFUNDS.batch_id).updated_at
     assert (of_refunds.open_gaps.gaps, of_refunds.holds) == (0, ())
+
+
+def test_a_gap_that_an_operator_filed_or_acknowledged_is_decided(sql_control: SqlControlTables) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+
+    def undecided() -> tuple[int, int]:
+        [overview] = sql_control.feed_overviews()
+        return overview.open_gaps.gaps, overview.open_gaps.undecided
+
+    sql_control.file_gap(snapshot_of(sql_control), gap(orders(0), 100, 130), seed=None, actor="ops")
+    assert undecided() == (1, 0)
+    lost = [gap(orders(1), 50, 60, GapCause.RETENTION), gap(orders(0), 130, 131, GapCause.BEHIND)]
+    for each in lost:
+        sql_control.file_gap(snapshot_of(sql_control), each, seed=None, actor="plan")
+    assert undecided() == (3, 2)
+    [first] = [each for each in sql_control.gaps(ORDERS_FEED) if each.cause is GapCause.RETENTION]
+    before = snapshot_of(sql_control)
+    sql_control.acknowledge_gap(before, first, "the owner has them elsewhere", actor="ops")
+    assert undecided() == (3, 1)
+    # What was acknowledged is no alert any more; an operator's own skip is one for the others.
+    causes = [each.cause for each in sql_control.gap_decisions()[ORDERS_FEED]]
+    assert sorted(causes) == [GapCause.BEHIND, GapCause.SKIPPED]
+    [event] = sql_control.events(ORDERS_FEED, "gap_acknowledged")
+    assert (event.actor, event.detail["reason"]) == ("ops", "the owner has them elsewhere")
+    with pytest.raises(FeedChangedError):
+        sql_control.acknowledge_gap(before, first, "twice", actor="ops")
 
 
 def committed(control: SqlControlTables, plan: BatchPlan, filtered: int, dead: int) -> None:

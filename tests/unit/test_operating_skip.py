@@ -1,5 +1,7 @@
 """An operator jumps over an interval of offsets: now, or when the stored offset gets there."""
 
+from dataclasses import replace
+
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, span, topic
 
@@ -18,6 +20,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, Unavailable
 from kafka_ingest.operating.skip import SkipDecision, decide_skip, skip
+from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
@@ -324,3 +327,37 @@ def test_topics_of_a_feed_are_skipped_apart() -> None:
     feed.kafka.topics |= {"orders": topic(log(0, 20)), "refunds": topic(log(0, 20))}
     skipped(feed, span(0, 10, 15, "refunds"))
     assert feed.planned().ranges == (span(0, 10, 20), span(0, 15, 20, "refunds"))
+
+
+# ── What was passed over already: acknowledged ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_gap_that_nobody_decided_is_acknowledged_and_stays_what_it_is(feed: FeedInMemory) -> None:
+    feed.settings = replace(feed.settings, on_data_loss=OnDataLoss.RECORD_GAP)
+    feed.kafka.topics["orders"] = topic(log(130, 200), log(0, 150))
+    feed_id = feed.committed().feed_id
+    [lost] = feed.control.gaps(feed_id)
+    assert (lost.cause, lost.is_decided(())) == (GapCause.RETENTION, False)
+    stored = feed.stored_offsets()
+    assert not decided(feed, span(0, 100, 130)).moves_stored_offset
+    assert "offsets below it were read or skipped" in refusal(feed, span(0, 100, 110), InvalidRangeError)
+
+    assert skipped(feed, span(0, 100, 130)) == lost
+
+    assert (feed.control.gaps(feed_id), feed.stored_offsets()) == ([lost], stored)
+    [event] = [event for _, event in feed.control.state.events if event.kind == "gap_acknowledged"]
+    assert (event.actor, event.detail["reason"]) == ("operator", "poisoned")
+
+
+def test_only_the_whole_of_an_open_gap_is_acknowledged_and_a_skipped_one_needs_it_not(feed: FeedInMemory) -> None:
+    skipped(feed, span(0, 100, 120))
+    for wanted in (span(0, 100, 120), span(0, 100, 110)):
+        assert "offsets below it were read or skipped already" in refusal(feed, wanted, InvalidRangeError)
+
+
+def test_a_piece_of_an_acknowledged_gap_is_decided_too_but_not_one_of_another_topic_id(feed: FeedInMemory) -> None:
+    gap = replace(skipped(feed, span(0, 100, 120)), cause=GapCause.RETENTION)
+    piece = replace(gap, offset_range=span(0, 105, 120))
+    assert piece.is_decided([gap])
+    assert not gap.is_decided([piece])
+    assert not replace(piece, topic_id="another").is_decided([gap])

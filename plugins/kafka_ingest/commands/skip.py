@@ -27,6 +27,7 @@ def skip(parts: FeedParts, interval: OffsetRange, decided: Decided | None) -> An
         "partition": interval.partition,
         "start_offset": interval.start_offset,
         "end_offset": interval.end_offset,
+        "acknowledges_gap": decision.acknowledged is not None,
         "moves_stored_offset_now": decision.moves_stored_offset,
         "executed": decided is not None,
         "mirror_failure": mirror_failure,
@@ -37,6 +38,10 @@ def skip(parts: FeedParts, interval: OffsetRange, decided: Decided | None) -> An
 
 def sentence(interval: OffsetRange, decision: SkipDecision, *, executed: bool) -> str:
     """Return what was done, or would be."""
+    if decision.acknowledged is not None:
+        did = "acknowledged" if executed else "would acknowledge"
+        why = f"{decision.acknowledged.cause.value}: {decision.acknowledged.reason}"
+        return f"{did} gap {interval}, {interval.span:,} offsets ({why}); it stays, and a backfill can still read it"
     if not decision.moves_stored_offset:
         moved = f"reading continues up to {interval.start_offset:,}, then jumps"
     elif executed:

@@ -118,6 +118,7 @@ class SqlControlTables:
         self.foldable = self._folding.foldable
         self.fold = self._folding.fold
         self.file_gap = self._gaps.file_gap
+        self.acknowledge_gap = self._gaps.acknowledge_gap
         self.start_over = self._offsets.start_over
         self.reset_offsets = self._offsets.reset_offsets
         self.record_lost = self._output.record_lost

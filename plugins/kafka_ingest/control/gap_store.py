@@ -53,6 +53,14 @@ class GapStore:
             note_gaps(connection, feed.feed_id, [ahead], actor, None)
             return ahead
 
+    def acknowledge_gap(self, feed: FeedSnapshot, gap: Gap, reason: str, *, actor: str) -> None:
+        """Record that an operator has decided that a gap stays; the gap itself is not changed."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            detail = {"gap": gap.as_document(), "reason": reason}
+            append_event(connection, feed.feed_id, "gap_acknowledged", actor, None, detail)
+
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         """Add a hold that was found between two plans."""
         with transaction(self._engine, "write") as connection:

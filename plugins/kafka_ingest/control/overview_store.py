@@ -1,23 +1,27 @@
 """Where all feeds stand, and lists of batches without their ranges: what a page shows in a few statements."""
 
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, Text, and_, cast, extract, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, Text, and_, case, cast, extract, func, select
 
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
-from kafka_ingest.control.schema import batch, feed, gap, hold, stored_offset
+from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
 from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.gap import ACKNOWLEDGED, DECIDED, Gap, GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchLine, FeedOverview, GapDecision, NotRows, OpenGaps
 
 HOUR_S = 3600
+IS_OPEN, IS_UNDECIDED = gap.c.closed_by_batch.is_(None), gap.c.cause.not_in(DECIDED)
 FEEDS_AT_ONCE = 500
 """A statement has a limited number of parameters."""
 
@@ -122,19 +126,22 @@ class OverviewStore:
         return found
 
     def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
-        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first."""
+        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first.
+
+        Without what an operator has acknowledged since.
+        """
         made = (gap.c.feed_id, gap.c.cause, gap.c.decided_at, gap.c.decided_by)
         places = func.count(func.distinct(gap.c.topic + "-" + cast(gap.c.partition, Text)))
         offsets = func.sum(gap.c.end_offset - gap.c.start_offset)
         query = (
             select(*made, func.min(gap.c.reason).label("reason"), places.label("places"), offsets.label("offsets"))
-            .where(gap.c.closed_by_batch.is_(None))
+            .where(IS_OPEN)
             .group_by(*made)
             .order_by(gap.c.decided_at, gap.c.cause)
         )
         found: dict[UUID, list[GapDecision]] = {}
         with transaction(self._engine, "read") as connection:
-            for row in connection.execute(query):
+            for row in connection.execute(query.where(gap.c.gap_id.not_in(acknowledged_gaps(connection)))):
                 found.setdefault(row.feed_id, []).append(
                     GapDecision(
                         GapCause(row.cause), row.decided_at, row.decided_by, row.reason, row.places, int(row.offsets)
@@ -164,7 +171,26 @@ def all_holds(connection: Connection) -> dict[UUID, list[Hold]]:
 
 
 def all_open_gaps(connection: Connection) -> dict[UUID, OpenGaps]:
-    """Return how many gaps of each feed are not closed, and their offsets."""
+    """Return how many gaps of each feed are not closed, their offsets, and how many no operator has decided."""
     offsets = func.sum(gap.c.end_offset - gap.c.start_offset)
-    query = select(gap.c.feed_id, func.count(), offsets).where(gap.c.closed_by_batch.is_(None)).group_by(gap.c.feed_id)
-    return {feed_id: OpenGaps(count, int(total)) for feed_id, count, total in connection.execute(query)}
+    undecided = func.sum(case((IS_UNDECIDED, 1), else_=0))
+    query = select(gap.c.feed_id, func.count(), offsets, undecided).where(IS_OPEN).group_by(gap.c.feed_id)
+    found = {feed_id: OpenGaps(*map(int, counts)) for feed_id, *counts in connection.execute(query)}
+    for feed_id, count in Counter(acknowledged_gaps(connection).values()).items():
+        found[feed_id] = replace(found[feed_id], undecided=found[feed_id].undecided - count)
+    return found
+
+
+def acknowledged_gaps(connection: Connection) -> dict[UUID, UUID]:
+    """Return the feed of each gap that is not closed and stays, as an operator decided after it was filed."""
+    in_question = event.c.feed_id.in_(select(gap.c.feed_id).where(IS_OPEN, IS_UNDECIDED))
+    events = select(event.c.feed_id, event.c.detail).where(event.c.kind == ACKNOWLEDGED, in_question)
+    decided: dict[UUID, list[Gap]] = {}
+    for feed_id, detail in connection.execute(events):
+        decided.setdefault(feed_id, []).append(Gap.from_document(detail["gap"]))
+    return {
+        each.gap_id: feed_id
+        for feed_id, by_operators in decided.items()
+        for each in gaps_of(connection, feed_id, IS_OPEN, IS_UNDECIDED)
+        if each.is_decided(by_operators)
+    }

@@ -1,6 +1,6 @@
 """Gaps: intervals of offsets that will not be ingested, or not yet, and who or what decided it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +29,13 @@ class GapCause(StrEnum):
 
     OUTPUT_LOST = "output_lost"
     """An operator reported a published file lost or damaged (``kafka-ingest lost``); a backfill can close it."""
+
+
+DECIDED = frozenset({GapCause.SKIPPED, GapCause.RESET})
+"""An operator has decided that these offsets are not read, and why: nothing is left to decide about them."""
+
+ACKNOWLEDGED = "gap_acknowledged"
+"""The kind of event by which an operator decides that a gap of another cause stays; its detail holds the gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,13 @@ class Gap:
     def is_open(self) -> bool:
         """Whether the stored offset has passed it and no batch has read it since."""
         return self.applied_at is not None and self.closed_by_batch is None
+
+    def is_decided(self, acknowledged: Iterable["Gap"]) -> bool:
+        """Whether an operator has decided that it stays: by its cause, or as part of a gap that was acknowledged."""
+        return self.cause in DECIDED or any(
+            each.topic_id == self.topic_id and not subtract([self.offset_range], [each.offset_range])
+            for each in acknowledged
+        )
 
     @property
     def decision(self) -> tuple[TopicPartition, datetime, str]:

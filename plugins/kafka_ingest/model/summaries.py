@@ -122,10 +122,14 @@ class BatchSummary:
 
 @dataclass(frozen=True, slots=True)
 class OpenGaps:
-    """How many gaps of a feed are not closed, and how many offsets lie in them."""
+    """How many gaps of a feed are not closed, and how many offsets lie in them.
+
+    ``undecided``: how many of them no operator has decided, see :data:`kafka_ingest.model.gap.DECIDED`.
+    """
 
     gaps: int = 0
     offsets: int = 0
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,7 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     "seeded": seeded,
     "gap": gaps_filed,
     "gap_closed": gaps_closed,
+    "gap_acknowledged": lambda detail: EventText(f"{Gap.from_document(detail['gap']).offset_range} stays a gap"),
     "reset": reset,
     "abandoned": lambda detail: EventText(f"{detail['was']} → ABANDONED"),
     "attempts_discarded": lambda detail: EventText(

@@ -1,10 +1,13 @@
-"""Skip an interval of offsets on an operator's request: a gap, passed now or when the stored offset reaches it."""
+"""Skip an interval of offsets on an operator's request: a gap, passed now or when the stored offset reaches it.
+
+Where the interval is an open gap already, what the operator decides is that it stays: the gap is acknowledged.
+"""
 
 from dataclasses import dataclass
 
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavailableError
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.gap import Gap, GapCause, NewGap
+from kafka_ingest.model.gap import DECIDED, Gap, GapCause, NewGap
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.known_feed import known_feed
@@ -15,15 +18,21 @@ from kafka_ingest.ports.control import OperatorTables
 
 @dataclass(frozen=True, slots=True)
 class SkipDecision:
-    """The gap to file, and the row of a partition that no plan could seed because its first records were deleted."""
+    """The gap to file, and the row of a partition that no plan could seed because its first records were deleted.
+
+    ``acknowledged``: the open gap that has these offsets already, and stays.
+    """
 
     feed: FeedSnapshot
     gap: NewGap
     seed: StoredOffset | None
+    acknowledged: Gap | None = None
 
     @property
     def moves_stored_offset(self) -> bool:
         """Whether the stored offset is moved now; otherwise the plan that gets there moves it."""
+        if self.acknowledged is not None:
+            return False
         return self.seed is not None or self.stored.next_offset == self.gap.offset_range.start_offset
 
     @property
@@ -48,6 +57,9 @@ def decide_skip(
     if not rows:
         raise InvalidRangeError(f"feed {feed_name} has no stored offsets of topic {offset_range.topic!r}")
     topic_id = next(iter(rows.values())).topic_id
+    for gap in control.gaps(feed.feed_id):
+        if gap.is_open and gap.cause not in DECIDED and gap.offset_range == offset_range:
+            return SkipDecision(feed, NewGap(offset_range, GapCause.SKIPPED, reason), None, acknowledged=gap)
 
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed_name)
     described = kafka.describe_topics([offset_range.topic])
@@ -119,5 +131,8 @@ def overlap(one: OffsetRange, other: OffsetRange) -> bool:
 
 
 def skip(decision: SkipDecision, control: OperatorTables, *, actor: str) -> Gap:
-    """File the gap; raises FeedChangedError where the feed changed since it was decided."""
+    """File the gap, or acknowledge it; raises FeedChangedError where the feed changed since it was decided."""
+    if decision.acknowledged is not None:
+        control.acknowledge_gap(decision.feed, decision.acknowledged, decision.gap.reason, actor=actor)
+        return decision.acknowledged
     return control.file_gap(decision.feed, decision.gap, seed=decision.seed, actor=actor)

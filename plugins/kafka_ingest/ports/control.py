@@ -167,6 +167,9 @@ class ControlReader(Protocol):
         For the first batch in another output: all events, followed by the stored offsets as the old output left them.
         """
 
+    def gaps(self, feed_id: UUID) -> list[Gap]:
+        """Return a feed's gaps, by partition and offset."""
+
 
 class ControlObserver(ControlReader, Protocol):
     """What users ask: summaries, the journal, where an offset is. No step of the protocol depends on it."""
@@ -204,16 +207,16 @@ class ControlObserver(ControlReader, Protocol):
         """Return the largest lag that each feed's plans found in each hour; hours without a batch are left out."""
 
     def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
-        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first."""
+        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first.
+
+        Without what an operator has acknowledged since.
+        """
 
     def alerts(self) -> list[Alert]:
         """Return all alerts, oldest first: those that hold, and those whose end may have to be notified."""
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""
-
-    def gaps(self, feed_id: UUID) -> list[Gap]:
-        """Return a feed's gaps, by partition and offset."""
 
     def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
         """Return the feed's newest events of a kind, newest first."""
@@ -349,6 +352,9 @@ class OperatorTables(FoldingTables, Protocol):
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
         """File a gap, and move the stored offset over it if it begins there; ``seed`` is the row of a new partition."""
+
+    def acknowledge_gap(self, feed: FeedSnapshot, gap: Gap, reason: str, *, actor: str) -> None:
+        """Record that an operator has decided that a gap stays; the gap itself is not changed."""
 
     def start_over(
         self,
