@@ -185,16 +185,18 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
     request = Request({"type": "http", "root_path": "/kafka-offsets", "headers": [], "method": "GET", "path": "/"})
 
     def feeds(search: str = "", number: int = 1) -> object:
-        return page(request, "feeds.html", view=all_feeds(sources, set, search=search, page=number))
+        return page(request, "feeds.html", view=all_feeds(sources, set, search=search, page=number), dags={})
 
     def feed(name: str, before: UUID | None = None) -> object:
         asked = FeedAsked(batches_before=before)
         view = one_feed(sources, name, asked, set)
-        shown: dict[str, Any] = {"view": view, "asked": asked, "again": {}, "offers": []}
+        shown: dict[str, Any] = {"view": view, "asked": asked, "again": {}, "stays": {}, "offers": [], "dags": {}}
         return page(request, "feed.html", **shown)
 
     def batch(name: str, batch_id: UUID) -> object:
-        return page(request, "batch.html", view=one_batch(sources, name, batch_id, page=1, with_logs=True), offers=[])
+        return page(
+            request, "batch.html", view=one_batch(sources, name, batch_id, page=1, with_logs=True), offers=[], dags={}
+        )
 
     return {
         "all feeds": feeds,

@@ -51,22 +51,22 @@ def hold(cause: HoldCause) -> tuple[Hold, ...]:
 
 def test_lag_is_summed_and_the_least_headroom_counts_of_partitions_with_something_to_read() -> None:
     found = line(overview(10, 50, 70), LogBounds(0, 30, 40), LogBounds(45, 60, 60), LogBounds(69, 70, 70))
-    assert (found.lag, found.headroom, found.standing) == (30, 5, Standing.BEHIND)
+    assert (found.lag, found.headroom, found.standings) == (30, 5, (Standing.BEHIND,))
     assert line(overview(10), LogBounds(0, 30, 40), isolation=Isolation.READ_UNCOMMITTED).lag == 30
-    assert line(overview(40), LogBounds(0, 40, 40)).standing is Standing.UP_TO_DATE
+    assert line(overview(40), LogBounds(0, 40, 40)).standings == (Standing.UP_TO_DATE,)
 
 
 def test_what_kafka_deleted_unread_is_counted_apart_from_what_can_be_read() -> None:
     found = line(overview(10), LogBounds(25, 30, 30))
-    assert (found.lag, found.lost, found.standing) == (5, 15, Standing.LOST)
+    assert (found.lag, found.lost, found.standings) == (5, 15, (Standing.LOST, Standing.BEHIND))
 
 
 def test_of_another_cluster_or_topic_no_number_is_shown() -> None:
     other_cluster = line(overview(10), LogBounds(0, 30, 30), cluster_id="cluster-b")
-    assert (other_cluster.lag, other_cluster.standing) == (None, Standing.OTHER_RECORDS)
+    assert (other_cluster.lag, other_cluster.standings) == (None, (Standing.OTHER_RECORDS,))
     other_topic = line(overview(10), LogBounds(0, 30, 30), topic_id="id-2")
     assert (other_topic.lag, other_topic.other_topics) == (None, ("orders",))
-    assert other_topic.standing is Standing.OTHER_RECORDS
+    assert other_topic.standings == (Standing.OTHER_RECORDS,)
     without_it = ask_logs(FakeKafkaCluster(cluster_id=CLUSTER), overview(10).stored)
     gone = line_of(overview(10), without_it, Isolation.READ_COMMITTED)
     assert gone.other_topics == ("orders",)
@@ -76,7 +76,7 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_another_one_or_for_gone()
     kafka = FakeKafkaCluster({"orders": topic(LogBounds(0, 30, 30))}, cluster_id=CLUSTER)
     kafka.denied = {"orders"}
     found = line_of(overview(10), ask_logs(kafka, overview(10).stored), Isolation.READ_COMMITTED)
-    assert (found.standing, found.lag, found.silent, found.other_topics) == (Standing.UNKNOWN, None, 1, ())
+    assert (found.standings, found.lag, found.silent, found.other_topics) == ((Standing.UNKNOWN,), None, 1, ())
     assert found.denied == ("refused access to topic orders",)
 
 
@@ -84,8 +84,8 @@ def test_partitions_without_an_answer_or_a_start_are_left_out_visibly() -> None:
     found = line(overview(10, 20, None), LogBounds(0, 30, 30), Unavailable("no leader"), LogBounds(0, 9, 9))
     assert (found.lag, found.silent) == (20, 1)
     # Nobody knows what waits there: it is not "up to date".
-    assert line(overview(30, 20), LogBounds(0, 30, 30), Unavailable("no leader")).standing is Standing.UNKNOWN
-    assert line(overview(30), Unavailable("no leader")).standing is Standing.UNKNOWN
+    assert line(overview(30, 20), LogBounds(0, 30, 30), Unavailable("no leader")).standings == (Standing.UNKNOWN,)
+    assert line(overview(30), Unavailable("no leader")).standings == (Standing.UNKNOWN,)
 
 
 def test_a_topic_that_the_feed_does_not_read_any_more_has_no_lag() -> None:
@@ -93,43 +93,50 @@ def test_a_topic_that_the_feed_does_not_read_any_more_has_no_lag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "standing"),
+    ("changes", "stored"),
     [
-        ({"holds": hold(HoldCause.OFFSETS_LOST)}, Standing.LOST),
-        ({"holds": hold(HoldCause.BEYOND_LOG)}, Standing.LOST),
-        ({"holds": hold(HoldCause.NO_ANSWER), "open_gaps": OpenGaps(1, 9)}, Standing.HELD),
-        ({"holds": hold(HoldCause.OPEN_TRANSACTION)}, Standing.BEHIND),
-        ({"open_gaps": OpenGaps(1, 9)}, Standing.GAPS),
+        ({"holds": hold(HoldCause.OFFSETS_LOST)}, [Standing.LOST, Standing.HELD]),
+        ({"holds": hold(HoldCause.BEYOND_LOG)}, [Standing.LOST, Standing.HELD]),
+        ({"holds": hold(HoldCause.NO_ANSWER), "open_gaps": OpenGaps(1, 9, 1)}, [Standing.HELD, Standing.GAPS]),
+        ({"holds": hold(HoldCause.OPEN_TRANSACTION)}, []),
+        ({"open_gaps": OpenGaps(3, 9, undecided=1)}, [Standing.GAPS]),
+        ({"open_gaps": OpenGaps(3, 9, undecided=0)}, []),
     ],
 )
-def test_what_is_stored_says_how_a_feed_stands_with_and_without_kafka(
-    changes: dict[str, Any], standing: Standing
+def test_every_state_that_holds_is_shown_the_worst_first_and_a_decided_gap_is_none(
+    changes: dict[str, Any], stored: list[Standing]
 ) -> None:
-    assert line(overview(10, **changes), LogBounds(0, 30, 30)).standing is standing
+    assert line(overview(10, **changes), LogBounds(0, 30, 30)).standings == (*stored, Standing.BEHIND)
+    assert line(overview(30, **changes), LogBounds(0, 30, 30)).standings == (*stored, Standing.UP_TO_DATE)
     alone = line_of(overview(10, **changes), None, Isolation.READ_COMMITTED)
     assert (alone.lag, alone.headroom) == (None, None)
-    assert alone.standing is (Standing.UNKNOWN if standing is Standing.BEHIND else standing)
+    assert alone.standings == (*stored, Standing.UNKNOWN)
+
+
+def test_records_that_wait_for_a_run_that_is_not_due_are_on_time() -> None:
+    assert line(overview(10), LogBounds(0, 30, 30), is_late=False).standings == (Standing.ON_TIME,)
+    assert line(overview(10), LogBounds(0, 10, 10), is_late=True).standings == (Standing.UP_TO_DATE,)
 
 
 def test_a_group_that_stands_elsewhere_is_worse_than_records_that_wait() -> None:
-    for end in (10, 30):
-        assert line(overview(10), LogBounds(0, end, end), drift=GroupDrift(ahead=1)).standing is Standing.DRIFTED
-    assert line(overview(10), LogBounds(0, 30, 30), drift=GroupDrift()).standing is Standing.BEHIND
-    gaps = overview(10, open_gaps=OpenGaps(1, 9))
-    assert line(gaps, LogBounds(0, 30, 30), drift=GroupDrift(behind=1)).standing is Standing.GAPS
+    for end, state in ((10, Standing.UP_TO_DATE), (30, Standing.BEHIND)):
+        found = line(overview(10), LogBounds(0, end, end), drift=GroupDrift(ahead=1))
+        assert found.standings == (Standing.DRIFTED, state)
+    assert line(overview(10), LogBounds(0, 30, 30), drift=GroupDrift()).standings == (Standing.BEHIND,)
 
 
 def test_a_file_that_cannot_be_used_is_the_worst() -> None:
-    assert line(overview(10), LogBounds(25, 30, 30), file_error="no sink").standing is Standing.UNUSABLE
+    found = line(overview(10), LogBounds(25, 30, 30), file_error="no sink")
+    assert found.standings == (Standing.UNUSABLE, Standing.LOST, Standing.BEHIND)
 
 
 def test_the_worst_come_first_among_these_the_largest_lag() -> None:
     made = [
-        FeedLine("b", None, Standing.BEHIND, lag=5),
-        FeedLine("a", None, Standing.BEHIND, lag=5),
-        FeedLine("never", None, Standing.NEVER_PLANNED),
-        FeedLine("far", None, Standing.BEHIND, lag=500),
-        FeedLine("lost", None, Standing.LOST),
+        FeedLine("b", None, (Standing.BEHIND,), lag=5),
+        FeedLine("a", None, (Standing.BEHIND,), lag=5),
+        FeedLine("never", None, (Standing.NEVER_PLANNED,)),
+        FeedLine("far", None, (Standing.BEHIND,), lag=500),
+        FeedLine("lost", None, (Standing.LOST,)),
     ]
     assert [each.name for each in worst_first(made)] == ["lost", "far", "a", "b", "never"]
 

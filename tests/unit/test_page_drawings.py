@@ -1,16 +1,14 @@
-"""What the page draws: offset bars to scale, batches on a line of time, and columns."""
+"""What the page draws: offset bars to scale, and columns with their axes."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import PartitionStatus
-from kafka_ingest.page.drawings import THINNEST, Column, offset_bar, plot, timeline
+from kafka_ingest.page.drawings import THINNEST, Column, offset_bar, plot
 
 TP = TopicPartition("orders", 0)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -111,37 +109,20 @@ def test_the_smallest_value_is_seen_and_no_value_is_no_column() -> None:
     assert (empty.top, empty.columns[0].height) == (1, 0)
 
 
-def batch(number: int, state: BatchState, minutes_ago: int, took: int) -> BatchLine:
-    planned = NOW - timedelta(minutes=minutes_ago)
-    ended = planned + timedelta(minutes=took)
-    committed = ended if state is BatchState.COMMITTED else None
-    of_nobody = dict.fromkeys(("written_at", "committed_by", "rows", "size_bytes", "reason", "abandoned_by", "attempt"))
-    return BatchLine(
-        batch_id=UUID(int=number),
-        kind="live",
-        state=state,
-        planned_at=planned,
-        planned_by="run",
-        updated_at=ended,
-        committed_at=committed,
-        folded=False,
-        **of_nobody,  # type: ignore[arg-type]
-    )
+def test_a_plots_axis_has_the_times_of_its_oldest_its_middle_and_its_newest_column() -> None:
+    made = plot([Column(1, "one", at=NOW + timedelta(hours=number)) for number in range(20)])
+    assert made is not None
+    assert [(each.percent, each.anchor, each.at) for each in made.times] == [
+        (2.5, "start", NOW),
+        (52.5, "middle", NOW + timedelta(hours=10)),
+        (97.5, "end", NOW + timedelta(hours=19)),
+    ]
 
 
-def test_batches_lie_where_they_were_planned_and_ended_and_one_that_is_open_lasts_until_now() -> None:
-    lines = [
-        batch(3, BatchState.WRITTEN, 10, 5),
-        batch(2, BatchState.ABANDONED, 50, 20),
-        batch(1, BatchState.COMMITTED, 100, 25),
-    ]
-    bar = timeline(lines, NOW)
-    assert bar is not None
-    assert [(each.kind, each.x, each.width) for each in bar.segments] == [
-        ("committed", 0.0, 250.0),
-        ("gap", 500.0, 200.0),
-        ("open", 900.0, 100.0),
-    ]
-    assert bar.segments[1].text.endswith("live batch, ABANDONED, 1,200 s")
-    assert bar.text.endswith("1 ABANDONED, 1 COMMITTED, 1 WRITTEN")
-    assert timeline([], NOW) is None
+def test_of_a_few_columns_only_the_newest_has_its_time_and_without_a_time_none() -> None:
+    made = plot([Column(1, "one", at=NOW), Column(1, "one", at=NOW + timedelta(hours=1))])
+    assert made is not None
+    assert [each.at for each in made.times] == [NOW + timedelta(hours=1)]
+    without = plot([Column(1, "one")])
+    assert without is not None
+    assert without.times == ()

@@ -9,18 +9,22 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fastapi import Request
 from tests.fakes import a_plan
 
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Isolation, OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, TopicProblem
+from kafka_ingest.page.dags_now import DagNow
 from kafka_ingest.page.kept_answers import Answer
-from kafka_ingest.page.offers import Offer, offers_of, offers_of_batch, read_again
+from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import OneBatch, Run, runs_of
 from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.rendering import page
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.operate_form import OperateForm
 
@@ -145,3 +149,25 @@ def test_what_fits_a_batchs_state_can_be_decided(view: OneBatch, forms: list[dic
 def test_who_acted_leads_to_the_dag_run(actor: str, run: Run) -> None:
     assert runs_of([actor, actor, "cli:alice@host/1", "restored:1"]) == [run]
     assert run.has_spark is (run.dag_id == "orders")
+
+
+def test_a_batchs_view_names_its_output_in_an_object_store_too() -> None:
+    request = Request({"type": "http", "root_path": "/kafka-offsets", "headers": [], "method": "GET", "path": "/"})
+    view = view_of(BatchState.WRITTEN, output=OutputLocation.at("delta", "s3://lake@bucket/orders"))
+    shown = page(request, "batch.html", view=view, offers=[], dags={})
+    assert "<code>s3://lake@bucket/orders</code>" in bytes(shown.body).decode()
+
+
+def test_a_gap_that_nobody_decided_can_be_acknowledged() -> None:
+    span = OffsetRange(TopicPartition("orders", 3), 7, 9)
+    gap = Gap(UUID(int=1), span, "id", GapCause.RETENTION, "why", "run 1", NOW, NOW)
+    assert said([acknowledge("orders", gap)]) == [{"action": "skip", "offset_range": "orders:3=7-9"}]
+
+
+def test_that_runs_of_a_paused_dag_wait_is_said_beside_the_buttons() -> None:
+    request = Request({"type": "http", "root_path": "/kafka-offsets", "headers": [], "method": "GET", "path": "/"})
+    view = view_of(BatchState.WRITTEN, STAGED)
+    for is_paused in (True, False):
+        dags = {"operate_feed": DagNow(is_paused, None)}
+        shown = page(request, "batch.html", view=view, offers=list(offers_of_batch(view)), dags=dags)
+        assert (b"operate_feed is paused" in bytes(shown.body)) is is_paused

@@ -26,15 +26,17 @@ class Standing(IntEnum):
     HELD = 3
     """Some of its partitions or topics take no part."""
     GAPS = 4
-    """Some offsets were passed over."""
+    """Offsets were passed over, and no operator has decided that this is right."""
     DRIFTED = 5
     """Its consumer group stands elsewhere than its stored offsets."""
     BEHIND = 6
-    """Records wait to be read."""
-    UP_TO_DATE = 7
-    UNKNOWN = 8
+    """Records wait that a run which was due should have read."""
+    ON_TIME = 7
+    """Records wait for a run that is not due yet."""
+    UP_TO_DATE = 8
+    UNKNOWN = 9
     """Kafka has not answered."""
-    NEVER_PLANNED = 9
+    NEVER_PLANNED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,12 @@ class Distances:
 class FeedLine:
     """One feed among all. Numbers that need Kafka are None without its answer; they are those of its distances.
 
-    ``overview`` is None where the feed was never planned.
+    ``overview`` is None where the feed was never planned. ``standings`` are all that hold, the worst first.
     """
 
     name: str
     overview: FeedOverview | None
-    standing: Standing
+    standings: tuple[Standing, ...]
     lag: int | None = None
     headroom: int | None = None
     lost: int = 0
@@ -88,7 +90,7 @@ class FeedLine:
     @property
     def urgency(self) -> tuple[int, int, str]:
         """What lists are sorted by: the worst first, among these the largest lag."""
-        return self.standing, -(self.lag or 0), self.name
+        return self.standings[0], -(self.lag or 0), self.name
 
 
 def ask_logs(kafka: KafkaCluster, partitions: Collection[TopicPartition]) -> ClusterLogs:
@@ -106,16 +108,20 @@ def line_of(
     *,
     drift: GroupDrift | None = None,
     file_error: str | None = None,
+    is_late: bool = True,
 ) -> FeedLine:
-    """Return a feed's line; of a topic that is another one now, or gone, no number is shown, as it would mislead."""
+    """Return a feed's line; of a topic that is another one now, or gone, no number is shown, as it would mislead.
+
+    ``is_late``: where records wait, a run that was due should have read them.
+    """
     if logs is None or logs.cluster_id != overview.cluster_id:
         is_other = logs is not None
-        standing = _standing(overview, None, lost=0, is_other=is_other, file_error=file_error)
-        return FeedLine(overview.name, overview, standing, file_error=file_error)
+        standings = _standings(overview, None, lost=0, is_other=is_other, file_error=file_error)
+        return FeedLine(overview.name, overview, standings, file_error=file_error)
     known, other = known_rows(overview, logs)
     found = distances(known, logs.bounds, isolation)
     lag = found.lag if known or not other else None
-    standing = _standing(
+    standings = _standings(
         overview,
         # Partitions without an answer have an unknown lag: with them, a lag of 0 is not "up to date".
         (lag or None) if found.silent else lag,
@@ -123,11 +129,12 @@ def line_of(
         is_other=bool(other),
         has_drifted=drift is not None and drift.total > 0,
         file_error=file_error,
+        is_late=is_late,
     )
     return FeedLine(
         overview.name,
         overview,
-        standing,
+        standings,
         lag=lag,
         headroom=found.headroom,
         lost=found.lost,
@@ -176,7 +183,7 @@ def worst_first(lines: Iterable[FeedLine]) -> list[FeedLine]:
     return sorted(lines, key=lambda line: line.urgency)
 
 
-def _standing(
+def _standings(
     overview: FeedOverview,
     lag: int | None,
     *,
@@ -184,16 +191,19 @@ def _standing(
     is_other: bool,
     file_error: str | None,
     has_drifted: bool = False,
-) -> Standing:
+    is_late: bool = True,
+) -> tuple[Standing, ...]:
     causes = {hold.cause for hold in overview.holds} - {HoldCause.OPEN_TRANSACTION}
-    found = [
-        (Standing.UNUSABLE, file_error is not None),
-        (Standing.LOST, bool(lost or causes & LOSSES)),
-        (Standing.OTHER_RECORDS, is_other),
-        (Standing.HELD, bool(causes)),
-        (Standing.GAPS, overview.open_gaps.gaps > 0),
-        (Standing.DRIFTED, has_drifted),
-        (Standing.UNKNOWN, lag is None),
-        (Standing.BEHIND, bool(lag)),
-    ]
-    return next((standing for standing, holds in found if holds), Standing.UP_TO_DATE)
+    found = {
+        Standing.UNUSABLE: file_error is not None,
+        Standing.LOST: bool(lost or causes & LOSSES),
+        Standing.OTHER_RECORDS: is_other,
+        Standing.HELD: bool(causes),
+        Standing.GAPS: overview.open_gaps.undecided > 0,
+        Standing.DRIFTED: has_drifted,
+        Standing.BEHIND: bool(lag) and is_late,
+        Standing.ON_TIME: bool(lag) and not is_late,
+        Standing.UP_TO_DATE: lag == 0,
+        Standing.UNKNOWN: lag is None and not is_other,
+    }
+    return tuple(standing for standing, holds in found.items() if holds)

@@ -244,8 +244,10 @@ def status_of(
 
 @dataclass(slots=True)
 class Answers:
-    """Kafka's answers, or the error that says why there are none."""
+    """Kafka's answers, or the error that says why there are none; which cluster, and which topics, they are about."""
 
+    cluster_id: str | None = None
+    topic_ids: dict[str, str | None] = field(default_factory=dict)
     bounds: dict[TopicPartition, LogBounds | Unavailable] = field(default_factory=dict)
     group_offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
     topic_problems: list[TopicProblem] = field(default_factory=list)
@@ -258,8 +260,10 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in snapshot.stored.items()}
     held = {hold.topic: hold for hold in snapshot.holds if hold.cause in OF_WHOLE_TOPICS}
     try:
-        check_cluster(snapshot.cluster_id, kafka.cluster_id(), snapshot.name)
+        answers.cluster_id = kafka.cluster_id()
+        check_cluster(snapshot.cluster_id, answers.cluster_id, snapshot.name)
         described = kafka.describe_topics(ids.keys())
+        answers.topic_ids = {name: topic.topic_id for name, topic in described.items()}
         for topic, topic_id in sorted(ids.items()):
             try:
                 check_topic_ids({topic: topic_id}, described, snapshot.name)

@@ -11,6 +11,8 @@ from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, status
 from sqlalchemy import select
 
+from kafka_ingest.page.dags_now import DagNow
+
 signed_in = Depends(get_user)
 """Refuses whoever is not signed in to Airflow; on every route, those that do not exist included."""
 
@@ -58,3 +60,11 @@ def readable_of(names: Collection[str], user: Any) -> set[str]:  # noqa: ANN401 
             rest -= set(session.scalars(select(DagModel.dag_id)))
         readable |= manager.filter_authorized_dag_ids(dag_ids=rest, user=user, method="GET")
     return readable
+
+
+def dags_now(names: Collection[str]) -> dict[str, DagNow]:
+    """Return what the scheduler does with these DAGs, of those that it knows."""
+    asked = select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after)
+    with create_session() as session:
+        found = session.execute(asked.where(DagModel.dag_id.in_(names), ~DagModel.is_stale))
+        return {dag_id: DagNow(is_paused, next_run_at) for dag_id, is_paused, next_run_at in found}

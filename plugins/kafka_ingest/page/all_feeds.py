@@ -1,10 +1,10 @@
 """The view of all feeds: a line each, the worst first."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 
 from kafka_ingest.errors import InvalidFeedError
@@ -12,6 +12,7 @@ from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
 from kafka_ingest.observing.group_drift import GroupDrift
+from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.page.drawings import SPARK_HEIGHT, SPARK_WIDTH, Column, Plot, plot
 from kafka_ingest.page.feed_questions import (
     Patience,
@@ -29,6 +30,8 @@ from kafka_ingest.settings.feed_file import FeedFile
 
 FEEDS_A_PAGE: Final = 50
 HOURS: Final = 24
+NO_FEED: Final = UUID(int=0)
+"""In the place of the id of a feed that was never planned."""
 DENIALS_SHOWN: Final = 5
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
@@ -36,8 +39,6 @@ REFRESH_PENDING_S: Final = 2
 SHARED: Final = (
     "Its name, group or output is also that of a feed that you may not see. `kafka-ingest feeds` names it to who may."
 )
-
-ByHour: TypeAlias = Mapping[UUID, Mapping[datetime, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class FeedRow:
     line: FeedLine
     plot: Plot | None
     rows_of_day: int
-    lag_plot: Plot | None = None
-    largest_lag: int = 0
-    oldest: timedelta | None = None
-    newest: timedelta | None = None
-    alerts: tuple[Alert, ...] = ()
+    lag_plot: Plot | None
+    largest_lag: int
+    oldest: timedelta | None
+    newest: timedelta | None
+    alerts: Sequence[Alert]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,16 @@ def all_feeds(
     used = {feed.kafka.conn_id for name in names if (feed := settings_of(known.get(name))) is not None}
     shown_looks = {conn_id: look for conn_id, look in looks.items() if conn_id in used}
     mirrored = {name: each for name in overviews if (each := mirrored_of(overviews[name], known.get(name))) is not None}
+    of_all = rows_of(overviews, known, looks)
+    ages = oldest_of_feeds(sources, of_all, looks, patience)
+    newest = newest_of_feeds(sources, of_all, patience)
+    oldest = {name: age for answer in ages for name, age in (answer.value or {}).items()}
+    newest_ages = {name: age for answer in newest for name, age in (answer.value or {}).items()}
+    now = datetime.now(UTC)
 
     def line_now(name: str) -> FeedLine:
-        drift = sources.drifts.of(name, mirrored.get(name))
-        return feed_line(name, overviews.get(name), without_others(known.get(name), names), looks, drift)
+        drift, file = sources.drifts.of(name, mirrored.get(name)), without_others(known.get(name), names)
+        return feed_line(name, overviews.get(name), file, looks, drift, oldest=oldest.get(name), now=now)
 
     lines = {name: line_now(name) for name in names}
     found = PageOf.of(worst_first(line for line in lines.values() if matches(line, search)), page, FEEDS_A_PAGE)
@@ -100,30 +107,30 @@ def all_feeds(
     drift_looks = looks_for_drift(sources, shown_names, known, mirrored, looks, patience)
     lines |= {name: line_now(name) for name in shown_names}
     shown = PageOf([lines[name] for name in shown_names], found.page, found.pages, found.total)
-    now = datetime.now(UTC)
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
     since = now - timedelta(hours=HOURS)
     hours, lags = control.rows_by_hour(ids, since), control.lag_by_hour(ids, since)
-    of_all = rows_of(overviews, known, looks)
-    ages = oldest_of_feeds(sources, of_all, looks, patience)
-    newest = newest_of_feeds(sources, of_all, patience)
-    oldest = {name: age for answer in ages for name, age in (answer.value or {}).items()}
-    freshness = {name: age for answer in newest for name, age in (answer.value or {}).items()}
     alerts: dict[UUID, list[Alert]] = {}
     for alert in control.alerts():
         if alert.ended_at is None:
             alerts.setdefault(alert.feed_id, []).append(alert)
     rows = [
-        replace(
-            feed_row(line, hours, lags, now),
+        FeedRow(
+            line,
+            plot=last_day(rows_of_feed, "rows", now),
+            rows_of_day=sum(rows_of_feed.values()),
+            lag_plot=last_day(lags_of_feed, "offsets to read", now),
+            largest_lag=max(lags_of_feed.values(), default=0),
             oldest=oldest.get(line.name),
-            newest=freshness.get(line.name),
-            alerts=tuple(alerts.get(line.overview.feed_id, ())) if line.overview is not None else (),
+            newest=newest_ages.get(line.name),
+            alerts=alerts.get(feed_id, ()),
         )
         for line in shown.items
+        for feed_id in [line.overview.feed_id if line.overview is not None else NO_FEED]
+        for rows_of_feed, lags_of_feed in [(hours.get(feed_id, {}), lags.get(feed_id, {}))]
     ]
     asked: list[Answer[Any]] = [files, *shown_looks.values(), *ages, *newest, *drift_looks]
-    counts = Counter(line.standing for line in lines.values())
+    counts = Counter(standing for line in lines.values() for standing in line.standings)
     return AllFeeds(
         rows=PageOf(rows, shown.page, shown.pages, shown.total),
         search=search,
@@ -147,16 +154,26 @@ def feed_line(
     file: FeedFile | None,
     looks: Mapping[str, Answer[ClusterLogs]],
     drift: GroupDrift | None,
+    *,
+    oldest: timedelta | None,
+    now: datetime,
 ) -> FeedLine:
-    """Return a feed's line."""
+    """Return a feed's line; ``oldest`` is the age of the oldest record that waits, where it is known."""
     error = str(file.error) if file is not None and file.error is not None else None
     if overview is None:
-        standing = Standing.NEVER_PLANNED if error is None else Standing.UNUSABLE
-        return FeedLine(name, None, standing, file_error=error)
+        standings = (Standing.NEVER_PLANNED,) if error is None else (Standing.UNUSABLE, Standing.NEVER_PLANNED)
+        return FeedLine(name, None, standings, file_error=error)
     feed = settings_of(file)
     look = looks.get(feed.kafka.conn_id) if feed is not None else None
     logs = look.value if look is not None else None
-    return line_of(overview, logs, isolation_of(feed), drift=drift, file_error=error)
+    return line_of(
+        overview,
+        logs,
+        isolation_of(feed),
+        drift=drift,
+        file_error=error,
+        is_late=feed is None or is_late(feed.schedule, oldest, overview.planned_at, now),
+    )
 
 
 def matches(line: FeedLine, search: str) -> bool:
@@ -164,19 +181,6 @@ def matches(line: FeedLine, search: str) -> bool:
     wanted = search.strip().casefold()
     topics = line.overview.topics if line.overview is not None else ()
     return any(wanted in text.casefold() for text in (line.name, *topics))
-
-
-def feed_row(line: FeedLine, rows: ByHour, lags: ByHour, now: datetime) -> FeedRow:
-    """Return a line with the rows of each of the last hours, and the largest lag that its plans found in each."""
-    feed_id = line.overview.feed_id if line.overview is not None else None
-    rows_of_feed, lags_of_feed = ({} if feed_id is None else found.get(feed_id, {}) for found in (rows, lags))
-    return FeedRow(
-        line,
-        last_day(rows_of_feed, "rows", now),
-        sum(rows_of_feed.values()),
-        last_day(lags_of_feed, "offsets to read", now),
-        max(lags_of_feed.values(), default=0),
-    )
 
 
 def last_day(by_hour: Mapping[datetime, int], what: str, now: datetime) -> Plot | None:

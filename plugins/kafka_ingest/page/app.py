@@ -13,11 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
-from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, may_read_logs, readable_of, signed_in
+from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, dags_now, may, may_read_logs, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.coverage_view import coverage_view
 from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
-from kafka_ingest.page.offers import offers_of, offers_of_batch, read_again
+from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
@@ -70,7 +70,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
         """Show all feeds that the user may read, the worst first."""
         view = all_feeds(sources, lambda names: readable_of(names, user), search=q, page=p)
-        return page(request, "feeds.html", view=view)
+        return page(request, "feeds.html", view=view, dags=dags_now([row.line.name for row in view.rows.items]))
 
     @app.api_route("/feeds/{dag_id}", methods=READS, dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
@@ -78,11 +78,17 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         view = one_feed(sources, dag_id, asked, lambda names: readable_of(names, user))
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
-        again = {}
-        if view.gaps.items and may("POST", BACKFILL_DAG, user):
-            again = {gap.gap_id: read_again(view.name, gap) for gap in view.gaps.items if gap.is_open}
-        offers = offers_of(view.status, view.file_error) if may("POST", OPERATE_DAG, user) else []
-        return page(request, "feed.html", view=view, asked=asked, again=again, offers=offers)
+        again: dict[UUID, Offer] = {}
+        stays: dict[UUID, Offer] = {}
+        offers: list[Offer] = []
+        open_gaps = [gap for gap in view.gaps.items if gap.is_open]
+        if open_gaps and may("POST", BACKFILL_DAG, user):
+            again = {gap.gap_id: read_again(view.name, gap) for gap in open_gaps}
+        if may("POST", OPERATE_DAG, user):
+            offers = offers_of(view.status, view.file_error)
+            stays = {gap.gap_id: acknowledge(view.name, gap) for gap in open_gaps if gap.gap_id not in view.decided}
+        dags = dags_now([dag_id, BACKFILL_DAG, OPERATE_DAG])
+        return page(request, "feed.html", view=view, asked=asked, again=again, stays=stays, offers=offers, dags=dags)
 
     @app.api_route("/feeds/{dag_id}/coverage", methods=READS, dependencies=turn)
     def coverage(request: Request, dag_id: ReadableFeed, p: Annotated[int, Query(alias="page")] = 1) -> Response:
@@ -99,7 +105,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         """Show one batch of a feed."""
         view = one_batch(sources, dag_id, batch_id, page=p, with_logs=may_read_logs(dag_id, user))
         offers = list(offers_of_batch(view)) if may("POST", OPERATE_DAG, user) else []
-        return page(request, "batch.html", view=view, offers=offers)
+        return page(request, "batch.html", view=view, offers=offers, dags=dags_now([OPERATE_DAG]))
 
 
 def add_errors(app: FastAPI) -> None:

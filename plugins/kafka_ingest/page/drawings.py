@@ -1,4 +1,4 @@
-"""Geometry of what is drawn: offset bars to scale, batches on a line of time, and columns.
+"""Geometry of what is drawn: offset bars to scale, and columns with their axes.
 
 Templates write it down as SVG.
 
@@ -6,14 +6,11 @@ All lengths are in units of the drawing's own ``viewBox``; every shape carries i
 for those who cannot see it.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import Isolation, OffsetRange
-from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import PartitionStatus
 
 BAR_WIDTH = 1_000
@@ -21,6 +18,23 @@ THINNEST = 3
 """What is less wide could not be seen; a gap of one offset is worth seeing."""
 PLOT_WIDTH, PLOT_HEIGHT = 600, 110
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+FEWEST = 12
+"""Fewer columns are as narrow as these would be, the newest at the right."""
+FEW = 6
+"""The times of fewer columns would lie over each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeMark:
+    """A time on the axis below a drawing, at so many percent of its width."""
+
+    percent: float
+    at: datetime
+
+    @property
+    def anchor(self) -> str:
+        """Which end of its text lies there: no text leaves the drawing."""
+        return "start" if self.percent < 20 else "end" if self.percent > 80 else "middle"  # noqa: PLR2004
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +49,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One partition's offsets, or a feed's batches over time, to scale.
+    """One partition's offsets, to scale.
 
     ``stored_x`` is where the stored offset lies, None where it is pending, or there is none.
     """
@@ -93,38 +107,14 @@ def _placed(start: float, end: float) -> tuple[float, float]:
     return round(min(start, BAR_WIDTH - width), 1), round(width, 1)
 
 
-OF_STATE = {BatchState.COMMITTED: "committed", BatchState.ABANDONED: "gap"}
-"""Which colour and pattern a batch has that has ended; one that has not is open."""
-
-
-def timeline(lines: Sequence[BatchLine], now: datetime) -> Bar | None:
-    """Return batches where they were planned and ended, on a line from the oldest one's plan to now, by their states.
-
-    None where there are none.
-    """
-    if not lines:
-        return None
-    first = min(line.planned_at for line in lines)
-    scale = BAR_WIDTH / max(1.0, (now - first).total_seconds())
-    segments = []
-    for line in sorted(lines, key=lambda each: each.planned_at):
-        ended = min(now, line.committed_at or line.updated_at) if line.state in OF_STATE else now
-        begin, end = ((at - first).total_seconds() * scale for at in (line.planned_at, max(ended, line.planned_at)))
-        took = f"{(ended - line.planned_at).total_seconds():,.0f} s"
-        text = f"{line.planned_at:%Y-%m-%d %H:%M} UTC: {line.kind} batch, {line.state.value}, {took}"
-        segments.append(Segment(OF_STATE.get(line.state, "open"), *_placed(begin, end), text))
-    counts = Counter(line.state.value for line in lines)
-    of_states = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    return Bar(tuple(segments), None, f"batches since {first:%Y-%m-%d %H:%M} UTC: {of_states}")
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a plot: its value, what it means, and which colour and pattern it has."""
+    """One column of a plot: its value, what it means, which colour and pattern it has, and its place in time."""
 
     value: float
     text: str
     kind: str = "committed"
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +131,13 @@ class PlacedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Columns side by side, on a scale that begins at zero and ends at ``top``."""
+    """Columns side by side, on a scale that begins at zero and ends at ``top``; ``times`` are those of some of them."""
 
     columns: tuple[PlacedColumn, ...]
     top: float
     width: int
     height: int
+    times: tuple[TimeMark, ...] = ()
 
 
 def plot(columns: Sequence[Column], *, width: int = PLOT_WIDTH, height: int = PLOT_HEIGHT) -> Plot | None:
@@ -154,9 +145,16 @@ def plot(columns: Sequence[Column], *, width: int = PLOT_WIDTH, height: int = PL
     if not columns:
         return None
     top = _round_number(max(column.value for column in columns)) or 1
-    step = width / max(len(columns), 12)
+    step = width / max(len(columns), FEWEST)
     left = width - step * len(columns)  # the newest at the right
-    return Plot(tuple(_columns(columns, left, step, height / top, height)), top, width, height)
+    placed = tuple(_columns(columns, left, step, height / top, height))
+    marked = sorted({0, len(columns) // 2, len(columns) - 1} if len(columns) > FEW else {len(columns) - 1})
+    times = tuple(
+        TimeMark(round(100 * (placed[number].x + placed[number].width / 2) / width, 1), at)
+        for number in marked
+        if (at := columns[number].at) is not None
+    )
+    return Plot(placed, top, width, height, times)
 
 
 def _columns(columns: Iterable[Column], left: float, step: float, scale: float, height: int) -> Iterable[PlacedColumn]:

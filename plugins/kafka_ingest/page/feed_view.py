@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -94,7 +95,7 @@ def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
 def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return how many offsets the feed could read when each live batch was planned, oldest first."""
     return [
-        Column(line.lag, f"{line.planned_at:%Y-%m-%d %H:%M} UTC: {line.lag:,} offsets to read", line.kind)
+        column(line.lag, f"{line.lag:,} offsets to read", line.planned_at, line)
         for line in reversed(lines)
         if line.lag is not None
     ]
@@ -103,7 +104,7 @@ def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
 def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return the rows of each committed batch, oldest first."""
     return [
-        Column(line.rows or 0, f"{line.committed_at:%Y-%m-%d %H:%M} UTC: {line.rows or 0:,} rows", line.kind)
+        column(line.rows or 0, f"{line.rows or 0:,} rows", line.committed_at, line)
         for line in reversed(lines)
         if line.committed_at is not None
     ]
@@ -112,8 +113,13 @@ def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
 def duration_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return how long each committed batch took from its plan to its commit, in seconds, oldest first."""
     return [
-        Column(took, f"{line.committed_at:%Y-%m-%d %H:%M} UTC: {took:,.0f} s from plan to commit", line.kind)
+        column(took, f"{took:,.0f} s from plan to commit", line.committed_at, line)
         for line in reversed(lines)
         if line.state is BatchState.COMMITTED and line.committed_at is not None
         for took in [(line.committed_at - line.planned_at).total_seconds()]
     ]
+
+
+def column(value: float, text: str, at: datetime, line: BatchLine) -> Column:
+    """Return the column of a batch."""
+    return Column(value, f"{at:%Y-%m-%d %H:%M} UTC: {text}", line.kind, at)

@@ -1,8 +1,8 @@
-"""What the page offers to do: a DAG to trigger, and what to enter in its form.
+"""What the page offers to do: a DAG to trigger, and what its form is to say.
 
-Airflow 3 opens a DAG's form by a button only, not at an address, so what belongs into it is shown to be copied. The
-form shows no other fields than the copied ones, so all that a person may want to set are among them. The page itself
-triggers nothing.
+Airflow 3 opens a DAG's form filled in from a run only, not at an address: the page's script triggers the dry run by
+Airflow's own API, in the name of who is signed in, and "Trigger again with this config" opens the form. It shows no
+other fields than the run's, so all that a person may want to set are among them.
 """
 
 import json
@@ -38,7 +38,7 @@ class Offer:
 
     @property
     def config(self) -> str:
-        """The form's content as Airflow's field "Configuration JSON" takes it."""
+        """The form's content as a run's ``conf``."""
         return json.dumps(self.conf)
 
 
@@ -48,6 +48,13 @@ def read_again(feed_name: str, gap: Gap) -> Offer:
     ranges = [f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"]
     form = BackfillForm(feed=feed_name, offset_ranges=ranges)
     return Offer("read the gap again", BACKFILL_DAG, form.model_dump(mode="json", include=OF_A_GAP))
+
+
+def acknowledge(feed_name: str, gap: Gap) -> Offer:
+    """Return how it is decided that a gap stays."""
+    span = gap.offset_range
+    offsets = f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
+    return operate("acknowledge the gap", feed_name, Action.SKIP, offset_range=offsets)
 
 
 def abandon(feed_name: str, batch_id: UUID | str) -> Offer:

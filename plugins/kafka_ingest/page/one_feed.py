@@ -11,13 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.gap import Gap
-from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.model.gap import ACKNOWLEDGED, Gap
+from kafka_ingest.model.summaries import BatchLine, FeedOverview, OpenGaps
+from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, line_of
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
+from kafka_ingest.observing.group_drift import drift_of
 from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.all_feeds import without_others
-from kafka_ingest.page.drawings import Bar, Plot, plot, timeline
+from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
     PartitionRow,
     TopicRow,
@@ -38,6 +41,8 @@ from kafka_ingest.settings.files_for_dags import file_of_feed
 BATCHES_A_PAGE: Final = 20
 BATCHES_PLOTTED: Final = 100
 GAPS_A_PAGE: Final = 20
+GAPS_ACKNOWLEDGED: Final = 10_000
+"""As many of the newest are looked at."""
 EVENTS_A_PAGE: Final = 20
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
@@ -79,10 +84,12 @@ class OneFeed:
     lag_plot: Plot | None
     rows_plot: Plot | None
     duration_plot: Plot | None
-    timeline: Bar | None
     alerts: Sequence[Alert]
     oldest: Answer[dict[str, timedelta | None]]
     newest: Answer[dict[str, timedelta | None]]
+    feed: Feed | None
+    line: FeedLine
+    decided: Collection[UUID]
 
     @property
     def refresh_s(self) -> int:
@@ -133,6 +140,11 @@ def one_feed(
     # Open ones first, of these the newest.
     gaps = sorted(control.gaps(snapshot.feed_id), key=lambda gap: gap.decided_at, reverse=True)
     gaps.sort(key=lambda gap: gap.closed_by_batch is not None)
+    oldest = oldest_of(sources, feed, status)
+    events_of_gaps = control.events(snapshot.feed_id, ACKNOWLEDGED, GAPS_ACKNOWLEDGED)
+    acknowledged = [Gap.from_document(each.detail["gap"]) for each in events_of_gaps]
+    decided = {gap.gap_id for gap in gaps if gap.is_decided(acknowledged)}
+    undecided = sum(gap.closed_by_batch is None and gap.gap_id not in decided for gap in gaps)
     return OneFeed(
         name=name,
         snapshot=snapshot,
@@ -149,11 +161,47 @@ def one_feed(
         lag_plot=plot(lag_columns(newest)),
         rows_plot=plot(rows_columns(newest)),
         duration_plot=plot(duration_columns(newest)),
-        timeline=timeline(newest, datetime.now(UTC)),
         alerts=[each for each in control.alerts() if each.feed_id == snapshot.feed_id and each.ended_at is None],
-        oldest=oldest_of(sources, feed, status),
+        oldest=oldest,
         newest=newest_of(sources, feed, status),
+        feed=feed,
+        line=line_of_snapshot(
+            snapshot, undecided, answer.value, feed, error_of(file, feed), (oldest.value or {}).get(name)
+        ),
+        decided=decided,
     )
+
+
+def line_of_snapshot(
+    snapshot: FeedSnapshot,
+    undecided: int,
+    answers: Answers | None,
+    feed: Feed | None,
+    file_error: str | None,
+    oldest: timedelta | None,
+) -> FeedLine:
+    """Return the feed's line as it is among all feeds, so that both views say the same of its state."""
+    overview = FeedOverview(
+        feed_id=snapshot.feed_id,
+        name=snapshot.name,
+        cluster_id=snapshot.cluster_id,
+        topics=snapshot.topics,
+        stored=snapshot.stored,
+        rows_committed=0,
+        planned_at=snapshot.planned_at,
+        holds=tuple(snapshot.holds),
+        open_gaps=OpenGaps(undecided=undecided),
+    )
+    # What was answered of a cluster before an error says nothing, but that it is another one.
+    is_other = answers is not None and answers.cluster_id not in {None, snapshot.cluster_id}
+    logs = None
+    if answers is not None and answers.cluster_id is not None and (answers.error is None or is_other):
+        logs = ClusterLogs(answers.cluster_id, answers.topic_ids, answers.bounds)
+    stored = {tp: row.next_offset for tp, row in snapshot.stored.items() if row.next_offset is not None}
+    read = {tp: offset for tp, offset in stored.items() if tp.topic in snapshot.topics}
+    drift = drift_of(read, answers.group_offsets) if answers is not None else None
+    late = feed is None or is_late(feed.schedule, oldest, snapshot.planned_at, datetime.now(UTC))
+    return line_of(overview, logs, isolation_of(feed), drift=drift, file_error=file_error, is_late=late)
 
 
 def oldest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer[dict[str, timedelta | None]]:

@@ -63,6 +63,7 @@ def templates() -> Environment:
     found.filters |= {
         "number": number,
         "moment": moment,
+        "day_and_hour": "{:%m-%d %H:%M}".format,
         "age": age,
         "span": span,
         "size": size,

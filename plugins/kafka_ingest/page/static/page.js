@@ -1,5 +1,5 @@
-// Follows Airflow's light or dark, asks again by itself, and leads out of Airflow's frame. Without it the page works,
-// too: in the browser's own light or dark, as of when it was opened.
+// Follows Airflow's light or dark, asks again by itself, leads out of Airflow's frame, and triggers dry runs. Without it
+// the page shows the same: in the browser's own light or dark, as of when it was opened.
 "use strict";
 
 // Airflow keeps the choice here, for all pages of its origin.
@@ -25,9 +25,46 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-airflow]");
   if (link === null || window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
+  leaveFor(link.href);
+});
+
+function leaveFor(address) {
   const outside = window.parent.document.createElement("a");
-  outside.href = link.href;
+  outside.href = address;
   outside.click();
+}
+
+// A run is triggered as Airflow's own form does it, in the name of who is signed in, and shown. What a dry run does
+// not precede takes a second click.
+async function trigger(button) {
+  const { dag, trigger: address, conf, confirm } = button.dataset;
+  if (confirm !== undefined && button.textContent !== confirm) {
+    button.textContent = confirm;
+    return;
+  }
+  button.disabled = true;
+  try {
+    const answer = await fetch(address, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ logical_date: null, conf: JSON.parse(conf) }),
+      credentials: "same-origin",
+    });
+    if (!answer.ok) throw new Error(`Airflow refused: ${answer.status} ${await answer.text()}`.slice(0, 300));
+    leaveFor(`${dag}/runs/${encodeURIComponent((await answer.json()).dag_run_id)}`);
+  } catch (error) {
+    const said = document.createElement("p");
+    said.role = "alert";
+    said.className = "problem";
+    said.textContent = error.message;
+    button.after(said);
+  }
+  button.disabled = false;
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-trigger]");
+  if (button !== null) trigger(button);
 });
 
 function isBusy(content) {
@@ -41,7 +78,7 @@ function regionsOf(content) {
 
 // Who moves by keyboard stays where they are: the new element that leads to the same place, or has the same name.
 function sameAs(focused, found) {
-  const nameOf = (each) => [each.tagName, each.id, each.getAttribute("href"), each.ariaLabel].join(" ");
+  const nameOf = (each) => [each.tagName, each.id, each.getAttribute("href"), each.ariaLabel, each.dataset.conf].join(" ");
   return [...found.querySelectorAll(focused.tagName)].find((each) => nameOf(each) === nameOf(focused));
 }
 
