@@ -12,7 +12,7 @@ ALL = (*FORMATS, protobuf_rows)
 
 PAGE = Path(__file__).parents[2] / "docs" / "values.md"
 
-BEGINNING = """# Odd values, and what becomes of them
+BEGINNING = """# Odd values, and how they are stored
 
 This page is made from the tests that decode each of these values, by `PYTHONPATH=plugins python -m tests.values.page`.
 A type is that of a field in a feed's schema ([feed-files.md](feed-files.md#key-value-and-columns)). "Stored as" shows
