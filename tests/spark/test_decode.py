@@ -231,6 +231,27 @@ def test_a_field_that_is_required_makes_a_dead_letter_where_it_is_missing_or_nul
         assert [row["dead"] for row in found[3:]] == ["NOT_JSON", None]
 
 
+@pytest.mark.parametrize("form", [FieldDecoding(), ORDER])
+def test_a_record_larger_than_its_feed_wants_is_dead_with_all_its_bytes(
+    spark: SparkSession, form: FieldDecoding
+) -> None:
+    small, large = '{"id": 12}', '{"id": 123}'
+    values = [small, large, small, small, None, None]
+    headers: list[Headers | None] = [None, None, [("a", b"")], [("", None)], [("a", None), ("b", b"123456789")], None]
+    limited = Decoding(form, max_record_bytes=11)
+
+    for with_reasons in (False, True):
+        every = decoded(records(spark, values, headers=headers), limited, with_reasons=with_reasons)
+        found = by_offset(every)
+        expected = ["", "TOO_LARGE", "TOO_LARGE", "", "TOO_LARGE", ""] if with_reasons else ["", *"  ", "", " ", ""]
+        assert [each[DEAD]["class"] or " " if each[DEAD] else "" for each in found] == expected
+        assert [each["kafka_raw_value"] and each["kafka_raw_value"].decode() for each in found] == values
+        assert {bytes(each["kafka_raw_key"]) for each in found} == {b"k"}
+        assert every.columns[:5] == ["kafka_offset", "key", "value", "kafka_headers", "kafka_topic_id"]
+    said = "expected at most 11 bytes of key, value and headers, found "
+    assert [each[DEAD]["text"] for each in found if each[DEAD]] == [f"{said}{size}" for size in (12, 12, 12)]
+
+
 def test_times_are_read_with_their_zone_and_as_utc_without_one(spark: SparkSession) -> None:
     texts = ["2026-01-01T12:00:00Z", "2026-01-01 12:00", "2026-01-01T14:00+02:00", "2026-01-01T06:30:00.0-05:30"]
     rows = decoded(records(spark, [f'{{"at": "{text}"}}' for text in texts]), Decoding(ORDER))

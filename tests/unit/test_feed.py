@@ -123,7 +123,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "limits": dict.fromkeys(
             (
                 *("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind"),
-                *("max_dead_letters", "max_dead_letter_percent", "max_filtered_percent"),
+                *("max_dead_letters", "max_dead_letter_percent", "max_filtered_percent", "max_record_bytes"),
             )
         ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},

@@ -115,6 +115,15 @@ def test_a_feed_file_says_which_rows_and_columns_records_become(written: dict[st
     assert decoding.is_raw == (not written)
 
 
+def test_a_limit_of_bytes_makes_dead_letters_of_raw_records_too_and_is_frozen_with_an_attempt() -> None:
+    feed = Feed.model_validate(document(limits={"max_record_bytes": 1_000}))
+    assert feed.decoding() == Decoding(max_record_bytes=1_000)
+    assert feed.decoding().is_raw
+    assert not feed.decoding().takes_all
+    assert Decoding.from_document(feed.decoding().as_document()) == feed.decoding()
+    assert feed.plan_settings({}).max_records is None
+
+
 COLUMN = {"name": "id", "type": "int", "sql": "value.id"}
 
 

@@ -335,7 +335,7 @@ class AttemptDocument:
         """The format version that can hold this document."""
         if self.decode.shape:
             return SHAPED
-        if not self.decode.is_raw:
+        if not self.decode.takes_all:
             return BY_SCHEMA_IDS if self.decode.has_ids else DECODED
         if self.data.has_form:
             return IN_A_FORM_OF_ITS_OWN

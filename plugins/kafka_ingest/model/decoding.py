@@ -123,6 +123,9 @@ class DeadClass(StrEnum):
     OTHER_MESSAGE = "OTHER_MESSAGE"
     """The message indexes before the value are those of another message of the schema."""
 
+    TOO_LARGE = "TOO_LARGE"
+    """Key, value and headers together have more bytes than the feed's ``limits.max_record_bytes``."""
+
     EXPRESSION = "EXPRESSION"
     """An expression of the feed's ``where`` or ``select`` fails for the record."""
 
@@ -195,11 +198,18 @@ class Decoding:
     columns: Columns = Columns.NESTED
     shape: Shape = AS_DECODED
     settings: SparkSettings = OUR_SETTINGS
+    max_record_bytes: int | None = None
+    """Of key, value and headers together; larger records are dead."""
 
     @property
     def is_raw(self) -> bool:
-        """Whether records are stored as they are, so that none can fail and none is left out."""
+        """Whether all records that are stored are stored as they are."""
         return self.value.format is Format.RAW and self.key.format is Format.RAW and not self.shape
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no record can fail and none is left out."""
+        return self.is_raw and self.max_record_bytes is None
 
     @property
     def parts(self) -> Mapping[str, FieldDecoding]:
@@ -238,14 +248,16 @@ class Decoding:
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings as JSON-able data."""
+        limit: dict[str, Any] = {} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}
         if self.is_raw:  # in the form that every version has written, where nothing is the feed's own
             settings = {"settings": self.settings.as_document()} if self.settings.feed else {}
-            return {"format": Format.RAW.value, **settings}
+            return {"format": Format.RAW.value, **settings, **limit}
         document = {
             "value": self.value.as_document(),
             "key": self.key.as_document(),
             "columns": self.columns.value,
             "settings": self.settings.as_document(),
+            **limit,
         }
         return document | ({"shape": self.shape.as_document()} if self.shape else {})
 
@@ -255,13 +267,14 @@ class Decoding:
         # Earlier versions did not freeze them.
         settings = SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS
         if "format" in document:
-            return cls(settings=settings)
+            return cls(settings=settings, max_record_bytes=document.get("max_record_bytes"))
         return cls(
             FieldDecoding.from_document(document["value"]),
             FieldDecoding.from_document(document["key"]),
             Columns(document["columns"]),
             Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
             settings,
+            document.get("max_record_bytes"),
         )
 
 

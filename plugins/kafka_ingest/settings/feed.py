@@ -170,7 +170,7 @@ class Kafka(Settings):
 Percent = Annotated[int, Field(ge=0, le=100, strict=True)]
 
 OF_WRITTEN: Final = {"max_dead_letters", "max_dead_letter_percent", "max_filtered_percent"}
-"""The limits that a batch is judged by once it is written; the others limit its plan."""
+"""The limits that a batch is judged by once it is written; the others limit its plan, or each record."""
 
 
 class Limits(Settings):
@@ -187,6 +187,7 @@ class Limits(Settings):
     max_dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
     max_dead_letter_percent: Percent | None = None
     max_filtered_percent: Percent | None = None
+    max_record_bytes: Records | None = None
 
     @field_validator("max_records", mode="before")
     @classmethod
@@ -196,7 +197,7 @@ class Limits(Settings):
     @property
     def of_plan(self) -> Mapping[str, Any]:
         """The limits that a plan keeps to."""
-        return self.model_dump(exclude=OF_WRITTEN)
+        return self.model_dump(exclude=OF_WRITTEN | {"max_record_bytes"})
 
     @property
     def of_written(self) -> Mapping[str, Any]:
@@ -391,8 +392,8 @@ class Feed(Settings):
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
         shape = Shape(selected, self.where, self.transform)
-        settings = SparkSettings(feed=self.spark.conf)
-        return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings)
+        settings, largest = SparkSettings(feed=self.spark.conf), self.limits.max_record_bytes
+        return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings, largest)
 
     def start_rules(self) -> dict[str, StartRule]:
         """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""

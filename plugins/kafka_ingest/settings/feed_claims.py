@@ -101,7 +101,7 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
     """Return where a feed's dead letters go, None where it has none."""
-    return None if feed.decoding().is_raw else directory_of_dead_letters(located(feed, environment))
+    return None if feed.decoding().takes_all else directory_of_dead_letters(located(feed, environment))
 
 
 def located(feed: Feed, environment: Mapping[str, str]) -> Path:

@@ -107,7 +107,7 @@ class SparkRun:
         """Return how much a batch is to the driver's Java, in records that are stored as they are."""
         if not self.master.is_local:
             return 0  # the executors read, and the driver never has much to do
-        return plan.max_rows * (1 if self.decoding.is_raw else WORK_OF_DECODING)
+        return plan.max_rows * (1 if self.decoding.takes_all else WORK_OF_DECODING)
 
 
 @dataclass(frozen=True, slots=True)

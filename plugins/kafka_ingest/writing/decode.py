@@ -27,6 +27,7 @@ from kafka_ingest.writing.decoded_part import (
 )
 from kafka_ingest.writing.plain_objects import with_plain_objects
 from kafka_ingest.writing.schema_ids import after_id, id_header, id_header_name, split_at_id, split_name
+from kafka_ingest.writing.too_large import is_too_large, whole_name, without_large
 
 DEAD = "kafka_dead"
 FILTERED = "kafka_filtered"
@@ -78,6 +79,10 @@ def decoded(
     fields = {"key": decoding.key, "value": decoding.value}
     parts = {column: part_of(column, field, plainly=plainly, strictly=with_reasons) for column, field in fields.items()}
     with_ids = [column for column, field in fields.items() if field.has_ids]
+    names, raw, checks = records.columns, {column: quoted(column) for column in fields}, []
+    if (largest := decoding.max_record_bytes) is not None:
+        records, raw = without_large(records, largest), {column: whole_name(column) for column in fields}
+        checks.append(is_too_large(largest))
     bodies = {part.body_name: part.body for part in parts.values() if part.body}
     steps = with_steps(
         records,
@@ -99,7 +104,7 @@ def decoded(
         {part.converted_name: part.converted for part in parts.values() if part.converted},
     )
     columns: list[str] = []
-    for column in records.columns:
+    for column in names:
         part = parts.get(column)
         if part is None:
             columns.append(quoted(column))
@@ -108,9 +113,9 @@ def decoded(
         else:
             columns.append(named(part.result, column))
     others = " or ".join(f"coalesce({part.is_other}, false)" for part in parts.values() if part.is_other) or "false"
-    checks = [(part.is_dead, part.reason) for part in parts.values() if part.is_dead]
+    checks += [(part.is_dead, part.reason) for part in parts.values() if part.is_dead]
     checks += [missing(part, fields[column].required) for column, part in parts.items() if fields[column].required]
-    raw_key, raw_value = ("`key`", "`value`") if with_bytes else (NO_BYTES, NO_BYTES)
+    raw_key, raw_value = (raw["key"], raw["value"]) if with_bytes else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),
         f.expr(dead(checks, others, with_reasons=with_reasons)).alias(DEAD),

@@ -98,6 +98,7 @@ def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place)
         or value.schema is None
         or value.has_ids
         or value.required
+        or document.decode.max_record_bytes is not None
         or value.unknown_fields is UnknownFields.KEEP
         or key.format not in {Format.RAW, Format.STRING}
         or document.decode.shape

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             remove_from_disk(place)
 
     storage = Storage(at, remove)
-    letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory), data, at)
+    letters = None if document.decode.takes_all else DeadLetterPlaces(staged_dead_letters(directory), data, at)
     try:
         with spark_session(hadoop, document.decode.settings) as spark:
             staged = read_and_stage(spark, document, settings.kafka, data, storage, letters)
