@@ -87,6 +87,7 @@ from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
+from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import (
@@ -167,6 +168,7 @@ class FakeKafkaCluster:
         self.times: dict[TopicPartition, dict[int, datetime]] = {}
         self.epoch_starts: dict[TopicPartition, dict[int, int]] = {}
         self.damaged: dict[TopicPartition, int] = {}
+        self.sizes: dict[TopicPartition, dict[int, int]] = {}
         self.firsts: dict[TopicPartition, FirstRecord | Unavailable | None] = {}
         self.kept: dict[str, Retention | Unavailable] = {}
         self.questions: list[str] = []
@@ -284,11 +286,30 @@ class FakeKafkaCluster:
         self._asked("retentions")
         return {topic: self.kept.get(topic, Retention(timedelta(days=7), by_size=False)) for topic in topics}
 
-    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+    def unreadable_at(
+        self, offsets: Mapping[TopicPartition, int], at_most_bytes: int | None = None
+    ) -> dict[TopicPartition, str | Unavailable]:
         self._asked("unreadable_at")
         if self.reads_nothing:
             return dict.fromkeys(offsets, Unavailable("no record within 15 s"))
-        return {tp: "BAD_MSG: damaged" for tp, offset in offsets.items() if self.damaged.get(tp) == offset}
+        sizes = {tp: self.sizes.get(tp, {}).get(offset, 0) for tp, offset in offsets.items()}
+        large = {tp: f"it has {size} bytes" for tp, size in sizes.items() if size > (at_most_bytes or size)}
+        return large | {tp: "BAD_MSG: damaged" for tp, offset in offsets.items() if self.damaged.get(tp) == offset}
+
+    def large_records(
+        self,
+        ranges: Collection[OffsetRange],
+        isolation: Isolation,
+    ) -> dict[TopicPartition, list[LargeRecord]]:
+        self._asked("large_records")
+        assert isolation in Isolation
+        found: dict[TopicPartition, list[LargeRecord]] = {}
+        for each in ranges:
+            for offset, size in sorted(self.sizes.get(each.topic_partition, {}).items()):
+                before = [record.size for record in found.get(each.topic_partition, [])]
+                if each.start_offset <= offset < each.end_offset and size > max(before, default=0):
+                    found.setdefault(each.topic_partition, []).append(LargeRecord(offset, size))
+        return found
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]

@@ -15,6 +15,7 @@ from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
+from kafka_ingest.batches.hold_unreadable import hold_too_large
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -34,6 +35,7 @@ from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.model.batch import NOBODY, Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns, Decoding
+from kafka_ingest.model.heap import Heap
 from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
@@ -68,7 +70,12 @@ from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
+from kafka_ingest.spark_launch.out_of_memory import (
+    heap_of,
+    may_have_run_out_of_memory,
+    out_of_memory,
+    ran_out_of_memory,
+)
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
@@ -182,7 +189,7 @@ class FeedParts:
     def settings_of_run(self, max_records: int | None) -> FeedPlanSettings:
         """Return the feed as the planner sees it, with a smaller limit where one run asks for it."""
         limits = [limit for limit in (self.plan_settings.max_records, max_records) if limit is not None]
-        return replace(self.plan_settings, max_records=min(limits, default=None))
+        return replace(self.plan_settings, max_records=min(limits, default=None), surely_fits=self.heap.surely_fits)
 
     def plan_backfill(self, request: BackfillRequest, *, actor: str | None, once: bool = False) -> BackfillOutcome:
         """Run a backfill's plan task: claim its chunks, or with ``once`` return those that ``actor`` claimed before.
@@ -322,15 +329,23 @@ class FeedParts:
     def _limits_of_job(self) -> dict[str, str]:
         return {MAX_WAIT_FOR_EXECUTORS: f"{self.feed.spark.max_wait_for_executors.total_seconds():.0f}"}
 
+    @property
+    def heap(self) -> Heap:
+        """The memory of Spark's tasks."""
+        return heap_of(self.master, self.feed.spark.conf, self.feed.decoding())
+
     def explain_failure(self, attempt: Attempt, said: str) -> None:
         """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
         explain_failure(attempt, self.control, self.kafka, self.sinks)
-        plan = self.control.batch(attempt.batch_id).plan
-        failure = self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
+        batch = self.control.batch(attempt.batch_id)
+        failure = self.sinks(batch.plan.output).staging.read_failure(attempt.directory) or ""
         if fault := machines_fault(failure):
             raise fault
-        if ran_out_of_memory(said) or ran_out_of_memory(failure):
-            raise out_of_memory(plan, self.master, self.feed.spark.conf)
+        has_run_out = ran_out_of_memory(said) or ran_out_of_memory(failure)
+        if has_run_out or may_have_run_out_of_memory(said):
+            hold_too_large(batch, self.heap, self.control, self.kafka)
+        if has_run_out:
+            raise out_of_memory(batch.plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
         """Refuse an operator's request where the feed's output holds batches that the control tables do not know."""

@@ -83,7 +83,7 @@ class StagedOutputUnusableError(PlanAgainError):
 
 
 class PartitionUnreadableError(PlanAgainError):
-    """Kafka holds a record that no consumer can read, such as one in a damaged segment."""
+    """Kafka holds a record that no consumer can read, as in a damaged segment, or too large for Spark's memory."""
 
 
 # ── Wrong use: settings or arguments have to change first. ────────────────────────────────────────────────────────────

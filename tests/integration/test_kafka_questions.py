@@ -30,10 +30,20 @@ from tests.killing import wait_for
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster import first_answers
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.cluster.first_answers import MEMORY_MIB
+from kafka_ingest.cluster.first_answers import MEMORY_BYTES, MEMORY_MIB
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaIngestError, KafkaUnavailableError
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, NewestRecord, Retention, TopicPartition, Unavailable
+from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.offsets import (
+    FirstRecord,
+    Isolation,
+    LogBounds,
+    NewestRecord,
+    OffsetRange,
+    Retention,
+    TopicPartition,
+    Unavailable,
+)
 from kafka_ingest.observing.record_ages import OlderThan, older_records
 from kafka_ingest.observing.times_around import Around, times_around
 from kafka_ingest.ports.cluster import MirrorRefusedError
@@ -226,6 +236,14 @@ def test_a_record_batch_that_becomes_too_large_for_memory_is_named_and_hides_no_
     assert [firsts[partitions[number]].offset for number in (0, 1, 3)] == [1, 1, 1]
     assert kafka.unreadable_at({partitions[1]: 0, partitions[2]: 2}) == {partitions[2]: too_large}
     assert kafka.unreadable_at({partitions[2]: 1}) == {}, "what is before it can be read"
+    assert kafka.unreadable_at({partitions[2]: 2}, MEMORY_BYTES) == {}, "where records may be as large, nobody knows"
+    assert kafka.unreadable_at({partitions[0]: 1}, 11) == {partitions[0]: "it has 12 bytes"}
+    assert kafka.unreadable_at({partitions[0]: 1}, 12) == {}
+    ranges = [OffsetRange(partitions[0], 0, 2), OffsetRange(partitions[2], 1, 3)]
+    assert kafka.large_records(ranges, Isolation.READ_COMMITTED) == {
+        partitions[0]: [LargeRecord(0, 12)],
+        partitions[2]: [LargeRecord(1, 12), LargeRecord(2, MEMORY_BYTES, of_batch=True)],
+    }
 
 
 def produce_one(servers: str, topic: str, partition: int, value: bytes, codec: str) -> None:

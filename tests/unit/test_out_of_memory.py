@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import a_plan, span
 
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
+from kafka_ingest.spark_launch.out_of_memory import may_have_run_out_of_memory, out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 LOCAL = SparkMaster("spark_default", "local[8]")
@@ -33,6 +33,21 @@ def test_an_error_of_memory_is_known_however_it_is_said(said: str) -> None:
 )
 def test_another_failure_is_none_of_memory(said: str) -> None:
     assert not ran_out_of_memory(said)
+
+
+def test_a_driver_that_was_killed_may_have_taken_all_memory() -> None:
+    killed = [
+        "Spark was killed (by the system because memory ran out, or by an operator); nothing it wrote is visible",
+        "Cannot execute: spark-submit --master local[8] write_batch.py. Error code is: -9.",
+        "Container exited with a non-zero exit code 137",
+    ]
+    assert all(map(may_have_run_out_of_memory, killed))
+    others = [
+        "Spark ended with exit code 1, record of 137 bytes",
+        "Error code is: -90.",
+        "Spark ended with exit code 52",
+    ]
+    assert not any(map(may_have_run_out_of_memory, others))
 
 
 def test_it_names_the_setting_what_it_is_and_how_many_run_at_once() -> None:

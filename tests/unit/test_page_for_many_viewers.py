@@ -19,7 +19,7 @@ from kafka_ingest.page.one_batch import without_logs
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.feed_files import read_feed_files
 
-READS_RECORDS = {"first_records", "unreadable_at", "offsets_at", "epoch_ends"}
+READS_RECORDS = {"first_records", "unreadable_at", "large_records", "offsets_at", "epoch_ends"}
 
 
 class Shop(Sources):

@@ -55,7 +55,7 @@ def ask_kafka(
         group_offsets=group_offsets,
         end_offsets_at=kafka.offsets_at(end_times) if end_times else {},
         cut_off_at=cut_off,
-        unreadable=kafka.unreadable_at(held).keys() if held else (),
+        unreadable=kafka.unreadable_at(held, settings.surely_fits).keys() if held else (),
         ages=ages,
     )
 

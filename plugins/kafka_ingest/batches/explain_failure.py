@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.hold_unreadable import hold_unreadable
 from kafka_ingest.errors import (
     InstallationError,
     InvalidExpressionError,
@@ -13,7 +13,6 @@ from kafka_ingest.errors import (
     KafkaIngestError,
     KafkaLoginRefusedError,
     KafkaTlsRefusedError,
-    PartitionUnreadableError,
     SchemaIdsUnknownError,
     SparkExecutorsMissingError,
     TooManyTablePartitionsError,
@@ -24,8 +23,7 @@ from kafka_ingest.model.attempt_directory import (
     TOO_MANY_TABLE_PARTITIONS,
     UNKNOWN_SCHEMA_IDS,
 )
-from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan
-from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
@@ -83,20 +81,7 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
         # Readable now, or no answer, which proves nothing about the record.
         return
     reason = f"the record at offset {offset:,} cannot be read ({damage})"
-    if plan.kind is not BatchKind.LIVE:
-        raise PartitionUnreadableError(
-            f"{topic_partition}: {reason}. Repair the broker's log, or abandon this {plan.kind} (`kafka-ingest abandon "
-            f"{plan.batch_id} --reason …`) and plan it again without that offset."
-        )
-    control.hold(
-        plan.feed_id,
-        Hold(topic_partition.topic, topic_partition.partition, HoldCause.UNREADABLE, reason, datetime.now(UTC), offset),
-    )
-    raise PartitionUnreadableError(
-        f"{topic_partition}: {reason}. No offset was moved. Run the feed again: the plan ends before that offset, and "
-        "the other partitions continue. Repair the broker's log, or skip the interval: `kafka-ingest skip "
-        f"{batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
-    )
+    hold_unreadable(batch, {topic_partition: (offset, reason)}, control, "Repair the broker's log")
 
 
 def check_expressions(failure: str, what: str) -> None:

@@ -66,7 +66,7 @@ def resume_planned(
     to_read = ranges_to_read(batch.plan, bounds)
     problems = list(held.values())
     problems += ranges_outside_log(to_read, bounds, batch.plan.isolation)
-    problems += unreadable_ranges(batch.plan, feed, kafka)
+    problems += unreadable_ranges(batch.plan, feed, settings, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if unanswered and any_answers(feed, bounds, settings, kafka):
         # Other partitions need not wait for one without a leader. Where Kafka answers for none, the batch waits.
@@ -131,7 +131,9 @@ def held_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -
     return held
 
 
-def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) -> list[str]:
+def unreadable_ranges(
+    plan: BatchPlan, feed: FeedSnapshot, settings: FeedPlanSettings, kafka: KafkaCluster
+) -> list[str]:
     """Return which of a plan's ranges hold an offset that an attempt found unreadable and Kafka still cannot read."""
     held = unreadable_offsets(feed)
     inside = {
@@ -139,7 +141,7 @@ def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) 
         for offset_range in plan.ranges
         if offset_range.start_offset <= held.get(offset_range.topic_partition, -1) < offset_range.end_offset
     }
-    found = kafka.unreadable_at(inside) if inside else {}
+    found = kafka.unreadable_at(inside, settings.surely_fits) if inside else {}
     return [f"{tp}: {reason.reason if isinstance(reason, Unavailable) else reason}" for tp, reason in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""Consumers' first answers at some offsets, taken by a process of its own that may not use more memory than a limit.
+"""Consumers' first answers at some offsets, and the large records of ranges: read by a process of limited memory.
 
 A record batch of some kilobytes may hold a record of gigabytes. librdkafka decompresses it whole, and where it gets no
 memory it ends its process: so that must not be a task's, and not that of Airflow's API server.
@@ -8,23 +8,30 @@ This file is also that process's program. It knows nothing of this package, whic
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message, TopicPartition
 
 MEMORY_MIB: Final = 512
 """What the process may use. A batch of one uncompressed record of 200 MB is read with it."""
 
+MEMORY_BYTES: Final = MEMORY_MIB * 1024 * 1024
+
 STACK_KIB: Final = 512
 """Of each thread; librdkafka has one for each broker, and a thread's stack counts as memory in use."""
 
-LIMITED: Final = f'ulimit -s {STACK_KIB} && ulimit -d {MEMORY_MIB * 1024} && exec "$@"'
-"""Linux counts private memory that can be written (RLIMIT_DATA since 4.7); what cannot be had is refused at once."""
+LIMITED: Final = f'ulimit -c 0 && ulimit -s {STACK_KIB} && ulimit -d {MEMORY_MIB * 1024} && exec "$@"'
+"""Linux counts private memory that can be written (RLIMIT_DATA since 4.7); what cannot be had is refused at once.
+
+What the process had in memory, passwords and all, is not kept in a file where it ends.
+"""
 
 LITTLE: Final = {
     "auto.offset.reset": "error",
@@ -34,8 +41,24 @@ LITTLE: Final = {
     # got two partitions a second where batches are large; without waiting, a hundred.
     "fetch.queue.backoff.ms": 0,
     "fetch.wait.max.ms": 50,
+    # librdkafka decompresses zstd up to this size only, and calls the batch damaged beyond it. Memory is the limit.
+    "receive.message.max.bytes": 2**31 - 1,
 }
 """Settings of a consumer that wants one record of each partition: a broker sends at least one whole batch (KIP-74)."""
+
+MUCH: Final = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384, "fetch.message.max.bytes": 2**20}
+"""What is different where ranges are read."""
+
+NO_MEMORY: Final = 52
+"""The exit code where Python gets no memory. Where librdkafka gets none, it ends by a signal."""
+
+ENDS_WITHOUT_MEMORY: Final = frozenset({NO_MEMORY, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS})
+
+MOST_ANSWERS: Final = 100_000
+"""Of one process: another one can ask for more."""
+
+Place = tuple[str, int]
+"""Topic, partition."""
 
 Position = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -46,10 +69,11 @@ class FirstAnswer:
     """A record's place and time, or an error: its code, name and text in librdkafka's words.
 
     ``timestamp_ms`` is None where the record has none; ``by_broker``: the broker set it (LogAppendTime, KIP-32).
-    ``is_too_large``: the record batch takes more memory than the limit.
+    ``size``: the bytes of key, value and headers. ``is_too_large``: the record batch takes more memory than the limit.
     """
 
     offset: int | None = None
+    size: int = 0
     timestamp_ms: int | None = None
     by_broker: bool = False
     code: int | None = None
@@ -69,7 +93,10 @@ def first_answers(
 
     Where a batch is too large, the process ends without an answer for any. Each half is then asked by itself.
     """
-    found, is_ended = asked_in_a_process(settings, positions, timeout_s)
+    said, is_ended = asked_in_a_process(
+        {"settings": settings, "positions": list(positions), "timeout_s": timeout_s}, timeout_s
+    )
+    found = dict(said)
     left = sorted(position for position in positions if position[:2] not in found)
     if not is_ended or not left:
         return found
@@ -82,10 +109,9 @@ def first_answers(
 
 
 def asked_in_a_process(
-    settings: Mapping[str, object], positions: Collection[Position], timeout_s: float
-) -> tuple[dict[tuple[str, int], FirstAnswer], bool]:
-    """Return the answers that a process gave, and whether it ended before it was done."""
-    question = json.dumps({"settings": settings, "positions": list(positions), "timeout_s": timeout_s})
+    question: Mapping[str, object], timeout_s: float
+) -> tuple[list[tuple[Place, FirstAnswer]], bool]:
+    """Return the answers that a process gave, and whether it ended for lack of memory."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", LIMITED, "sh", sys.executable, "-P", __file__],
         stdin=subprocess.PIPE,
@@ -97,39 +123,79 @@ def asked_in_a_process(
     )
     try:
         # Not on the command line, where others may read passwords.
-        said, _ = process.communicate(question, timeout=timeout_s + 30)
+        said, _ = process.communicate(json.dumps(question), timeout=timeout_s + 30)
     except subprocess.TimeoutExpired:
         process.kill()
         said, _ = process.communicate()
     lines = [json.loads(line) for line in said.splitlines() if line.endswith("}")]
-    found = {(each.pop("topic"), each.pop("partition")): FirstAnswer(**each) for each in lines if each}
-    return found, {} not in lines
+    found = [((each.pop("topic"), each.pop("partition")), answer_from(each)) for each in lines]
+    return found, process.returncode in ENDS_WITHOUT_MEMORY
+
+
+def answer_from(said: dict[str, Any]) -> FirstAnswer:
+    """Return what a line of the process says."""
+    return TOO_LARGE if said.get("code") == KafkaError._CRIT_SYS_RESOURCE else FirstAnswer(**said)
 
 
 def main() -> None:
-    """Answer the question on stdin: a line of JSON for each position, and an empty object once all is said."""
+    """Answer the question on stdin: a line of JSON for each answer."""
     question = json.load(sys.stdin)
-    for answer in answers(question["settings"], question["positions"], question["timeout_s"]):
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-    sys.stdout.write("{}\n")
-    sys.stdout.flush()
+    try:
+        found = records_passed(**question) if "ranges" in question else answers(**question)
+        for answer in islice(found, MOST_ANSWERS):
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    except MemoryError:
+        os._exit(NO_MEMORY)
     os._exit(0)  # a consumer that closes asks its brokers again
 
 
 def answers(settings: dict[str, Any], positions: Collection[Position], timeout_s: float) -> Iterator[dict[str, Any]]:
     """Yield the first answer at each position, until all are there or the time is over."""
+    missing = {(topic, partition) for topic, partition, _ in positions}
+    for place, consumer, message in messages(settings, positions, timeout_s, missing):
+        missing.remove(place)
+        consumer.pause([TopicPartition(*place)])
+        yield {"topic": place[0], "partition": place[1], **answer_of(message)}
+
+
+def records_passed(
+    settings: dict[str, Any], ranges: Collection[tuple[str, int, int, int]], timeout_s: float, at_least_each: int
+) -> Iterator[dict[str, Any]]:
+    """Yield of each range the records that are larger than all before, and some others, to say how far it was read.
+
+    The last answer of a range that is read to its end is an error, or a record just before that end or later.
+    ``ranges``: topic, partition, start, end.
+    """
+    ends = {(topic, partition): end for topic, partition, _, end in ranges}
+    largest = dict.fromkeys(ends, -1)
+    read = messages(settings, [each[:3] for each in ranges], timeout_s, ends)
+    for number, (place, consumer, message) in enumerate(read):
+        answer = answer_of(message)
+        is_last = "code" in answer or answer["offset"] >= ends[place] - 1
+        if is_last:
+            del ends[place]
+            consumer.pause([TopicPartition(*place)])
+        if is_last or answer["size"] > largest[place] or number % at_least_each == 0:
+            largest[place] = max(largest[place], answer.get("size", 0))
+            yield {"topic": place[0], "partition": place[1], **answer}
+
+
+def messages(
+    settings: dict[str, Any], positions: Collection[Position], timeout_s: float, wanted: Collection[Place]
+) -> Iterator[tuple[Place, Consumer, Message]]:
+    """Yield what a consumer gets from some positions on, as long as partitions are wanted and there is time."""
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(*position) for position in sorted(positions)])
-    missing = {(topic, partition) for topic, partition, _ in positions}
     ends_at = time.monotonic() + timeout_s
-    while missing and (left_s := ends_at - time.monotonic()) > 0:
+    while wanted and (left_s := ends_at - time.monotonic()) > 0:
         message = consumer.poll(left_s)
-        place = (message.topic(), message.partition()) if message is not None else None
-        if message is not None and place in missing:
-            missing.remove(place)
-            consumer.pause([TopicPartition(*place)])
-            yield {"topic": place[0], "partition": place[1], **answer_of(message)}
+        if message is None:
+            continue
+        topic, partition = message.topic(), message.partition()
+        # Errors of brokers are of no partition.
+        if topic is not None and partition is not None and (topic, partition) in wanted:
+            yield (topic, partition), consumer, message
 
 
 def answer_of(message: Message) -> dict[str, Any]:
@@ -139,7 +205,13 @@ def answer_of(message: Message) -> dict[str, Any]:
         return {"code": error.code(), "error": f"{error.name()}: {error.str()}"}
     kind, timestamp = message.timestamp()
     by_broker = kind == TIMESTAMP_LOG_APPEND_TIME
-    return {"offset": message.offset(), "timestamp_ms": timestamp if kind else None, "by_broker": by_broker}
+    parts = [message.key(), message.value(), *(part for header in message.headers() or () for part in header)]
+    return {
+        "offset": message.offset(),
+        "timestamp_ms": timestamp if kind else None,
+        "by_broker": by_broker,
+        "size": sum(len(part) for part in parts if part is not None),
+    }
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreach
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
 from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
+from kafka_ingest.cluster.large_records import large_records
 from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition
 
 CLIENT_IDLE_S = 5.0
 """How long an idle client is kept: within a step questions follow at once, between steps Spark may work for hours.
@@ -109,6 +111,14 @@ class KafkaClient:
             consumer = {**self._consumer_settings("kafka_ingest reads where a log begins"), **settings}
             found = first_answers(consumer, positions, self.request_timeout_s)
         return {TopicPartition(*place): answer for place, answer in found.items()}
+
+    def large_records(
+        self, ranges: Collection[OffsetRange], isolation: Isolation
+    ) -> dict[TopicPartition, list[LargeRecord]]:
+        """Return of each range the records larger than all before; what they take, this process does not."""
+        with self.time_limited(f"the sizes of the records of {len(ranges):,} partitions"):
+            settings = self._consumer_settings("kafka_ingest looks for large records")
+            return large_records(settings | {"isolation.level": isolation.value}, ranges, self.request_timeout_s)
 
     def _consumer_settings(self, group: str) -> dict[str, object]:
         """Return the settings of a consumer that is given its partitions: it joins no group, and commits nothing."""

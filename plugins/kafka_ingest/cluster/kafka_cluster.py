@@ -30,6 +30,7 @@ class ConfluentKafkaCluster:
         self.epoch_ends = logs.epoch_ends
         self.first_records = logs.first_records
         self.unreadable_at = logs.unreadable_at
+        self.large_records = client.large_records
         times = OffsetsAtTime(client, logs)
         self.offsets_at = times.offsets_at
         self.newest_records = times.newest_records

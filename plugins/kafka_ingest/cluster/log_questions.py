@@ -1,5 +1,6 @@
 """Questions about partitions' logs: where they begin and end, and whether their records can be read."""
 
+import math
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -9,7 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.epoch_ends import epoch_ends
-from kafka_ingest.cluster.first_answers import FirstAnswer
+from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
@@ -94,12 +95,15 @@ class LogQuestions:
         silent = Unavailable(f"its first record did not come within {self._client.request_timeout_s:g} s")
         return dict.fromkeys(log_starts, silent) | {tp: first_record(answer) for tp, answer in answers.items()}
 
-    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+    def unreadable_at(
+        self, offsets: Mapping[TopicPartition, int], at_most_bytes: int | None = None
+    ) -> dict[TopicPartition, str | Unavailable]:
         """Try to read at each offset, with a consumer's checks; return where the record is damaged, and how.
 
-        A record batch that takes too much memory counts as damaged: no process of ours reads it. No answer in time, or
-        one about the brokers, says nothing of a record: Unavailable.
+        A record batch that takes too much memory counts as damaged, unless a record may be as large. No answer in time,
+        or one about the brokers, says nothing of a record: Unavailable.
         """
+        most = math.inf if at_most_bytes is None else at_most_bytes
         answers = self._client.first_answers(offsets, "records that could not be read before", {"check.crcs": True})
         failed: dict[TopicPartition, str | Unavailable] = {}
         for topic_partition, offset in sorted(offsets.items()):
@@ -109,8 +113,13 @@ class LogQuestions:
                 raise self._client.no_access(f"the record at {topic_partition}, offset {offset:,}", refused)
             if answer is None:
                 failed[topic_partition] = Unavailable(f"no record within {self._client.request_timeout_s:g} s")
-            elif answer.is_too_large or answer.code in DAMAGED:
+            elif answer.is_too_large:
+                if at_most_bytes is None or at_most_bytes < MEMORY_BYTES:
+                    failed[topic_partition] = answer.error
+            elif answer.code in DAMAGED:
                 failed[topic_partition] = answer.error
+            elif answer.size > most:
+                failed[topic_partition] = f"it has {answer.size:,} bytes"
             elif answer.code is not None and answer.code not in PAST_READING:
                 failed[topic_partition] = Unavailable(answer.error)
         return failed

@@ -25,7 +25,7 @@ class HoldCause(StrEnum):
     """An open transaction holds the last stable offset back (KIP-98): records above it are not readable yet. No lag."""
 
     UNREADABLE = "unreadable"
-    """Kafka has the record at ``at_offset``, but no consumer can read it: ranges end there."""
+    """Kafka has the record at ``at_offset``, but it is damaged, or too large for Spark's memory: ranges end there."""
 
     BEYOND_LOG = "beyond_log"
     """The log ended at ``at_offset``, below the stored offset: other records took the place of those that were read.

@@ -63,6 +63,8 @@ class FeedPlanSettings:
     skip_to_latest_when_behind: int | None = None
     relative_path: Path | None = None
     """The output's path as the feed file says it, where that is relative: its root is the environment's."""
+    surely_fits: int | None = None
+    """So many bytes of a record need no more memory than Spark has: one that was too large is read again then."""
 
     def selects(self, topic: str) -> bool:
         """Whether the feed reads a topic. A pattern never matches Kafka's own topics, which begin with "__"."""

@@ -4,10 +4,13 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.offsets import (
     FirstRecord,
+    Isolation,
     LogBounds,
     NewestRecord,
+    OffsetRange,
     Retention,
     TopicDescription,
     TopicPartition,
@@ -78,11 +81,18 @@ class KafkaCluster(Protocol):
     def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
         """Return when each topic's records are deleted, or why that is not known."""
 
-    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+    def unreadable_at(
+        self, offsets: Mapping[TopicPartition, int], at_most_bytes: int | None = None
+    ) -> dict[TopicPartition, str | Unavailable]:
         """Try to read at each offset; return where the record is damaged, and how, or why that is unknown.
 
-        No answer in time proves neither damage nor repair.
+        No answer in time proves neither damage nor repair. With ``at_most_bytes`` also where it is larger.
         """
+
+    def large_records(
+        self, ranges: Collection[OffsetRange], isolation: Isolation
+    ) -> dict[TopicPartition, list[LargeRecord]]:
+        """Return of each range the records that are larger than all before it, read for some minutes at most."""
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]

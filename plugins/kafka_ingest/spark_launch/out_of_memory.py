@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from kafka_ingest.errors import SparkOutOfMemoryError
 from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.decoding import RAW, Decoding, Format
+from kafka_ingest.model.heap import DEFAULT_HEAP, Heap
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 EXIT_CODE = 52
@@ -15,7 +17,8 @@ SIGNS = re.compile(
 )
 """How Java, Airflow's hook, our own command line and a cluster's executors report it."""
 
-DEFAULT_MEMORY = "1g"
+KILLED = re.compile(r"\bwas killed\b|(?:[Ee]rror code is:|[Ee]xit code|exited with code) (?:-9|137)\b")
+"""The same of a driver that the system, or an operator, has ended (SIGKILL)."""
 
 
 def ran_out_of_memory(said: str) -> bool:
@@ -23,13 +26,23 @@ def ran_out_of_memory(said: str) -> bool:
     return SIGNS.search(said) is not None
 
 
+def may_have_run_out_of_memory(said: str) -> bool:
+    """Whether the output of a failed run says that its process was killed, as the system does without free memory."""
+    return KILLED.search(said) is not None
+
+
+def heap_of(master: SparkMaster, conf: Mapping[str, str], decoding: Decoding) -> Heap:
+    """Return the memory of the tasks of a feed's Spark; ``conf`` is the feed's own."""
+    setting = "spark.driver.memory" if master.is_local else "spark.executor.memory"
+    decodes = any(part.format is not Format.RAW for part in decoding.parts.values())
+    return Heap(setting, conf.get(setting, DEFAULT_HEAP), decodes)
+
+
 def out_of_memory(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str]) -> SparkOutOfMemoryError:
     """Return the error that names the settings; ``conf`` is the feed's own."""
-    heap = "spark.driver.memory" if master.is_local else "spark.executor.memory"
+    heap = heap_of(master, conf, RAW).setting
     found = (
-        f"{conf[heap]} in the feed's spark.conf"
-        if heap in conf
-        else f"not set in the feed, {DEFAULT_MEMORY} by default"
+        f"{conf[heap]} in the feed's spark.conf" if heap in conf else f"not set in the feed, {DEFAULT_HEAP} by default"
     )
     fewer = (
         f"fewer tasks at once (connection {master.conn_id!r} says {master.master}: local[2], say)"

@@ -5,10 +5,9 @@ hundred in memory. So what one task holds is bounded twice, by bytes on the wire
 """
 
 import math
-import re
 from collections.abc import Mapping
 
-MIB = 1024 * 1024
+from kafka_ingest.model.heap import DEFAULT_HEAP, MIB, heap_bytes
 
 MOST_FETCHED = 16 * MIB
 LEAST_FETCHED = MIB
@@ -32,12 +31,8 @@ PART_OF_HEAP = 8
 LEAST_OF_A_PARTITION = 16 * 1024
 """A larger batch of records is fetched all the same, alone (KIP-74)."""
 
-DEFAULT_MEMORY = "1g"
 CORES_OF_AN_EXECUTOR = 16
 """Taken where no setting says how many: an executor of a standalone cluster gets all of its machine."""
-
-SIZE = re.compile(r"(\d+)\s*(?:([kmgtp])i?b?|b)?", re.IGNORECASE)
-UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
 
 
 def memory_per_task(conf: Mapping[str, str], processors: int, *, is_local: bool) -> int:
@@ -46,17 +41,9 @@ def memory_per_task(conf: Mapping[str, str], processors: int, *, is_local: bool)
     With a local master all tasks share the driver's heap.
     """
     if is_local:
-        return heap_bytes(conf.get("spark.driver.memory", DEFAULT_MEMORY)) // max(1, processors)
+        return heap_bytes(conf.get("spark.driver.memory", DEFAULT_HEAP)) // max(1, processors)
     cores = int(conf.get("spark.executor.cores", CORES_OF_AN_EXECUTOR))
-    return heap_bytes(conf.get("spark.executor.memory", DEFAULT_MEMORY)) // max(1, cores)
-
-
-def heap_bytes(text: str) -> int:
-    """Return a size as Spark writes that of a heap, MiB where it has no unit; its default where it is none."""
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
-        return heap_bytes(DEFAULT_MEMORY)
-    return int(int(found[1]) * UNITS[(found[2] or "m").lower()] * MIB)
+    return heap_bytes(conf.get("spark.executor.memory", DEFAULT_HEAP)) // max(1, cores)
 
 
 def read_sizes(memory: int, largest_range: int) -> dict[str, str]:

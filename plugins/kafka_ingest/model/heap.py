@@ -1,0 +1,52 @@
+"""Sizes of Java's heaps, as Spark's settings have them."""
+
+import math
+import re
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+DEFAULT_HEAP = "1g"
+"""Spark's own, of a driver and of an executor."""
+
+OF_A_RECORD = 10
+"""So many times its largest record takes a task, and …"""
+
+OF_ELEMENTS = 10
+"""… so many times more where it is decoded: in ``[{},{}]`` an element of three bytes is a row with all columns."""
+
+TASKS = 10
+
+SIZE = re.compile(r"(\d+)\s*(?:([kmgtp])i?b?|b)?", re.IGNORECASE)
+UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
+
+
+def heap_bytes(text: str) -> int:
+    """Return a size as Spark writes that of a heap, MiB where it has no unit; its default where it is none."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        return heap_bytes(DEFAULT_HEAP)
+    return int(int(found[1]) * UNITS[(found[2] or "m").lower()] * MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """The memory of the tasks of a Spark: the setting, what it says, and whether records are decoded in it."""
+
+    setting: str
+    size: str
+    decodes: bool
+
+    @property
+    def records_at_once(self) -> int:
+        """As many times a record is never to blame where the heap is too small."""
+        return TASKS * OF_A_RECORD * (OF_ELEMENTS if self.decodes else 1)
+
+    @property
+    def surely_fits(self) -> int:
+        """How many bytes a record may have that is not to blame."""
+        return heap_bytes(self.size) // self.records_at_once
+
+    def size_for(self, record: int) -> str:
+        """Return the size in which a record of so many bytes surely fits, as Spark's settings say it."""
+        return f"{math.ceil(record * self.records_at_once / MIB)}m"
