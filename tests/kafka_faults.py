@@ -484,10 +484,11 @@ def _batches(segment: Path) -> Iterator[tuple[int, int, int, int]]:
 
 
 @contextlib.contextmanager
-def live_member(bootstrap_servers: str, group: str, topic: str) -> Iterator[Consumer]:
+def live_member(bootstrap_servers: str, group: str, topic: str, protocol: str = "classic") -> Iterator[Consumer]:
     """Keep a consumer in the group, with all of the topic's partitions assigned to it; it commits nothing by itself."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+        | {"group.protocol": protocol}
     )
     try:
         consumer.subscribe([topic])

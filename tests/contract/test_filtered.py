@@ -166,7 +166,7 @@ def test_locate_says_that_an_offset_was_filtered_or_that_it_may_have_been(feed: 
     assert said.endswith("filtered: the feed's where or transform has left the record out")
     record, said = found(FIRST, 6)
     assert record is RecordState.FILTERED_OR_NONE
-    assert said.endswith("of orders-0[5, 10) it filtered 1 records, and 1 offsets have no record")
+    assert said.endswith("of orders-0[5, 10) it filtered 1 record, and found 1 offset without one")
     assert found(SECOND, 3)[0] is RecordState.DEAD_LETTER
 
 

@@ -81,7 +81,7 @@ def test_a_feed_whose_output_is_not_empty_stops_on_empty_control_tables_and_make
     lose_control_tables(quick)
     exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (3, "OUTPUT_UNKNOWN")
-    assert f"already holds 1 published batches (the newest is {batch['batch_id']})" in message
+    assert f"already holds 1 published batch (the newest is {batch['batch_id']})" in message
     assert "`kafka-ingest adopt orders`" in message
     assert quick.status()["partitions"] == []
 
@@ -280,7 +280,7 @@ def test_tables_that_know_all_have_nothing_to_adopt_and_that_is_no_error(quick: 
     shown = quick.kafka_ingest("adopt", "orders")
     assert (shown.exit_code, shown.stdout) == (
         0,
-        "nothing to adopt: the control tables know all 1 batches of the output\n",
+        "nothing to adopt: the control tables know all 1 batch of the output\n",
     )
 
 

@@ -424,13 +424,14 @@ def test_a_group_s_offsets_are_reported_and_none_where_it_has_none(
     assert kafka.group_offsets(f"{orders}-group", []) == {}
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_setting_a_group_s_offsets_is_refused_by_name_while_a_member_lives(
-    kafka: ConfluentKafkaCluster, servers: str, orders: str
+    kafka: ConfluentKafkaCluster, servers: str, orders: str, protocol: str
 ) -> None:
     offsets = {TopicPartition(orders, 0): 3}
     with (
-        live_member(servers, f"{orders}-group", orders),
-        pytest.raises(MirrorRefusedError, match="UNKNOWN_MEMBER_ID"),
+        live_member(servers, f"{orders}-group", orders, protocol),
+        pytest.raises(MirrorRefusedError, match=r"UNKNOWN_MEMBER_ID: consumer group .* has live members.*Stop these"),
     ):
         kafka.set_group_offsets(f"{orders}-group", offsets, "who")
     kafka.set_group_offsets(f"{orders}-group", offsets, "who")

@@ -261,7 +261,7 @@ def test_a_small_batch_waits_and_status_says_since_when(quick: QuickProject, ser
     quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
     answer = quick.kafka_ingest("run", "orders", "--json")
     assert (answer.exit_code, answer.document["batches"]) == (0, [])
-    assert answer.document["ended_with"].startswith("15 records wait for min_records, since ")
+    assert answer.document["ended_with"].startswith("15 records waiting for min_records, since ")
     since = quick.status()["waiting_since"]
     assert since is not None
 

@@ -282,6 +282,6 @@ def test_records_that_do_not_fit_into_the_heap_end_in_an_error_that_names_the_se
 
     assert (exit_code, code) == (2, "SPARK_OUT_OF_MEMORY")
     assert "spark.driver.memory is 512m in the feed's spark.conf" in message
-    assert "up to 12 records of 1 partitions" in message
+    assert "up to 12 records of 1 partition" in message
     assert quick.status()["open_batch"]["state"] == "PLANNED"
     assert quick.rows() == []

@@ -171,7 +171,7 @@ def test_a_hole_is_an_error_at_the_commit_of_a_feed_that_says_dense(spoiling: Sp
     spoiling.change = lambda rows: [[*rows[:4], *rows[5:]]]
     exit_code, code, message = spoiling.refusal("run", "orders")
     assert (exit_code, code) == (3, "OFFSETS_MISSING")
-    assert f"{orders}-0[0, 10): 9 records, 1 offsets without one" in message
+    assert f"{orders}-0[0, 10): 9 records, 1 offset without one" in message
     assert f"{orders}-1" not in message
     assert "Nothing was published" in message
     assert spoiling.stored_offsets() == {0: 0, 1: 0, 2: 0}

@@ -94,7 +94,7 @@ def check_questions(quick: QuickProject, topic: str) -> None:
     explained = quick.answer("explain", str(file))
     assert (explained["filtered"], explained["receipt"]) == (2, {"differences": []})
     said = quick.kafka_ingest("coverage", "orders", "--verify", COLUMNS="200").stdout
-    assert "7 committed offsets: 4 rows, 2 filtered, 1 dead letters, 0 without a record" in said
+    assert "7 committed offsets: 4 rows, 2 filtered, 1 dead letter, 0 without a record" in said
 
 
 def check_refused(quick: QuickProject) -> None:

@@ -220,7 +220,7 @@ def test_a_topic_that_is_gone_stops_the_feed_and_taking_it_out_of_the_file_lets_
 
     exit_code, code, message = quick.refusal("plan", "orders")
     assert (exit_code, code) == (3, "TOPIC_GONE")
-    assert f"{refunds!r} has stored offsets for 1 partitions, but cluster" in message
+    assert f"{refunds!r} has stored offsets for 1 partition, but cluster" in message
     assert "on_missing_topic: hold" in message
 
     quick.edit_feed(kafka={"topics": [orders]})

@@ -215,7 +215,7 @@ def test_holes_in_a_feed_whose_every_offset_is_a_record_stop_a_chunk_as_well(fee
     feed.settings = replace(feed.settings, offsets_policy=OffsetsPolicy.DENSE)
     [plan] = feed.backfill(selection=OpenGaps()).chunks
     feed.write(plan.batch_id, missing=1)
-    with pytest.raises(OffsetsMissingError, match="39 records, 1 offsets without one"):
+    with pytest.raises(OffsetsMissingError, match="39 records, 1 offset without one"):
         feed.commit(plan.batch_id)
 
 

@@ -189,7 +189,7 @@ def test_a_stored_offset_below_the_log_start_is_loss_with_both_numbers_and_the_c
 
 
 def test_a_single_lost_record_is_loss() -> None:
-    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 9, log start 10 \(1 offsets gone\)"):
+    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 9, log start 10 \(1 offset gone\)"):
         decided(answers(orders=topic(log(10, 20))), stored({0: 9}))
 
 

@@ -75,7 +75,7 @@ def test_an_open_transaction_is_a_hold_of_its_own_and_neither_a_lag_nor_left_out
     decision = decided(answers(orders=topic(log(0, 1_100, lso=1_000))), stored({0: 1_000}))
     assert (decision.ranges, decision.left_out, decision.capped) == ((), {}, False)
     assert kinds_of(decision.holds) == [("orders-0", "open_transaction", 1_000)]
-    assert decision.holds[0].reason == "an open transaction begins at offset 1,000: 100 offsets wait behind it"
+    assert decision.holds[0].reason == "an open transaction begins at offset 1,000: 100 offsets behind it"
 
 
 def test_what_lies_below_an_open_transaction_is_read_while_it_is_held() -> None:
@@ -96,7 +96,7 @@ def test_the_same_open_transaction_is_held_since_the_first_time_though_more_wait
     first = decided(answers(orders=topic(log(0, 100, lso=80))), rows)
     later = next_plan(first, answers(orders=topic(log(0, 500, lso=80))), rows)
     assert since(later) == [SOME_DAY]
-    assert "420 offsets wait" in later.holds[0].reason
+    assert "420 offsets behind it" in later.holds[0].reason
 
 
 def test_another_open_transaction_is_a_new_hold() -> None:

@@ -191,7 +191,7 @@ def test_dead_letters_that_were_given_up_are_counted_with_the_reason() -> None:
 
 def test_timestamps_that_are_no_dates_are_reported_with_their_number() -> None:
     assert text_of("no_dates", attempt=1, rows=1200).summary == (
-        "timestamps that are no dates: 1,200 records have kafka_timestamp null and their number in kafka_timestamp_ms"
+        "timestamps that are no dates: 1,200 records with kafka_timestamp null and the number in kafka_timestamp_ms"
     )
 
 

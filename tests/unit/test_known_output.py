@@ -158,7 +158,7 @@ def test_a_batch_that_was_published_after_the_backup_stops_a_plan_however_old_it
 def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years: FeedInMemory) -> None:
     years.sink.foreign_batches.append("01890000-0000-7000-8000-000000000001")
     assert years.plan().result is PlanResult.NOTHING_NEW
-    with pytest.raises(OutputUnknownError, match="holds 1 published batches that the control tables do not know"):
+    with pytest.raises(OutputUnknownError, match="holds 1 published batch that the control tables do not know"):
         check(years)
 
 
@@ -214,9 +214,7 @@ def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_a
 ) -> None:
     stranger = another_published(feed)
     message = refusal(feed)
-    assert (
-        "its output /data/orders holds 1 published batches that the control tables do not know as published" in message
-    )
+    assert "its output /data/orders holds 1 published batch that the control tables do not know as published" in message
     assert f"(the newest is {stranger})" in message
     assert "Nothing was done: reading further would write records twice." in message
     assert "`kafka-ingest adopt orders` shows how they would change" in message
@@ -260,7 +258,7 @@ def test_an_output_that_another_feed_writes_to_is_unknown(feed: FeedInMemory) ->
     feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     feed.sink = InMemorySink(ELSEWHERE)
     another_published(feed)
-    assert "its output /data/elsewhere holds 1 published batches" in refusal(feed)
+    assert "its output /data/elsewhere holds 1 published batch " in refusal(feed)
 
 
 def test_what_is_not_a_batch_id_is_unknown_too(feed: FeedInMemory) -> None:

@@ -620,7 +620,7 @@ def test_what_an_operator_accepts_has_to_fit_the_plan_all_the_same(feed: FeedInM
     plan = feed.control.batch(read_across.batch_id).plan
     short = a_receipt(plan, document_sha256=read_across.document_sha256, rows_read=1)
     feed.sink.receipts[read_across.directory] = short.as_bytes()
-    with pytest.raises(WrongUseError, match="Spark read 1 records, the files hold 200"):
+    with pytest.raises(WrongUseError, match="Spark read 1 record, the files hold 200"):
         accept(feed)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 

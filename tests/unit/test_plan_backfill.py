@@ -647,7 +647,7 @@ def test_a_copy_into_an_output_with_other_batches_is_refused(feed: Backfilled) -
     feed.copies.foreign_batches = [str(FEED_ID)]
 
     message = refused(feed, OutputConflictError, span(0, 0, 50), **COPY)
-    assert f"found 1 other batches (the newest is {FEED_ID})" in message
+    assert f"found 1 other batch (the newest is {FEED_ID})" in message
     assert not feed.copies.is_prepared
 
 

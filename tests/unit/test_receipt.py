@@ -377,13 +377,13 @@ def test_a_receipt_of_version_5_without_filtered_records_is_refused() -> None:
 @pytest.mark.parametrize(
     ("receipt", "problem"),
     [
-        (with_filtered(1, ONE_FILTERED), "Spark read 1 records, the files hold 1 and 1 were filtered: a file did not"),
+        (with_filtered(1, ONE_FILTERED), "Spark read 1 record, the files hold 1 and 1 were filtered: a file did not"),
         (with_filtered(4, Filtered(partition(0), 3)), "can hold 3 records, the files hold 4 with those that were filt"),
-        (with_filtered(2, Filtered(partition(9), 1)), "1 records of orders-9 were filtered, which the plan does not"),
+        (with_filtered(2, Filtered(partition(9), 1)), "1 record of orders-9 was filtered, which the plan does not"),
         (with_filtered(3, ONE_FILTERED, ONE_FILTERED), "the filtered records are not named by partition, sorted, each"),
         (
             replace(with_filtered(2, Filtered(partition(1), 1)), left_out=(LeftOut(SMALL.ranges[1], 2),)),
-            "1 records of orders-1 were filtered, which is left out",
+            "1 record of orders-1 was filtered, which is left out",
         ),
     ],
 )

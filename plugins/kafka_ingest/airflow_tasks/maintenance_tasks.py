@@ -8,6 +8,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.observing.low_headroom import low_headroom
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.settings.feed import Feed
@@ -40,7 +41,7 @@ class CleanOperator(BaseOperator):
             "%s attempts removed, %s stay, %s bytes are free again", f"{removed:,}", f"{kept:,}", f"{freed:,}"
         )
         if failed:
-            raise AirflowException(f"{failed:,} attempts could not be removed; their warnings above say why")
+            raise AirflowException(f"{counted(failed, 'attempt')} could not be removed; their warnings above say why")
         return {"removed": removed, "kept": kept, "freed_bytes": freed}
 
 

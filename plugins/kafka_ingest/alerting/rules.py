@@ -7,6 +7,7 @@ from typing import Final
 
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, questions
 from kafka_ingest.alerting.watched_feed import WatchedFeed
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
 from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
@@ -85,7 +86,8 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
     for gap in gaps:
         judging.add(
             AlertKind.GAP,
-            f"{gap.offsets:,} offsets in {counted(gap.partitions, 'partition')} were passed over ({gap.cause.value}), "
+            f"{counted(gap.offsets, 'offset')} in {counted(gap.partitions, 'partition')} {were(gap.offsets)} "
+            f"passed over ({gap.cause.value}), "
             f"decided by {gap.decided_by}: {gap.reason}",
             f"{gap.cause.value} {gap.decided_at.isoformat()} {gap.decided_by}"[:LONGEST_SUBJECT],
         )
@@ -103,7 +105,7 @@ def judge_records(feed: WatchedFeed, judging: Judging) -> None:
     if newest.records < LEAST_RECORDS:
         judging.unknown.add(AlertKind.FILTERED_PERCENT)
     elif newest.filtered * 100 > most * newest.records:
-        shown = f"{newest.filtered:,} of the {newest.records:,} records of the newest batch"
+        shown = f"{newest.filtered:,} of the {counted(newest.records, 'record')} of the newest batch"
         judging.add(AlertKind.FILTERED_PERCENT, f"{shown} were filtered, more than {most} %")
 
 
@@ -128,7 +130,7 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
         judging.unknown.add(AlertKind.STOPPED)
     if (limit := feed.rules.lag) is not None:
         if (found.lag or 0) > limit:
-            judging.add(AlertKind.LAG, f"{found.lag:,} offsets can be read, more than {limit:,}")
+            judging.add(AlertKind.LAG, f"{counted(found.lag, 'offset')} can be read, more than {limit:,}")
         elif found.silent or other:
             judging.unknown.add(AlertKind.LAG)
     asked = questions(feed, logs, answers.retentions, now)
@@ -155,7 +157,7 @@ def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost
     if changed and stops.on_changed_topic:
         texts.append(f"{listing(changed)}: deleted and created again, so the stored offsets mean other records")
     if lost and stops.on_loss:
-        texts.append(f"{lost:,} offsets were deleted by Kafka before they were read")
+        texts.append(f"{counted(lost, 'offset')} {were(lost)} deleted by Kafka before they were read")
     if texts:
         judging.add(AlertKind.STOPPED, f"the next plan stops until an operator decides: {'; '.join(texts)}")
 
@@ -221,11 +223,6 @@ def spoken(duration: timedelta) -> str:
         if seconds >= 2 * length or seconds == length:
             return f"{seconds / length:,.0f}{unit}"
     return f"{seconds:,.0f}s"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def cut(text: str) -> str:

@@ -9,6 +9,7 @@ from kafka_ingest.backfilling.replaying import LettersFound, chunks_of_letters
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import BackfillRange, HeldRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.gap import GapCause, NewGap
@@ -115,7 +116,7 @@ def decide(
     if request.on_missing is OnMissing.REFUSE and (missing := subtract(deleted, known_lost)):
         raise RecordsDeletedError(
             f"expected records that Kafka still holds, found that retention has deleted {listing(missing, limit=20)} "
-            f"({span_of(missing):,} offsets). {NOTHING_DONE} To read the rest"
+            f"({counted(span_of(missing), 'offset')}). {NOTHING_DONE} To read the rest"
             f"{', with what is missing as a gap on record' if request.mode is Mode.FILL else ''}: missing `record_gap`."
         )
     chunks, for_later = cut_into_chunks(subtract(left, deleted), request.max_records, MOST_CHUNKS)

@@ -36,6 +36,7 @@ from kafka_ingest.errors import (
     StoredOffsetBeyondLogError,
     UnknownFeedError,
 )
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storable_text import storable_document
 from kafka_ingest.model.batch import Batch, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRecord, CoverageRows, FeedSnapshot
@@ -298,7 +299,7 @@ def copied(
     if unknown := [batch_id for batch_id in there if batch_id not in known]:
         raise OutputConflictError(
             f"expected {output} to be empty, or to hold copies of feed {feed.name} only; found "
-            f"{len(unknown):,} other batches (the newest is {unknown[-1]}). {NOTHING_DONE} Name another output."
+            f"{counted(len(unknown), 'other batch')} (the newest is {unknown[-1]}). {NOTHING_DONE} Name another output."
         )
     if not there and any(not each.state.is_open for each in ranges):
         raise OutputConflictError(

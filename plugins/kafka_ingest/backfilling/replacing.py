@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.errors import BatchFoldedError, InvalidBackfillError, RangesTakenError, RecordsDeletedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import HeldRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.offset_sets import intersect, shared, span_of, subtract, union
@@ -145,7 +146,7 @@ def check_readable(held: Sequence[HeldRange], bounds: Mapping[TopicPartition, Lo
     rest = union(each.offset_range for each in readable)
     raise RecordsDeletedError(
         f"expected records that Kafka still holds, found that retention has deleted {listing(deleted, limit=20)} "
-        f"({span_of(deleted):,} offsets): replacing would lose their rows. {NOTHING_DONE} "
+        f"({counted(span_of(deleted), 'offset')}): replacing would lose their rows. {NOTHING_DONE} "
         + (f"Name what can be read again: {listing(map(as_written, rest), limit=20)}." if rest else "Nothing is left.")
     )
 

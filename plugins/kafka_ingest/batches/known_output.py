@@ -8,6 +8,7 @@ import uuid6
 
 from kafka_ingest.batches.used_output import check_same_root
 from kafka_ingest.errors import FeedChangedError, OutputNotUsableError, OutputUnavailableError, OutputUnknownError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
 from kafka_ingest.model.output_location import OutputLocation
@@ -63,7 +64,8 @@ def _check(
         is_current = target == settings.output
         first = "" if is_current else f"set sink.path to {target}, as it was, and "
         raise OutputUnknownError(
-            f"feed {settings.name}: its output {target} holds {len(unknown):,} published batches that the control "
+            f"feed {settings.name}: its output {target} holds {counted(len(unknown), 'published batch')} that "
+            f"the control "
             f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older "
             "backup, or is this another database? Nothing was done: reading further would write records twice. If the "
             f"output is this feed's, rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how "
@@ -127,7 +129,8 @@ def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> 
             )
         raise OutputUnknownError(
             f"feed {settings.name} is new to the control tables, but its output {settings.output} already holds "
-            f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records "
+            f"{counted(len(known), 'published batch')} (the newest is {known[-1]}). Reading again would write "
+            f"their records "
             "twice. Is this the right control database? If the feed was renamed: `kafka-ingest rename-feed OLD NEW`. "
             f"If the tables are lost: `kafka-ingest adopt {settings.name}` rebuilds them from the output. Or give the "
             "feed another sink.path."

@@ -14,6 +14,7 @@ from kafka_ingest.batches.known_output import check_newest_known, new_feed
 from kafka_ingest.batches.resume_open_batch import resume_open_batch
 from kafka_ingest.batches.used_output import check_output_there, check_same_root
 from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUndecidedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
@@ -153,7 +154,7 @@ def why_nothing(decision: PlanDecision | None) -> str:
     if decision is None or decision.waiting_since is None or not decision.waiting_records:
         return "nothing new"
     since = f"{decision.waiting_since:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{decision.waiting_records:,} records wait for min_records, since {since}"
+    return f"{counted(decision.waiting_records, 'record')} waiting for min_records, since {since}"
 
 
 def record_of(
@@ -195,7 +196,8 @@ def check_something_answered(decision: PlanDecision) -> None:
             raise StartUndecidedError(f"nothing else of the feed can be read: {listing(undecided)}")
         reasons = listing(f"{tp}: {reason}" for tp, reason in sorted(decision.left_out.items()))
         raise KafkaUnavailableError(
-            f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was "
+            f"Kafka could answer for none of the feed's {counted(len(decision.left_out), 'partition')}: "
+            f"{reasons}. Nothing was "
             "planned; check the brokers."
         )
 

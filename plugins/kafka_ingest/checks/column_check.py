@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from kafka_ingest.assembly import assemble
 from kafka_ingest.errors import ColumnsChangedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.never_found import described
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.model.written_columns import side_by_side
@@ -26,8 +27,8 @@ def columns(feed: Feed, find_connection: FindConnection, environment: Mapping[st
     never = parts.never_found()
     ended = f"; null in all rows of the newest batch: {'; '.join(described(never))}" if never else ""
     if compared.before is None:
-        return f"{len(compared.now):,} fields; the output has none to compare them with"
+        return f"{counted(len(compared.now), 'field')}; the output has none to compare them with"
     if not compared.new:
-        return f"{len(compared.now):,} fields, as the output has them{ended}"
+        return f"{counted(len(compared.now), 'field')}, as the output has them{ended}"
     does = "left out (on_new_fields: ignore)" if compared.left_out else "added (on_new_fields: add)"
     return f"these are new, and will be {does}:\n{side_by_side(compared.before, compared.now, compared.new)}{ended}"

@@ -29,6 +29,7 @@ from kafka_ingest.errors import (
     KafkaIngestError,
     WrongUseError,
 )
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
@@ -227,7 +228,9 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
             f"expected the user of connection {feed.kafka.conn_id!r} to have all rights that this feed needs, found it "
             f"without {listing(missing)}. Grant them (docs/security.md), or correct the user."
         )
-    partitions = ", ".join(f"{topic} ({len(found.partitions)} partitions)" for topic, found in sorted(topics.items()))
+    partitions = ", ".join(
+        f"{topic} ({counted(len(found.partitions), 'partition')})" for topic, found in sorted(topics.items())
+    )
     return f"cluster {cluster_id} at {settings.bootstrap_servers}, {partitions}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kafka_ingest.assembly import schemas_of
 from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed import Feed
@@ -50,7 +51,7 @@ def expressions(feed: Feed, find_connection: FindConnection, environment: Mappin
     shape = decoding.shape
     taken = [
         *(["where"] if shape.where is not None else []),
-        *([f"{len(shape.select)} columns of select"] if shape.select else []),
+        *([f"{counted(len(shape.select), 'column')} of select"] if shape.select else []),
         *([f"transform {shape.transform}"] if shape.transform is not None else []),
     ]
     return f"Spark takes {', '.join(taken)}"

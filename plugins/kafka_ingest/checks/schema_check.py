@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kafka_ingest.assembly import schemas_of
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.decoding import FieldDecoding
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.schema_source import TOPIC, RegistrySource
@@ -36,6 +37,6 @@ def described(part: FieldDecoding) -> str:
         for writer in part.writers or ()
         if writer.misfit is not None and not writer.is_other
     ]
-    written = f", written with {len(part.writers)} schemas" if part.writers is not None else ""
+    written = f", written with {counted(len(part.writers), 'schema')}" if part.writers is not None else ""
     warning = f"; records of some become dead letters ({listing(misfits)})" if misfits else ""
     return f"{part.format}{written}{warning}"

@@ -17,6 +17,7 @@ from kafka_ingest.commands.answer import number
 from kafka_ingest.commands.documents import range_document
 from kafka_ingest.commands.tables import table
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -233,8 +234,9 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
     if (rows := decision.rows_replaced) is not None:
         batches = batches_in(itertools.chain.from_iterable(decision.replaces))
         out.print(
-            f"{'replaces' if executed else 'would replace'} {rows.rows:,} rows of {len(batches):,} batches in "
-            f"{rows.files:,} files, {rows.rewritten:,} of which hold other rows, too, and are rewritten: "
+            f"{'replaces' if executed else 'would replace'} {counted(rows.rows, 'row')} of "
+            f"{counted(len(batches), 'batch')} in "
+            f"{counted(rows.files, 'file')}, {rows.rewritten:,} of which hold other rows, too, and are rewritten: "
             f"{listing(batches)}",
             markup=False,
             soft_wrap=True,
@@ -250,7 +252,7 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
 def print_left_out(why: str, ranges: Sequence[OffsetRange]) -> None:
     """Print what is left out, and why."""
     if ranges:
-        text = f"left out, {why}: {span_of(ranges):,} offsets: {listing(ranges)}"
+        text = f"left out, {why}: {counted(span_of(ranges), 'offset')}: {listing(ranges)}"
         progress.print(text, style="yellow", markup=False, soft_wrap=True)
 
 

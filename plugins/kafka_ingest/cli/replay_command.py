@@ -12,6 +12,7 @@ from kafka_ingest.cli.backfill_command import planned, run_chunks
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.commands.answer import number
 from kafka_ingest.commands.tables import table
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm
 
@@ -98,7 +99,7 @@ def print_letters(feed_name: str, decision: BackfillDecision | None, *, executed
     for left_out in decision.letters_left_out:
         progress.print(f"left out, {left_out}", style="yellow", markup=False, soft_wrap=True)
     if decision.for_later:
-        text = f"left for the next replay, since it is more than one takes: {len(decision.for_later):,} ranges"
+        text = f"left for the next replay, since it is more than one takes: {counted(len(decision.for_later), 'range')}"
         progress.print(text, style="yellow", markup=False, soft_wrap=True)
 
 

@@ -14,6 +14,7 @@ from kafka_ingest.commands.documents import never_planned_document, summary_docu
 from kafka_ingest.commands.tables import feeds_status_table, moment, status_table
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.observing.feed_status import FeedStatus, feed_status
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import find_connection_from_shell, kafka_settings
@@ -89,7 +90,10 @@ def print_status(found: FeedStatus, output_error: str | None) -> None:
     if (others := found.not_rows).filtered or others.dead_letters:
         share = others.newest.filtered_percent
         newest = f", {share:.0f} % of the newest batch" if share else ""
-        out.print(f"filtered: {others.filtered:,} records{newest}; dead letters that are left: {others.dead_letters:,}")
+        out.print(
+            f"filtered: {counted(others.filtered, 'record')}{newest}; dead letters that are left: "
+            f"{others.dead_letters:,}"
+        )
     if found.open_batch is not None:
         out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
         if discarded := found.open_batch["discarded"]:

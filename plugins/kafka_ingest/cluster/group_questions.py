@@ -30,6 +30,10 @@ COORDINATOR_MOVES = frozenset(
 )
 
 
+OF_MEMBERS = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH, KafkaError.FENCED_MEMBER_EPOCH})
+"""What a group with members answers to others, by the classic protocol and by that of KIP-848."""
+
+
 class GroupQuestions:
     """A consumer group's committed offsets."""
 
@@ -117,11 +121,11 @@ class GroupQuestions:
             if is_unreachable(error.args[0]):
                 raise
             text = f"{error.args[0].name()}: {error.args[0].str()}"
-            raise refusal([error.args[0]], self._client.settings.redacted(text)) from error
+            raise refusal(group, [error.args[0]], self._client.settings.redacted(text)) from error
         refused = [tp for tp in answer.topic_partitions if tp.error]
         if refused:
             texts = [f"{tp.topic}-{tp.partition}: {tp.error.name()}" for tp in refused]
-            raise refusal([tp.error for tp in refused], listing(texts))
+            raise refusal(group, [tp.error for tp in refused], listing(texts))
 
 
 class CoordinatorMovingError(MirrorRefusedError):
@@ -133,8 +137,14 @@ def coordinator_moves(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in COORDINATOR_MOVES
 
 
-def refusal(errors: list[KafkaError], text: str) -> MirrorRefusedError:
+def refusal(group: str, errors: list[KafkaError], text: str) -> MirrorRefusedError:
     """Return the error of a group commit that was refused, for good or for a moment."""
+    if any(error.code() in OF_MEMBERS for error in errors):
+        return MirrorRefusedError(
+            f"{text}: consumer group {group!r} has live members, and while it has, Kafka takes its offsets from them "
+            "alone. Stop these consumers (`kafka-consumer-groups.sh --describe --members` lists them), or give the "
+            "feed a kafka.group of its own"
+        )
     if all(error.code() in COORDINATOR_MOVES for error in errors):
         return CoordinatorMovingError(text)
     rights = sorted({RIGHTS[error.code()] for error in errors if error.code() in RIGHTS})

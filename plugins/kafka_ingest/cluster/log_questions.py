@@ -13,6 +13,7 @@ from kafka_ingest.cluster.epoch_ends import epoch_ends
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
 
 LEADER_CHANGED = Unavailable("FENCED_LEADER_EPOCH: its leader changed while it was asked")
@@ -49,7 +50,7 @@ class LogQuestions:
             "high watermark": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
             "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
         }
-        with self._client.time_limited(f"the log bounds of {len(topic_partitions):,} partitions"):
+        with self._client.time_limited(f"the log bounds of {counted(len(topic_partitions), 'partition')}"):
             answers = [
                 list_offsets(self._client, dict.fromkeys(topic_partitions, spec), isolation)
                 for spec, isolation in questions.values()
@@ -79,7 +80,7 @@ class LogQuestions:
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
         """Return where each log continues with a later leader epoch, or ends; None where it knows no such epoch."""
         with (
-            self._client.time_limited(f"the ends of leader epochs in {len(epochs):,} partitions"),
+            self._client.time_limited(f"the ends of leader epochs in {counted(len(epochs), 'partition')}"),
             self._client.consumer("kafka_ingest looks for logs that were cut off") as consumer,
         ):
             return epoch_ends(consumer, epochs, self._client.request_timeout_s)
@@ -90,7 +91,9 @@ class LogQuestions:
         """Return the first record of each log, read where it starts; None where no record is left in it."""
         # Also a record that its transaction has not committed says when the log began.
         answers = self._client.first_answers(
-            log_starts, f"the first records of {len(log_starts):,} partitions", {"isolation.level": "read_uncommitted"}
+            log_starts,
+            f"the first records of {counted(len(log_starts), 'partition')}",
+            {"isolation.level": "read_uncommitted"},
         )
         silent = Unavailable(f"its first record did not come within {self._client.request_timeout_s:g} s")
         return dict.fromkeys(log_starts, silent) | {tp: first_record(answer) for tp, answer in answers.items()}

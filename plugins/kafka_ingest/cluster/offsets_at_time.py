@@ -12,6 +12,7 @@ from kafka_ingest.cluster.answer_errors import NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.cluster.log_questions import LogQuestions
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, NewestRecord, TopicPartition, Unavailable
 
 NO_SUCH_OFFSET = -1
@@ -38,7 +39,7 @@ class OffsetsAtTime:
         Also records of an open transaction count: the answer is a place in the log, not a promise that it can be read.
         "None is" is believed only where Kafka's other answers agree, see _no_offsets_at.
         """
-        with self._client.time_limited(f"the offsets at a time of {len(timestamps):,} partitions"):
+        with self._client.time_limited(f"the offsets at a time of {counted(len(timestamps), 'partition')}"):
             found = self._offsets_at(timestamps)
             none = {tp: timestamp for tp, timestamp in timestamps.items() if found[tp] is None}
             return found | self._no_offsets_at(none) if none else found
@@ -104,7 +105,7 @@ class OffsetsAtTime:
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
         """Return the first record of that time or later with its own time, without reading it; None where none is."""
         specs = {tp: OffsetSpec.for_timestamp(milliseconds(timestamp)) for tp, timestamp in timestamps.items()}
-        with self._client.time_limited(f"the records from a time on of {len(timestamps):,} partitions"):
+        with self._client.time_limited(f"the records from a time on of {counted(len(timestamps), 'partition')}"):
             futures = list_offsets(self._client, specs, IsolationLevel.READ_UNCOMMITTED)
             return {topic_partition: self._newest_record(future) for topic_partition, future in futures.items()}
 
@@ -112,7 +113,7 @@ class OffsetsAtTime:
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
         """Return the record with the largest time of each log, which is not read; None where Kafka cannot say it."""
-        with self._client.time_limited(f"the newest records of {len(topic_partitions):,} partitions"):
+        with self._client.time_limited(f"the newest records of {counted(len(topic_partitions), 'partition')}"):
             return self._newest_records(topic_partitions)
 
     def _newest_records(

@@ -10,6 +10,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kafka_ingest.cluster.answer_errors import is_unreachable
 from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import Retention, Unavailable
 
 LONGEST: Final = timedelta(days=36_500)
@@ -26,7 +27,7 @@ class RetentionQuestions:
         """Return when each topic's records are deleted, or why that is not known: it needs DESCRIBE_CONFIGS."""
         if not topics:
             return {}
-        with self._client.time_limited(f"the retention of {len(topics):,} topics"):
+        with self._client.time_limited(f"the retention of {counted(len(topics), 'topic')}"):
             futures = self._client.admin.describe_configs(
                 [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)],
                 request_timeout=self._client.request_timeout_s,

@@ -9,6 +9,7 @@ from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.documents import adoption_document
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import adoption_table
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
@@ -36,12 +37,13 @@ def adopt(parts: FeedParts, decided: Decided | None) -> Answer:
 def lines_of(feed_name: str, decision: AdoptDecision, *, executed: bool) -> Iterator[Line | FittingTable]:
     """Yield the stored offsets before and after, what is adopted, and files that differ from their receipts."""
     if decision.is_nothing:
-        yield Line(f"nothing to adopt: the control tables know all {decision.known:,} batches of the output")
+        yield Line(f"nothing to adopt: the control tables know all {counted(decision.known, 'batch')} of the output")
         return
     yield adoption_table(feed_name, decision)
     adoption = decision.adoption
     yield Line(
-        f"{'adopted' if executed else 'would adopt'} {len(adoption.batches):,} batches and {len(adoption.gaps):,} gaps "
+        f"{'adopted' if executed else 'would adopt'} {counted(len(adoption.batches), 'batch')} and "
+        f"{counted(len(adoption.gaps), 'gap')} "
         f"of feed {decision.target.feed_id}"
     )
     if adoption.abandoned is not None:

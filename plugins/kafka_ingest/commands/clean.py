@@ -9,6 +9,7 @@ from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.tables import staged_table
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
@@ -75,7 +76,7 @@ def answer_of(found: list[StagedOutput], errors: list[KafkaIngestError], *, exec
         [
             *([staged_table(found, executed=executed)] if found else []),
             *(Line(f"left out: {error.code} {error}", "yellow", aside=True) for error in errors),
-            Line(f"{verb} {len(gone):,} attempts, {freed / 1e6:,.1f} MB"),
+            Line(f"{verb} {counted(len(gone), 'attempt')}, {freed / 1e6:,.1f} MB"),
         ],
         max([error.exit_code for error in errors] + [1 for staged in found if staged.failed], default=0),
         only_shown=bool(gone) and not executed,

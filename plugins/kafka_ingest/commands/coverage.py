@@ -10,6 +10,7 @@ from kafka_ingest.commands.documents import range_document
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import table
 from kafka_ingest.errors import OperatorDecisionError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.folded import FoldedRange
@@ -263,11 +264,16 @@ def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
     result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
     removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
     copied = f", {verified['copied']:,} of the rows in copies" if verified["copied"] else ""
-    yield Line(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{copied}: {result}")
+    yield Line(
+        f"counted {counted(verified['rows'], 'row')} in "
+        f"{counted(verified['batches'], 'batch')}{removed}{copied}: {result}"
+    )
     sums = {name: sum(count[name] for count in verified["counts"]) for name in ("offsets", *PARTS, "in_output")}
     if not sums["offsets"] == sums["rows"] == sums["in_output"]:
         gone = f" ({sums['in_output']:,} are in the output)" if sums["rows"] != sums["in_output"] else ""
         yield Line(
-            f"{sums['offsets']:,} committed offsets: {sums['rows']:,} rows{gone}, {sums['filtered']:,} filtered, "
-            f"{sums['dead_letters']:,} dead letters, {sums['invisible']:,} without a record"
+            f"{counted(sums['offsets'], 'committed offset')}: {counted(sums['rows'], 'row')}{gone}, "
+            f"{sums['filtered']:,} "
+            f"filtered, "
+            f"{counted(sums['dead_letters'], 'dead letter')}, {sums['invisible']:,} without a record"
         )

@@ -11,6 +11,7 @@ from kafka_ingest.commands.answer import Answer, Line, number
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import table
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.observing.dead_letters import Cause, by_cause, dead_letters_of, preview
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
@@ -60,7 +61,7 @@ def dead_letters(
 
 
 def shown(
-    feed_name: str, causes: list[Cause], batches: int, counted: int, problems: Sequence[str], *, show_values: bool
+    feed_name: str, causes: list[Cause], batches: int, records: int, problems: Sequence[str], *, show_values: bool
 ) -> Iterator[Line | FittingTable]:
     """Yield how many there are of each cause, and some of them."""
     if not batches:
@@ -69,7 +70,7 @@ def shown(
         yield causes_table(feed_name, causes)
         for cause in causes:
             yield from samples_of(cause, show_values=show_values)
-        yield Line(f"{number(counted)} dead letters in {number(batches)} batches")
+        yield Line(f"{counted(records, 'dead letter')} in {counted(batches, 'batch')}")
     for problem in problems:
         yield Line(problem, "red", aside=True)
 

@@ -13,6 +13,7 @@ from kafka_ingest.commands.documents import range_document
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import moment, table
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.operating.expire import ExpireDecision, decide_expiry
 from kafka_ingest.operating.expire import expire as expire_batches
@@ -97,7 +98,10 @@ def shown_expiry(decision: ExpireDecision, *, executed: bool) -> Iterator[Line |
     for batch_id, why in decision.kept.items():
         yield Line(f"batch {batch_id} stays: {why}", "yellow", aside=True)
     verb = "removed" if executed else "would remove"
-    yield Line(f"{verb} {len(decision.batches):,} batches: {decision.rows:,} rows, {decision.size_bytes / 1e6:,.1f} MB")
+    yield Line(
+        f"{verb} {counted(len(decision.batches), 'batch')}: {counted(decision.rows, 'row')}, "
+        f"{decision.size_bytes / 1e6:,.1f} MB"
+    )
     if decision.begun:
         done = "finished" if executed else "would finish"
-        yield Line(f"{done} removing {len(decision.begun):,} batches that an earlier call began with")
+        yield Line(f"{done} removing {counted(len(decision.begun), 'batch')} that an earlier call began with")

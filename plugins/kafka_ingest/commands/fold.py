@@ -8,6 +8,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.expire import time_before
 from kafka_ingest.commands.tables import moment
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.control_rows import Foldable, Folded
 
 
@@ -67,14 +68,15 @@ def kept(there: Foldable) -> list[tuple[str, int]]:
 def shown_folded(before: datetime, there: Foldable, done: list[Folded], *, executed: bool) -> Iterator[Line]:
     """Yield what became sums, and what stays."""
     for reason, batches in kept(there):
-        yield Line(f"{batches:,} batches stay as they are: {reason}", "yellow")
+        yield Line(f"{counted(batches, 'batch')} not folded: {reason}", "yellow")
     if not executed:
-        text = (
-            f"would fold {there.batches:,} batches committed before {moment(before)} UTC, and remove {there.events:,} "
-        )
-        yield Line(f"{text}lines of the journal")
+        text = f"would fold {counted(there.batches, 'batch')} committed before {moment(before)} UTC, and remove "
+        yield Line(f"{text}{counted(there.events, 'line')} of the journal")
         return
     batches, ranges = sum(each.batches for each in done), sum(each.ranges for each in done)
     attempts, events = sum(each.attempts for each in done), sum(each.events for each in done)
-    text = f"folded {batches:,} batches committed before {moment(before)} UTC: {ranges:,} ranges and {attempts:,} "
-    yield Line(f"{text}attempts became sums, {events:,} lines of the journal were removed")
+    text = f"folded {counted(batches, 'batch')} committed before {moment(before)} UTC: {counted(ranges, 'range')} and "
+    yield Line(
+        f"{text}{counted(attempts, 'attempt')} became sums, {counted(events, 'line')} of the journal "
+        f"{were(events)} removed"
+    )

@@ -5,6 +5,7 @@ from uuid import UUID
 from kafka_ingest.commands.answer import Answer, Line, number
 from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.tables import moment
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.operating.give_up_dead_letters import LettersOfBatch, letters_to_give_up
 from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters as give_up
 from kafka_ingest.ports.control import OperatorTables
@@ -17,7 +18,7 @@ def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, 
         return would_give_up(batch_id, control, sinks)
     records = give_up(batch_id, control, sinks, reason=decided.reason, actor=decided.actor)
     document = {"feed": control.batch(batch_id).feed_name, "batch_id": str(batch_id), "given_up": records}
-    return Answer(document, [Line(f"gave up {number(records)} dead letters of batch {batch_id}")])
+    return Answer(document, [Line(f"gave up {counted(records, 'dead letter')} of batch {batch_id}")])
 
 
 def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answer:
@@ -51,7 +52,7 @@ def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answ
 
 def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
     """Return how many dead letters there are, and what became of them before."""
-    letters = f"{number(found.records)} dead letters of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
+    letters = f"{counted(found.records, 'dead letter')} of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
     if found.removal is not None:
         removal = found.removal
         by = f"{removal.actor} on {moment(removal.at)} UTC: {removal.reason}"

@@ -2,6 +2,7 @@
 
 from kafka_ingest.commands.answer import number
 from kafka_ingest.commands.tables import moment
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.observing.explain_file import ExplainedFile
@@ -53,7 +54,10 @@ def describe_files(located: LocatedBatch) -> list[str]:
     if located.record is RecordState.FILTERED:
         return [f"batch {batch.batch_id}: filtered: the feed's where or transform has left the record out"]
     if located.record is RecordState.FILTERED_OR_NONE:
-        counts = f"it filtered {located.filtered:,} records, and {located.invisible:,} offsets have no record"
+        counts = (
+            f"it filtered {counted(located.filtered, 'record')}, and found "
+            f"{counted(located.invisible, 'offset')} without one"
+        )
         either = "the feed's where or transform has left the record out, or there was none"
         return [f"batch {batch.batch_id}: no row: {either}; of {batch.offset_range} {counts}"]
     if located.record is RecordState.DEAD_LETTER:

@@ -8,6 +8,7 @@ from rich.text import Text
 from kafka_ingest.commands.answer import number
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import moment, table
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.observing.explain_file import BatchOfFile, ExplainedFile
 from kafka_ingest.observing.history import HistoryLine
@@ -104,10 +105,11 @@ def facts_of_partitions(partitions: "Sequence[PartitionContents]") -> dict[str, 
     """Return which offsets are in a file; of one that holds several partitions, where each begins and ends."""
     if len(partitions) > 1:
         each = (
-            f"{held.topic_partition}: {held.rows:,} rows, offsets {held.smallest_offset:,} to {held.largest_offset:,}"
+            f"{held.topic_partition}: {counted(held.rows, 'row')}, offsets {held.smallest_offset:,} to "
+            f"{held.largest_offset:,}"
             for held in partitions
         )
-        return {f"{len(partitions):,} partitions": listing(each)}
+        return {f"{counted(len(partitions), 'partition')}": listing(each)}
     only = partitions[0] if partitions else None
     return {
         "topic": only.topic_partition.topic if only else "-",

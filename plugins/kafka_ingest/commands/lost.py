@@ -8,6 +8,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.documents import range_document
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.operating.lost import SALVAGE, LostDecision, decide_lost, record_lost
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.role_of_format import role_of
@@ -58,6 +59,6 @@ def shown_lost(feed_name: str, decision: LostDecision, sinks: Sinks, *, executed
         moved = "moved" if executed else "would move"
         output = decision.batch.plan.output
         aside = role_of(output, sinks(output).salvage, SALVAGE).aside(decision.batch.batch_id)
-        yield Line(f"{moved} {len(decision.damaged):,} damaged files to {aside}")
+        yield Line(f"{moved} {counted(len(decision.damaged), 'damaged file')} to {aside}")
     if executed:
         yield Line(f"`kafka-ingest backfill {feed_name} gaps` reads them, as far as Kafka still holds them")

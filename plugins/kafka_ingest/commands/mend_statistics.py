@@ -3,6 +3,7 @@
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line
 from kafka_ingest.commands.decided import Decided
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.operating.mend_statistics import mend_statistics as mend
 from kafka_ingest.operating.mend_statistics import recorded_statistics
@@ -24,12 +25,14 @@ def mend_statistics(parts: FeedParts, decided: Decided | None) -> Answer:
         "executed": executed,
     }
     lines = [
-        Line(f"{name}: {count:,} of {found.files:,} files lack its bounds", "yellow")
+        Line(f"{name}: {count:,} of {counted(found.files, 'file')} lack its bounds", "yellow")
         for name, count in found.lacking.items()
     ]
     if found.lacking:
         verb = "names" if executed else "would name"
         lines.append(Line(f"the table {verb} the columns of which all files have bounds: {listing(found.complete)}"))
     else:
-        lines.append(Line(f"nothing to mend: all {found.files:,} files have the bounds for which readers look"))
+        lines.append(
+            Line(f"nothing to mend: all {counted(found.files, 'file')} have the bounds for which readers look")
+        )
     return Answer(document, lines, only_shown=bool(found.lacking) and not executed)

@@ -3,6 +3,7 @@
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line, mirror_lines
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.operating.known_feed import known_feed
 
 
@@ -32,5 +33,7 @@ def mirror(parts: FeedParts, *, actor: str | None) -> Answer:
     for tp, offset in drift.items():
         lines.append(Line(f"{tp}: group {'has none' if offset is None else f'{offset:,}'}, stored {stored[tp]:,}"))
     if not drift and failure is None:
-        lines.append(Line(f"consumer group {group} is at the stored offsets of all {len(stored):,} partitions"))
+        lines.append(
+            Line(f"consumer group {group} is at the stored offsets of all {counted(len(stored), 'partition')}")
+        )
     return Answer(document, lines, 1 if drift or failure else 0, only_shown=bool(drift) and actor is None)

@@ -10,6 +10,7 @@ from kafka_ingest.commands.answer import Answer, Line, mirror_lines, number
 from kafka_ingest.commands.decided import Decided
 from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.commands.tables import table
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.operating.reset_offsets import PartitionReset, ResetDecision, decide_reset
@@ -117,17 +118,17 @@ def consequences(decision: ResetDecision, *, executed: bool) -> list[str]:
     lines: list[str] = []
     if overlaps:
         lines.append(
-            f"overlaps: {listing(overlaps)}, {span_of(overlaps):,} offsets that are committed: once they are read "
+            f"overlaps: {listing(overlaps)}, {counted(span_of(overlaps), 'offset')} committed already: once read "
             "again, the output holds their records twice"
         )
     if gaps:
         filed = "filed gaps" if executed else "gaps that would be filed"
         lines.append(
-            f"{filed}: {listing(gaps)}, {span_of(gaps):,} offsets that are not read; a backfill can close them"
+            f"{filed}: {listing(gaps)}, {counted(span_of(gaps), 'offset')} not read; a backfill can close them"
         )
     if ended:
         over = "gaps that ended" if executed else "gaps that would end"
-        lines.append(f"{over}: {listing(ended)}, {span_of(ended):,} offsets that will be read")
+        lines.append(f"{over}: {listing(ended)}, {counted(span_of(ended), 'offset')} that will be read")
     if executed:
-        lines.append(f"moved {len(decision.moves):,} stored offsets")
+        lines.append(f"moved {counted(len(decision.moves), 'stored offset')}")
     return lines

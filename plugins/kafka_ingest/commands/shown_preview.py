@@ -8,6 +8,7 @@ from typing import Any
 from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.answer import Line, number
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.written_columns import side_by_side
@@ -55,7 +56,7 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
         )
     else:
         filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
-        can_be = f"{number(good + found.filtered)} of {number(good + dead + found.filtered)} records can be decoded"
+        can_be = f"{number(good + found.filtered)} of {counted(good + dead + found.filtered, 'record')} can be decoded"
         yield Line(f"{can_be}{filtered}; nothing was committed")
     for each in described(found.never_found):
         yield Line(f"null in all rows: {each}", "red", quotes=True)

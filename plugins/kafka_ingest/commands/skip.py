@@ -3,6 +3,7 @@
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.commands.answer import Answer, Line, mirror_lines
 from kafka_ingest.commands.decided import Decided
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.operating.skip import SkipDecision, decide_skip
 from kafka_ingest.operating.skip import skip as file_gap
@@ -48,4 +49,4 @@ def sentence(interval: OffsetRange, decision: SkipDecision, *, executed: bool) -
         moved = f"the stored offset is now {interval.end_offset:,}"
     else:
         moved = f"the stored offset would move to {interval.end_offset:,}"
-    return f"{'filed' if executed else 'would file'} gap {interval}, {interval.span:,} offsets; {moved}"
+    return f"{'filed' if executed else 'would file'} gap {interval}, {counted(interval.span, 'offset')}; {moved}"

@@ -10,6 +10,7 @@ from rich.text import Text
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.commands.answer import number
 from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchSummary, FeedSummary
@@ -100,14 +101,16 @@ def remarks(partition: PartitionStatus) -> str:
         found.append("{reason}{since}".format(**document["unavailable"] | {"since": since(document["unavailable"])}))
     if partition.lost:
         held_since = f", held{since(document['offsets_lost'])}" if document["offsets_lost"] else ""
-        found.append(f"{partition.lost:,} offsets were deleted before they were read{held_since}")
+        found.append(
+            f"{counted(partition.lost, 'offset')} {were(partition.lost)} deleted before they were read{held_since}"
+        )
     if partition.is_beyond_log and not document["beyond_log"]:
         found.append("stored offset above the log's end")
     if not partition.is_read:
         found.append("not read: the feed file does not name its topic")
     if document["open_transaction"]:
         behind = document["open_transaction"]["offsets_behind_it"]
-        found.append(f"open transaction, {behind:,} offsets behind it{since(document['open_transaction'])}")
+        found.append(f"open transaction, {counted(behind, 'offset')} behind it{since(document['open_transaction'])}")
     held = filter(None, (document["unreadable"], document["beyond_log"]))
     found.extend(f"{hold['reason']}{since(hold)}" for hold in held)
     return "; ".join(found)

@@ -3,6 +3,7 @@
 import logging
 
 from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, TooManyFilteredError
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound, nearly_all_dead, nearly_all_filtered
 from kafka_ingest.model.control_rows import RESTORED_BY
@@ -32,7 +33,8 @@ def check_limits(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     first = read_first(batch, read, control)
     if (limit := limits.too_many_dead_letters(read, first)) is not None:
         raise TooManyDeadLettersError(
-            f"batch {batch.batch_id}: {receipt.dead_letter_rows:,} of its {receipt.rows_read:,} records cannot be "
+            f"batch {batch.batch_id}: {receipt.dead_letter_rows:,} of its {counted(receipt.rows_read, 'record')} "
+            f"cannot be "
             f"decoded, more than the feed allows ({limit}). {NOT_MOVED} Mend what the feed says of its records, "
             f"or allow more, {AGAIN}"
         )
@@ -40,7 +42,8 @@ def check_limits(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     check_fields(batch, receipt, limits, control)
     if (limit := limits.too_many_filtered(read, first)) is not None:
         raise TooManyFilteredError(
-            f"batch {batch.batch_id}: {receipt.filtered_records:,} of its {receipt.rows_read:,} records were filtered, "
+            f"batch {batch.batch_id}: {receipt.filtered_records:,} of its {counted(receipt.rows_read, 'record')} "
+            f"{were(receipt.filtered_records)} filtered, "
             f"more than the feed allows ({limit}). {NOT_MOVED} Mend where or transform, or what the feed says "
             f"its records are; or, where records may all be filtered, set limits.max_filtered_percent: 100; {AGAIN}"
         )

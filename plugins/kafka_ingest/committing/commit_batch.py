@@ -19,6 +19,7 @@ from kafka_ingest.errors import (
     RefusedBatchError,
     StagedOutputUnusableError,
 )
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -217,7 +218,7 @@ def check_density(batch: Batch, receipt: Receipt) -> None:
     if batch.plan.offsets_policy is not OffsetsPolicy.DENSE:
         return
     sparse = [
-        f"{count.offset_range}: {count.rows:,} records, {count.invisible:,} offsets without one"
+        f"{count.offset_range}: {counted(count.rows, 'record')}, {counted(count.invisible, 'offset')} without one"
         for count in receipt.range_counts(batch.plan)
         if count.invisible
     ]

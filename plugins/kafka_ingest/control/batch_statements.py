@@ -16,6 +16,7 @@ from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.rows import batch_row
 from kafka_ingest.control.schema import attempt, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
@@ -108,7 +109,8 @@ def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, 
     read = receipt.ranges_read(plan)
     if [count.offset_range for count in counts] != list(read):
         raise ValueError(
-            f"batch {plan.batch_id}: expected a count of each of its {len(read):,} ranges, found {len(counts):,}"
+            f"batch {plan.batch_id}: expected a count of each of its {counted(len(read), 'range')}, found "
+            f"{len(counts):,}"
         )
     rows = [
         range_values(plan, count.offset_range)

@@ -15,6 +15,7 @@ from kafka_ingest.control.log_cuts import ids_before, resets, rewinds_of
 from kafka_ingest.control.removed_output import lost_of_batches
 from kafka_ingest.control.schema import batch, batch_range
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import TopicPartition, listing
@@ -130,6 +131,7 @@ def add_replayed(connection: Connection, letters: Collection[ReplayedLetters], *
         changed += connection.execute(statement, values).rowcount
     if changed != len(numbers) and not may_lack:
         raise OffsetsMovedError(
-            f"expected the ranges of {len(numbers):,} batches whose dead letters are replayed, found {changed:,}. "
+            f"expected the ranges of {counted(len(numbers), 'batch')} whose dead letters are replayed, found "
+            f"{changed:,}. "
             "Nothing was changed; `kafka-ingest adopt` adds batches that the output has and the control tables lack."
         )

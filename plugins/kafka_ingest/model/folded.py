@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -33,7 +34,8 @@ class FoldedRange:
         counts = (self.rows, self.filtered, self.dead_letters, self.invisible)
         if min(counts) < 0 or sum(counts) != self.offset_range.span:
             raise ValueError(
-                f"expected counts that add up to the {self.offset_range.span:,} offsets of {self.offset_range}, found "
+                f"expected counts that add up to the {counted(self.offset_range.span, 'offset')} of "
+                f"{self.offset_range}, found "
                 f"{' + '.join(map(str, counts))}"
             )
         if self.batches < 1 or self.oldest > self.newest:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
 
 OLDEST_PART = 10
@@ -21,8 +22,10 @@ class LowHeadroom:
         bounds, headroom = self.bounds, self.stored_offset - self.bounds.log_start_offset
         if headroom < 0:
             return (
-                f"{self.topic_partition}: {-headroom:,} offsets from the stored offset {self.stored_offset:,} on were "
-                f"deleted before they were read; the log starts at {bounds.log_start_offset:,}. The next plan stops, "
+                f"{self.topic_partition}: {counted(-headroom, 'offset')} from the stored offset "
+                f"{self.stored_offset:,} on "
+                f"{were(-headroom)} deleted before they were read; the log starts at "
+                f"{bounds.log_start_offset:,}. The next plan stops, "
                 "or records a gap, as on_data_loss says."
             )
         return (

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
@@ -90,7 +91,10 @@ def beyond_log(topic_partition: TopicPartition, stored_offset: int, log_end: int
 
 def offsets_lost(lost: OffsetRange, log_start: int, now: datetime) -> Hold:
     """Return the hold on a partition of which Kafka deleted records before they were read."""
-    reason = f"{lost.span:,} offsets from {lost.start_offset:,} on were deleted unread: the log starts at {log_start:,}"
+    reason = (
+        f"{counted(lost.span, 'offset')} from {lost.start_offset:,} on {were(lost.span)} deleted unread: "
+        f"the log starts at {log_start:,}"
+    )
     return Hold(lost.topic, lost.partition, HoldCause.OFFSETS_LOST, reason, now, lost.start_offset)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_ingest.foundation.counting import counted
+
 LEAST_RECORDS: Final = 20
 """Fewer records say nothing of what all of them have, unless they have none of the fields."""
 
@@ -35,7 +37,7 @@ class NeverFound:
     def whereabouts(self) -> str:
         """Say how many records were looked at, and what they have in its place."""
         there = f"there are: {', '.join(self.others)}" if self.others else "the schema has all names that are there"
-        return f"in 0 of {self.records:,} records; {there}"
+        return f"in 0 of {counted(self.records, 'record')}; {there}"
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-able data."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.foreign_json import moment, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
@@ -234,14 +235,15 @@ class Receipt:
         if held_by_files + self.filtered_records != self.rows_read:
             filtered = f" and {self.filtered_records:,} were filtered" if self.filtered else ""
             found.append(
-                f"Spark read {self.rows_read:,} records, the files hold {held_by_files:,}{filtered}: "
+                f"Spark read {counted(self.rows_read, 'record')}, the files hold {held_by_files:,}{filtered}: "
                 "a file did not reach the storage where the receipt was written"
             )
         planned = {offset_range.topic_partition for offset_range in plan.ranges}
         if [each.topic_partition for each in self.filtered] != sorted({each.topic_partition for each in self.filtered}):
             found.append("the filtered records are not named by partition, sorted, each once")
         found += [
-            f"{each.records:,} records of {each.topic_partition} were filtered, which the plan does not read"
+            f"{counted(each.records, 'record')} of {each.topic_partition} {were(each.records)} filtered, which "
+            f"the plan does not read"
             for each in self.filtered
             if each.topic_partition not in planned
         ]
@@ -255,7 +257,8 @@ class Receipt:
             if (records := count.rows + count.dead_letters + count.filtered) > offset_range.span:
                 filtered = " with those that were filtered" if count.filtered else ""
                 found.append(
-                    f"{offset_range} can hold {offset_range.span:,} records, the files hold {records:,}{filtered}"
+                    f"{offset_range} can hold {counted(offset_range.span, 'record')}, the files hold "
+                    f"{records:,}{filtered}"
                 )
             if count.smallest_offset is not None and count.smallest_offset < offset_range.start_offset:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
@@ -268,11 +271,11 @@ class Receipt:
 
     def not_replayed(self, plan: BatchPlan) -> list[str]:
         """Return of which partitions a replay has other numbers of records than its plan names; else empty."""
-        counted = {each.offset_range.topic_partition: each for each in self.range_counts(plan)}
+        counts = {each.offset_range.topic_partition: each for each in self.range_counts(plan)}
         return [
-            f"{topic_partition}: expected {number:,} dead letters to be replayed, found {found:,}"
+            f"{topic_partition}: expected {counted(number, 'dead letter')} to be replayed, found {found:,}"
             for topic_partition, number in numbers_of(plan.replays).items()
-            for count in [counted[topic_partition]]
+            for count in [counts[topic_partition]]
             if (found := count.offset_range.span - count.invisible) != number
         ]
 
@@ -288,7 +291,8 @@ class Receipt:
             if held.topic_partition in partitions
         ]
         found += [
-            f"{each.records:,} records of {each.topic_partition} were filtered, which is left out"
+            f"{counted(each.records, 'record')} of {each.topic_partition} {were(each.records)} filtered, which "
+            f"is left out"
             for each in self.filtered
             if each.topic_partition in partitions
         ]
@@ -298,7 +302,7 @@ class Receipt:
         # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap, except
         # where a task divides what it reads among partitions of a table.
         found = [
-            f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets "
+            f"{file.name} holds {counted(held.rows, 'record')} of {held.topic_partition} between offsets "
             f"{held.smallest_offset:,} and {held.largest_offset:,}: some are duplicates"
             for file, held in self._held()
             if held.rows > held.largest_offset - held.smallest_offset + 1
@@ -321,7 +325,8 @@ class Receipt:
             spans[span.topic_partition].append(span)
         offsets = {topic_partition: span_of(union(held)) for topic_partition, held in spans.items()}
         return [
-            f"the files hold {rows[topic_partition]:,} records of {topic_partition} in {number:,} offsets: some are "
+            f"the files hold {counted(rows[topic_partition], 'record')} of {topic_partition} in "
+            f"{counted(number, 'offset')}: some are "
             "duplicates"
             for topic_partition, number in offsets.items()
             if rows[topic_partition] > number

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.left_out import LeftOut
@@ -90,7 +91,7 @@ def gaps_filed(detail: Detail) -> EventText:
 
 def lost_file(entry: Detail) -> str:
     """Describe which published file was lost."""
-    return f"{entry['file']} of batch {entry['batch_id']}, {entry['rows']:,} rows"
+    return f"{entry['file']} of batch {entry['batch_id']}, {counted(entry['rows'], 'row')}"
 
 
 def gaps_closed(detail: Detail) -> EventText:
@@ -120,7 +121,7 @@ def reset(detail: Detail) -> EventText:
     parts = [
         listing(moved),
         listing(f"{change.topic_partition} ends at {offset(change.was)}" for change in ended),
-        f"{kept:,} partitions keep their offsets" if kept > 1 else "1 partition keeps its offset" if kept else "",
+        f"{counted(kept, 'partition')} {'keeps its offset' if kept == 1 else 'keep their offsets'}" if kept else "",
         listing(ids),
         f"cluster {cluster['was']} → {cluster['is']}" if cluster["was"] != cluster["is"] else "",
     ]
@@ -148,7 +149,9 @@ def files_not_there(files: Mapping[str, str]) -> str:
 
 def expired(detail: Detail) -> EventText:
     """Describe which batches were expired."""
-    return EventText(f"{len(detail['batches']):,} batches removed from the output: {listing(detail['batches'])}")
+    return EventText(
+        f"{counted(len(detail['batches']), 'batch')} removed from the output: {listing(detail['batches'])}"
+    )
 
 
 def cleaned(detail: Detail) -> EventText:
@@ -183,7 +186,8 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     ),
     "receipt_refused": lambda detail: EventText(f"attempt {detail['attempt']}: its receipt is not used"),
     "no_dates": lambda detail: EventText(
-        f"timestamps that are no dates: {detail['rows']:,} records have kafka_timestamp null and their number in "
+        f"timestamps that are no dates: {counted(detail['rows'], 'record')} with kafka_timestamp null and the "
+        f"number in "
         "kafka_timestamp_ms"
     ),
     "ranges_left_out": lambda detail: EventText(
@@ -201,10 +205,14 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
         f"readers look for the bounds of {listing(detail['named'])}{more(detail, 'named')}; files lacked those of "
         f"{listing(detail['lacking'])}{more(detail, 'lacking')}"
     ),
-    "dead_letters_given_up": lambda detail: EventText(f"{detail['records']:,} dead letters were given up"),
+    "dead_letters_given_up": lambda detail: EventText(
+        f"{counted(detail['records'], 'dead letter')} {were(detail['records'])} given up"
+    ),
     "folded": lambda detail: EventText(
-        f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "
-        f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal were removed"
+        f"{counted(detail['batches'], 'batch')} committed before {detail['before'][:10]}: "
+        f"{counted(detail['ranges'], 'range')} and "
+        f"{counted(detail['attempts'], 'attempt')} became sums, {counted(detail['events'], 'line')} of the "
+        f"journal {were(detail['events'])} removed"
     ),
     "restored": lambda detail: EventText(f"its staged records were restored by {listing(detail['into'])}"),
     "backfill_planned": backfill_planned,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
 from kafka_ingest.model.offset_sets import shared, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -23,8 +24,8 @@ class Sums:
 
     def __str__(self) -> str:
         often = span_of(self.spans)
-        apart = f", {self.apart:,} other records" if self.apart else ""
-        return f"{often:,} offsets of {self.batches:,} batches, {self.rows:,} rows{apart}"
+        apart = f", {counted(self.apart, 'other record')}" if self.apart else ""
+        return f"{counted(often, 'offset')} of {counted(self.batches, 'batch')}, {counted(self.rows, 'row')}{apart}"
 
     def is_as(self, other: "Sums") -> bool:
         """Whether other sums are equal: the same numbers, and the same offsets equally often."""

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -188,7 +189,7 @@ def differences_of_dead_letters(batch: CommittedBatch, sinks: Sinks) -> Iterator
     for offset_range, number in sorted(counts.items()):
         count = found.get(offset_range.topic_partition)
         if count is None or not count.rows == count.offsets == number:
-            expected = f"{number:,} dead letters in {output}"
+            expected = f"{counted(number, 'dead letter')} in {output}"
             there = describe_published(count)
             yield Difference(str(offset_range), expected, there, str(batch.batch_id), offset_range)
 
@@ -205,7 +206,10 @@ def describe_expected(count: RangeCount) -> str:
     """Return a receipt's counts of a range, in the words of :func:`describe_published`."""
     if not count.rows:
         return "no rows"
-    return f"{count.rows:,} rows of {count.rows:,} offsets from {count.smallest_offset:,} to {count.largest_offset:,}"
+    return (
+        f"{counted(count.rows, 'row')} of {counted(count.rows, 'offset')} from {count.smallest_offset:,} to "
+        f"{count.largest_offset:,}"
+    )
 
 
 def describe_published(count: PublishedCount | None) -> str:
@@ -213,7 +217,8 @@ def describe_published(count: PublishedCount | None) -> str:
     if count is None:
         return "no rows"
     return (
-        f"{count.rows:,} rows of {count.offsets:,} offsets from {count.smallest_offset:,} to {count.largest_offset:,}"
+        f"{counted(count.rows, 'row')} of {counted(count.offsets, 'offset')} from {count.smallest_offset:,} "
+        f"to {count.largest_offset:,}"
     )
 
 

@@ -6,6 +6,7 @@ Where the interval is an open gap already, what the operator decides is that it 
 from dataclasses import dataclass
 
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavailableError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import DECIDED, Gap, GapCause, NewGap
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
@@ -66,7 +67,8 @@ def decide_skip(
     check_topic_ids({offset_range.topic: topic_id}, described, feed_name)
     if topic_partition.partition not in described[offset_range.topic].partitions:
         raise InvalidRangeError(
-            f"topic {offset_range.topic!r} has {len(described[offset_range.topic].partitions):,} partitions, found "
+            f"topic {offset_range.topic!r} has "
+            f"{counted(len(described[offset_range.topic].partitions), 'partition')}, found "
             f"number {topic_partition.partition}. Nothing was changed."
         )
     bounds = kafka.log_bounds([topic_partition])[topic_partition]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
@@ -212,4 +213,6 @@ def problems_of(
 def denials_of(lines: Iterable[FeedLine]) -> list[str]:
     """Return why topics of these feeds may not be seen."""
     found = sorted({why for line in lines for why in line.denied})
-    return found[:DENIALS_SHOWN] + ([f"and {len(found) - DENIALS_SHOWN:,} more topics"] * (len(found) > DENIALS_SHOWN))
+    return found[:DENIALS_SHOWN] + (
+        [f"and {counted(len(found) - DENIALS_SHOWN, 'more topic')}"] * (len(found) > DENIALS_SHOWN)
+    )

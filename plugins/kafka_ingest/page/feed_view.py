@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -80,7 +81,9 @@ def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
     """Return what an operator should know of a partition, in words."""
     notes = [f"{hold.cause.value.replace('_', ' ')}: {hold.reason}" for hold in partition.holds]
     if partition.lost:
-        notes.append(f"{partition.lost:,} offsets were deleted by Kafka before they were read")
+        notes.append(
+            f"{counted(partition.lost, 'offset')} {were(partition.lost)} deleted by Kafka before they were read"
+        )
     if partition.unavailable is not None:
         notes.append(f"no answer: {partition.unavailable}")
     if partition.drift:
@@ -95,7 +98,7 @@ def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
 def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return how many offsets the feed could read when each live batch was planned, oldest first."""
     return [
-        column(line.lag, f"{line.lag:,} offsets to read", line.planned_at, line)
+        column(line.lag, f"{counted(line.lag, 'offset')} to read", line.planned_at, line)
         for line in reversed(lines)
         if line.lag is not None
     ]
@@ -104,7 +107,7 @@ def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
 def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
     """Return the rows of each committed batch, oldest first."""
     return [
-        column(line.rows or 0, f"{line.rows or 0:,} rows", line.committed_at, line)
+        column(line.rows or 0, counted(line.rows or 0, "row"), line.committed_at, line)
         for line in reversed(lines)
         if line.committed_at is not None
     ]

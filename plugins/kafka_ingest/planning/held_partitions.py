@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause, beyond_log, offsets_lost
 from kafka_ingest.model.identity import is_other_topic
@@ -97,7 +98,8 @@ def holds_of(
         if bounds.last_stable_offset < bounds.high_watermark:
             behind = bounds.high_watermark - bounds.last_stable_offset
             reason = (
-                f"an open transaction begins at offset {bounds.last_stable_offset:,}: {behind:,} offsets wait behind it"
+                f"an open transaction begins at offset {bounds.last_stable_offset:,}: "
+                f"{counted(behind, 'offset')} behind it"
             )
             at_offset = bounds.last_stable_offset
             holds.append(Hold(tp.topic, tp.partition, HoldCause.OPEN_TRANSACTION, reason, now, at_offset))

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.hold import Hold
@@ -135,7 +136,7 @@ def check_nothing_lost(
     for offset_range, position in lost:
         tp, start = offset_range.topic_partition, f"{offset_range.start_offset:,}"
         begins = f"begins at {start} ({rule_of[tp]})" if tp in rule_of else f"stored offset {start}"
-        gone = f"log start {position.bounds.log_start_offset:,} ({offset_range.span:,} offsets gone)"
+        gone = f"log start {position.bounds.log_start_offset:,} ({counted(offset_range.span, 'offset')} gone)"
         texts.append(f"{tp}: {begins}, {gone}")
     # Where a start rule decides, the feed file is what to change; a new partition begins at 0 and can be skipped from
     # there.

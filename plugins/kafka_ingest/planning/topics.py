@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.identity import check_topic_id
@@ -138,7 +139,7 @@ def why_missing(
         )
     if description is None:
         return TopicGoneError(
-            f"feed {feed_name}: topic {topic!r} has stored offsets for {len(rows):,} partitions, but cluster "
+            f"feed {feed_name}: topic {topic!r} has stored offsets for {counted(len(rows), 'partition')}, but cluster "
             f"{cluster_id} has no such topic any more. Remove it from the feed file, let the feed's other topics "
             f"continue (on_missing_topic: hold), or end its offsets for good: `kafka-ingest topic-changed {feed_name} "
             f"--topic {topic} --choice forget`."

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from kafka_ingest.errors import InvalidRunRequestError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
@@ -109,5 +110,5 @@ def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | Non
     if not (batch.plan.capped or batch.left_out):
         return f"batch {batch.batch_id} reached the end of what there was to read"
     if request.max_records is not None:
-        return f"this run was asked for {request.max_records:,} records at most"
+        return f"this run was asked for {counted(request.max_records, 'record')} at most"
     return None

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.settings.setting_types import A_TIME, RECORD_TAG, SINK_TAG, START_TAG
 
 MAX_PROBLEMS: Final = 20
@@ -153,8 +154,3 @@ def cut(text: str, at_most: int) -> str:
     if len(text) <= at_most:
         return text
     return f"{text[:at_most]}… ({len(text) - at_most:,} more characters)"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import Opened, open_to_read, remote_sizes
 from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.offsets import listing
@@ -90,7 +91,7 @@ def verify_footer(path: Opened, expected: WrittenFile, columns: WrittenColumns |
             raise
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
-        raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
+        raise StagedOutputUnusableError(f"{path}: expected {counted(expected.rows, 'row')}, its footer says {rows:,}")
     promised = {**{name: kind for name, kind in KAFKAS_OWN.items() if name in found}, **(columns or {})}
     if wrong := [name for name, kind in promised.items() if found.get(name) != kind]:
         raise StagedOutputUnusableError(

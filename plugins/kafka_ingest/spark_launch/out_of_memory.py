@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from kafka_ingest.errors import SparkOutOfMemoryError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding, Format
 from kafka_ingest.model.heap import DEFAULT_HEAP, Heap
@@ -50,8 +51,9 @@ def out_of_memory(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str])
         else "fewer tasks at once (spark.executor.cores)"
     )
     return SparkOutOfMemoryError(
-        f"batch {plan.batch_id}: Spark ran out of memory while it read up to {plan.max_rows:,} records of "
-        f"{len(plan.ranges):,} partitions. {heap} is {found}. Each task at work needs about 50 MB and ten times its "
+        f"batch {plan.batch_id}: Spark ran out of memory while it read up to {counted(plan.max_rows, 'record')} of "
+        f"{counted(len(plan.ranges), 'partition')}. {heap} is {found}. Each task at work needs about 50 MB and "
+        f"ten times its "
         f"largest record: raise {heap} in the feed's spark.conf (16 tasks with records of 10 MB: 3g), or give it "
         f"{fewer}, or let each hold less (max.partition.fetch.bytes in the extra of the Kafka connection, 1048576, "
         "say). The same try again would fail the same way. No offset was moved, nothing of it is visible; once it is "

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import files_below, is_folder, move_files
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
@@ -364,16 +365,16 @@ def made_by_function(
     return divided
 
 
-def check_count(counted: StagedRecords, files: Sequence[WrittenFile]) -> None:
+def check_count(staged: StagedRecords, files: Sequence[WrittenFile]) -> None:
     """Raise StagedRowsMissingError unless files hold what Spark counted.
 
     Where a function is handed them, and drops some, the receipt could not tell.
     """
-    expected = counted.rows_read - counted.dead - sum(counted.filtered.values())
+    expected = staged.rows_read - staged.dead - sum(staged.filtered.values())
     found = sum(file.rows for file in files)
     if expected != found:
         raise StagedRowsMissingError(
-            f"Spark wrote {expected:,} rows, the files hold {found:,}: a file did not reach the storage"
+            f"Spark wrote {counted(expected, 'row')}, the files hold {found:,}: a file did not reach the storage"
         )
 
 
@@ -401,7 +402,8 @@ def check_unchanged(expected: int, found: int) -> None:
     """Raise RecordsChangedError unless as many records were found when they were read again."""
     if found != expected:
         raise RecordsChangedError(
-            f"{expected:,} records could not be decoded; read again they were {found:,}: expected the same ones. "
+            f"{counted(expected, 'record')} could not be decoded; read again they were {found:,}: expected the "
+            f"same ones. "
             "Compaction may have removed some in between; the next try reads the batch again"
         )
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.sinks.tables.staged_age import renew_older
 
@@ -37,7 +38,8 @@ def check_safe_from_clean_up(files: Sequence[Opened], configuration: Mapping[str
     if not old:
         return
     raise OutputUnavailableError(
-        f"{old[0].parent}: {len(old):,} staged files are older than {oldest / 86_400:.3g} days, so that a VACUUM may "
+        f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than {oldest / 86_400:.3g} "
+        f"days, so that a VACUUM may "
         "take them while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of "
         "this table is under way that began before now."
     )

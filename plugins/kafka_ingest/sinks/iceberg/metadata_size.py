@@ -21,7 +21,6 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.foreign_json import MOST_BYTES
 
 if TYPE_CHECKING:
-    from pyiceberg.avro.reader import Reader
     from pyiceberg.io import InputStream
 
 MOST_UNPACKED = 4 * MOST_BYTES
@@ -61,7 +60,7 @@ def pieces(location: str, stream: "InputStream") -> Iterator[int]:
         yield from read_through(gzip.GzipFile(fileobj=cast("io.BufferedIOBase", stream)))
     elif location.endswith(AVRO):
         decoder = new_decoder(stream.read())
-        header: AvroFileHeader = cast("Reader", construct_reader(META_SCHEMA, {-1: AvroFileHeader})).read(decoder)
+        header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
         packing = header.meta.get(AVRO_CODEC_KEY)
         while True:
             try:
@@ -86,7 +85,7 @@ def unpacked_pieces(packing: str | None, block: bytes) -> Iterator[int]:
             block = unpacking.unconsumed_tail
 
 
-def read_through(unpacked: IO[bytes]) -> Iterator[int]:
+def read_through(unpacked: IO[bytes] | gzip.GzipFile) -> Iterator[int]:
     """Yield how many bytes each piece of a stream has."""
     while piece := unpacked.read(PIECE):
         yield len(piece)

@@ -8,6 +8,7 @@ renewed, and committed only once a clean-up that saw them as old must have ended
 from collections.abc import Iterable
 
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.sinks.tables.staged_age import renew_older
 
@@ -20,7 +21,8 @@ def check_safe_from_clean_up(files: Iterable[Opened]) -> None:
     if not old:
         return
     raise OutputUnavailableError(
-        f"{old[0].parent}: {len(old):,} staged files are older than {OLDEST_S / 86_400:.0f} days, so that "
+        f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than {OLDEST_S / 86_400:.0f} "
+        f"days, so that "
         "remove_orphan_files may take them while they are committed. They were renewed. No offset was moved; run this "
         "again after every remove_orphan_files of this table that runs now has finished."
     )

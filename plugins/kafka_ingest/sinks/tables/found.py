@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.published_output import FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
@@ -41,4 +42,4 @@ def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapp
     if count == receipt.rows:
         return FoundFiles(FilesState.INTACT, rows=count)
     state = FilesState.CHANGED if count else FilesState.GONE
-    return FoundFiles(state, f"the table holds {count:,} of its {receipt.rows:,} rows", count)
+    return FoundFiles(state, f"the table holds {count:,} of its {counted(receipt.rows, 'row')}", count)

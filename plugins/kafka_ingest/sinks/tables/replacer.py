@@ -12,6 +12,7 @@ from kafka_ingest.errors import (
     RecordsFilteredError,
     TooManyDeadLettersError,
 )
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
@@ -144,7 +145,10 @@ class TableReplacer:
             rows = self._count(each).rows
             again = span_of(intersect(found.get(each.topic_partition, ()), [each.offset_range]))
             if again < rows:
-                yield f"{each.offset_range}: {rows:,} rows committed by batch {each.batch_id}, {again:,} read again"
+                yield (
+                    f"{each.offset_range}: {counted(rows, 'row')} committed by batch {each.batch_id}, "
+                    f"{again:,} read again"
+                )
 
     def _count(self, replaced: ReplacedRange) -> RangeCount:
         """Return what a range's batch committed of it, whatever became of that since."""

@@ -1,0 +1,20 @@
+"""Numbers with their nouns, for messages."""
+
+
+def counted(number: int | None, noun: str) -> str:
+    """Return a number, or a dash where none is known, with its noun."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith("ch") else "s"
+    plural = f"{noun.removesuffix('y')}ies" if noun.endswith("ry") else noun + ending
+    return f"{'-' if number is None else f'{number:,}'} {plural}"
+
+
+def are(number: int) -> str:
+    """Return the verb for what so many of are."""
+    return "is" if number == 1 else "are"
+
+
+def were(number: int) -> str:
+    """Return the verb for what so many of have had done to them."""
+    return "was" if number == 1 else "were"
