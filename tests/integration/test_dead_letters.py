@@ -109,6 +109,7 @@ def check_preview(quick: QuickProject, topic: str) -> None:
         answer = quick.kafka_ingest("preview", "orders", "--records", "3", "--json")
     assert answer.exit_code == 1, answer.stderr
     [row] = answer.document["rows"]
+    assert answer.document["types"].items() >= {"value": "struct", "value.id": "bigint", "value.city": "string"}.items()
     assert (row["kafka_topic"], row["kafka_offset"], row["value"]) == (topic, 6, {"id": 7, "city": "Zürich"})
     assert [
         (each["partition"], each["offset"], each["error_class"], each["value"])

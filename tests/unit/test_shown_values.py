@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,28 @@ def preview_shown(*, show_values: bool) -> str:
     found = Preview([ROW], [LETTER], filtered=1)
     document = preview_document("orders", found, None, show_values=show_values)
     return json.dumps(document) + str(list(shown_preview("orders", found, offsets=3, show_values=show_values)))
+
+
+def test_a_record_is_shown_in_one_line_of_bounded_length_and_each_column_with_its_type() -> None:
+    wide = ROW | {f"column_{number}": "x" * 50 for number in range(300)}
+    columns = {"kafka_topic": "string", "value": "struct", "value.card": "string", "tags": "array", "tags[]": "bigint"}
+    letter = replace(LETTER, error="y" * 500)
+    lines = [
+        each.text for each in shown_preview("orders", Preview([wide], [letter], columns), offsets=2, show_values=True)
+    ]
+    assert lines[0].startswith("orders-0 offset 6: value={'card': '4111-1111'}, column_0='xxx")
+    assert [len(lines[0]), len(lines[5]), lines[0][-1]] == [200, 200, "…"]
+    assert lines[1:5] == ["  value: struct", "  value.card: string", "  tags: array", "  tags[]: bigint"]
+
+    many = Preview([ROW], [], {f"c{number}": "int" for number in range(102)})
+    lines = [each.text for each in shown_preview("orders", many, offsets=1, show_values=False)]
+    assert lines[98:] == [
+        "  c98: int",
+        "  c99: int",
+        "  and 2 more columns",
+        "1 of 1 record can be decoded; nothing was committed",
+    ]
+    assert len(preview_document("orders", many, None, show_values=False)["types"]) == 102
 
 
 def dead_letters_shown(*, show_values: bool) -> str:

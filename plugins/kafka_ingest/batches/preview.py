@@ -4,7 +4,7 @@ It is written like any other, by the same Spark job, but into a directory of its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.topics import topics_wanted
 from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.outputs import DeadLetterFiles, RowsOfFile, Sinks
+from kafka_ingest.ports.outputs import ColumnsOfFile, DeadLetterFiles, RowsOfFile, Sinks
 
 MOST_RECORDS = 1_000
 """How many records can be asked for."""
@@ -36,6 +37,7 @@ class Preview:
 
     rows: list[dict[str, Any]]
     dead_letters: list[DeadLetter]
+    columns: WrittenColumns = field(default_factory=dict)
     filtered: int = 0
     never_found: tuple[NeverFound, ...] = ()
 
@@ -118,7 +120,9 @@ def open_preview(
     return attempt, compared
 
 
-def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, letters: DeadLetterFiles) -> Preview:
+def preview_of(
+    attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, columns: ColumnsOfFile, letters: DeadLetterFiles
+) -> Preview:
     """Return what Spark has written."""
     receipt = valid_receipt(plan, attempt, sinks(plan.output).staging.read_receipt(attempt.directory))
     data, dead = attempt.directory / DATA, staged_dead_letters(attempt.directory) / DATA
@@ -129,6 +133,7 @@ def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile
             for file in receipt.dead_letters
             for letter in letters(dead / file.name, samples=receipt.rows_read).samples
         ],
+        columns=columns(data / receipt.files[0].name) if receipt.files else {},
         filtered=receipt.filtered_records,
         never_found=receipt.never_found,
     )

@@ -15,7 +15,7 @@ from kafka_ingest.commands.answer import Answer
 from kafka_ingest.commands.shown_preview import preview_document, shown_columns, shown_preview
 from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
 from kafka_ingest.model.batch import Attempt, BatchPlan
-from kafka_ingest.sinks.choose import dead_letters_in_file, rows_of_file
+from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 RECORDS = 20
@@ -39,7 +39,7 @@ def preview(
         if plan is not None:
             with decoding(), spark_says(show_values=show_values):
                 attempt, compared = run_preview(parts, plan)
-            found = preview_of(attempt, parts.sinks, plan, rows_of_file, dead_letters_in_file)
+            found = preview_of(attempt, parts.sinks, plan, rows_of_file, columns_of_file, dead_letters_in_file)
             found = replace(found, never_found=tuple(parts.feed.batch_limits().to_name(found.never_found)))
     name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
     is_refused = compared is not None and compared.refused is not None

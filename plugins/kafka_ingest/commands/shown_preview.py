@@ -9,12 +9,15 @@ from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.answer import Line, number
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
-from kafka_ingest.model.written_columns import side_by_side
+from kafka_ingest.model.written_columns import WrittenColumns, side_by_side
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 
+LONGEST_LINE, MOST_COLUMNS = 200, 100
+"""What of a record, and of columns, is shown to people; ``--json`` has all."""
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
@@ -27,6 +30,7 @@ def preview_document(
         "feed": feed_name,
         "filtered": found.filtered,
         "never_found": [each.as_document() for each in found.never_found],
+        "types": dict(found.columns),
         "rows": [row_document(row) for row in rows],
         "dead_letters": [
             sample_document(each, show_values=show_values)
@@ -43,9 +47,12 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
         topic, partition, offset = (row[name] for name in POSITION)
         columns = {name: value for name, value in row_document(row).items() if name not in POSITION}
         shown = ", ".join(f"{name}={value!r}" for name, value in columns.items() if value is not None)
-        yield Line(f"{topic}-{partition} offset {offset:,}: {shown}", quotes=True)
+        yield Line(cut(f"{topic}-{partition} offset {offset:,}: {shown}"), quotes=True)
+    yield from (Line(f"  {path}: {kind}", quotes=True) for path, kind in list(own(found).items())[:MOST_COLUMNS])
+    if len(own(found)) > MOST_COLUMNS:
+        yield Line(f"  and {counted(len(own(found)) - MOST_COLUMNS, 'more column')}")
     for letter in found.dead_letters:
-        yield Line(letter_in_words(letter, show_values=show_values), "red", quotes=True)
+        yield Line(cut(letter_in_words(letter, show_values=show_values)), "red", quotes=True)
     good, dead = len(found.rows), len(found.dead_letters)
     if not offsets:
         yield Line(f"the topics of feed {feed_name} hold no record")
@@ -68,6 +75,16 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
             "correct the names in its schema",
             "red",
         )
+
+
+def own(found: Preview) -> WrittenColumns:
+    """Return the columns beside Kafka's own."""
+    return {path: kind for path, kind in found.columns.items() if path not in KAFKAS_OWN}
+
+
+def cut(text: str) -> str:
+    """Return what a line has room for."""
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
 
 
 def letter_in_words(letter: DeadLetter, *, show_values: bool) -> str:

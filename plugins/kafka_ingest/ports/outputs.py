@@ -287,6 +287,13 @@ class DataFiles(Protocol):
         """
 
 
+class ColumnsOfFile(Protocol):
+    """Reads the end of a data file."""
+
+    def __call__(self, path: Place) -> WrittenColumns:
+        """Return its columns, by their paths, with their types."""
+
+
 class RowsOfFile(Protocol):
     """Reads a small data file."""
 

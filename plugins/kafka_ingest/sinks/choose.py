@@ -17,6 +17,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, RemotePlace, local
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet
 from kafka_ingest.sinks.connections import SinkConnections
@@ -168,6 +169,11 @@ def format_of(output: OutputLocation) -> Format:
             "another version of kafka_ingest"
         )
     return found
+
+
+def columns_of_file(path: Place) -> WrittenColumns:
+    """Return the columns of a data file on a disk, with their types."""
+    return written_columns(data_file(local(path)).columns())
 
 
 def rows_of_file(path: Place) -> list[dict[str, Any]]:
