@@ -1,7 +1,9 @@
 """What PyIceberg imports by a name, and what a catalog's server may decide."""
 
 import ast
+import inspect
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyiceberg
+import pyiceberg.io.pyarrow
 import pytest
 from pyiceberg.table.locations import SimpleLocationProvider, load_location_provider
 
@@ -16,6 +19,7 @@ from kafka_ingest.errors import InvalidConnectionError, OutputNotUsableError
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import table_place
+from kafka_ingest.sinks.iceberg.added_files import WITHOUT_STATISTICS
 from kafka_ingest.sinks.iceberg.catalog_files import Files
 from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
@@ -239,3 +243,13 @@ def test_a_connection_that_names_a_class_for_its_login_is_refused(impl: dict[str
     fields = ConnectionFields("lake", "iceberg", extra={"type": "rest", "uri": "http://x", "auth": impl})
     with pytest.raises(InvalidConnectionError, match=r"expected auth\.type to be one of"):
         catalog_settings(fields)
+
+
+def test_the_library_does_not_warn_of_each_column_without_statistics_in_each_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert WITHOUT_STATISTICS in inspect.getsource(pyiceberg.io.pyarrow)
+    log = logging.getLogger("pyiceberg.io.pyarrow")
+    log.warning("PyArrow statistics missing for column %d when writing file", 7)
+    log.warning("Unable to resolve region for bucket lake")
+    assert [each.getMessage() for each in caplog.records] == ["Unable to resolve region for bucket lake"]

@@ -5,6 +5,7 @@ long in sum, and numbers of which one is NaN. Readers would skip the file for ro
 bounds, however often the commit is tried: see :func:`can_be_written`. Importing this imports pyiceberg and pyarrow.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 WITH_NAN = frozenset({"FLOAT", "DOUBLE"})
 """Numbers of which one may be NaN: engines take that for larger than all others, and no bound says that one is there.
 """
+
+WITHOUT_STATISTICS = "PyArrow statistics missing for column"
+"""What the library warns of for each such column of each file. Spark writes none for some, and here none are needed."""
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda said: not str(said.msg).startswith(WITHOUT_STATISTICS))
 
 BEFORE_HALF_CHARACTERS = chr(0xD7FF)
 """The character whose successor by number is half of one, which no text in UTF-8 has."""
