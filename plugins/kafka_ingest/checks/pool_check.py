@@ -3,6 +3,7 @@
 from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_ingest.errors import MissingPoolError
+from kafka_ingest.foundation.counting import counted
 
 
 def pool(name: str) -> str:
@@ -21,4 +22,4 @@ def pool(name: str) -> str:
             f"expected a pool {name!r} in Airflow, as airflow.pool says, found none: the feed's tasks would wait for "
             f"ever. Make it: `airflow pools set {name} SLOTS DESCRIPTION`, or correct airflow.pool."
         )
-    return f"{name}, {found.slots:,} slots"
+    return f"{name}, {counted(found.slots, 'slot')}"
