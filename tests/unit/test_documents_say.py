@@ -68,8 +68,8 @@ FIGURES: list[tuple[str, str, float]] = [
     ("page.md", "page, for at most {} seconds", sources.KAFKA_TIMEOUT_S),
     ("page.md", "after {} seconds while Kafka is being asked", one_feed.REFRESH_PENDING_S),
     ("page.md", "while Kafka is being asked, otherwise every {}", one_feed.REFRESH_S),
-    ("page.md", "of each look at most {} groups are asked", group_drift.MOST_ASKED),
-    ("page.md", "groups are asked, for {} seconds", group_drift.LOOK_S),
+    ("page.md", "at most {} groups are asked", group_drift.MOST_ASKED),
+    ("page.md", " for {} seconds:", group_drift.LOOK_S),
     ("retention.md", "{} days ago at the latest", LEAST_RETENTION / timedelta(days=1)),
     ("security.md", "`socket.timeout.ms`, by default {} s", client_settings.DEFAULT_REQUEST_TIMEOUT_S),
     ("security.md", "{} seconds, and one that comes in small pieces", schema_registry.READ_TIMEOUT_S),
@@ -139,7 +139,7 @@ OF_OTHERS = frozenset({"CAST_INVALID_INPUT", "DESCRIBE_CONFIGS", "RENAME_EXCHANG
 
 def of_the_code() -> str:
     """Return the text of all that gives something its name."""
-    folders = [ROOT / name for name in ("plugins", "dags", "jobs", "dev")]
+    folders = [ROOT / name for name in ("plugins", "dags", "jobs", "dev", "tests")]
     files = [
         path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".sh", ".yaml", ".toml"}
     ]
