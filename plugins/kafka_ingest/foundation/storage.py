@@ -81,8 +81,12 @@ def open_itself(path: Path) -> IO[bytes]:
 
     Raises OSError on a symbolic link, which may lead to any file of this user, and on a pipe, for which to wait.
     """
-    refuse_links(path, path.parent)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "expected a file, found a symbolic link; remove it", str(path)) from None
     found = os.fstat(descriptor).st_mode
     if stat.S_ISREG(found):
         return os.fdopen(descriptor, "rb")
