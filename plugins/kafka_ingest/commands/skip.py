@@ -42,7 +42,10 @@ def sentence(interval: OffsetRange, decision: SkipDecision, *, executed: bool) -
     if decision.acknowledged is not None:
         did = "acknowledged" if executed else "would acknowledge"
         why = f"{decision.acknowledged.cause.value}: {decision.acknowledged.reason}"
-        return f"{did} gap {interval}, {interval.span:,} offsets ({why}); it stays, and a backfill can still read it"
+        return (
+            f"{did} gap {interval}, {counted(interval.span, 'offset')} ({why}); it stays, and a backfill can "
+            f"still read it"
+        )
     if not decision.moves_stored_offset:
         moved = f"reading continues up to {interval.start_offset:,}, then jumps"
     elif executed:
