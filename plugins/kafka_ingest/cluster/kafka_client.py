@@ -17,6 +17,7 @@ from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answer
 from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.cluster.large_records import large_records
 from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition
 
@@ -116,7 +117,7 @@ class KafkaClient:
         self, ranges: Collection[OffsetRange], isolation: Isolation
     ) -> dict[TopicPartition, list[LargeRecord]]:
         """Return of each range the records larger than all before; what they take, this process does not."""
-        with self.time_limited(f"the sizes of the records of {len(ranges):,} partitions"):
+        with self.time_limited(f"the sizes of the records of {counted(len(ranges), 'partition')}"):
             settings = self._consumer_settings("kafka_ingest looks for large records")
             return large_records(settings | {"isolation.level": isolation.value}, ranges, self.request_timeout_s)
 
