@@ -15,13 +15,13 @@ from kafka_ingest.observing.feed_status import feed_status
 
 AT_MOST = {
     "open the control tables": 3,
-    "first plan": 12,
-    "plan again": 16,
-    "write": 27,
-    "commit": 58,
-    "commit again": 24,
-    "next plan": 26,
-    "status": 16,
+    "first plan": 11,
+    "plan again": 14,
+    "write": 25,
+    "commit": 50,
+    "commit again": 20,
+    "next plan": 23,
+    "status": 14,
     "status of all feeds": 5,
     "batches": 4,
 }

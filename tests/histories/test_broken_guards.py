@@ -240,7 +240,7 @@ def fill(history: Histories, *, is_planned_only: bool = False) -> None:
 
 def without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offset_statements, "check_offsets_in_place", lambda *_: None)
-    patch.setattr(offset_statements, "in_place", true)
+    patch.setattr(offset_statements, "ADVANCE", offset_statements.advance_where(true()))
 
 
 def without_writing_gaps(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Engine, and_, func, or_, select, update
+from sqlalchemy import Engine, and_, bindparam, func, or_, select, update
 
 from kafka_ingest.control.batch_statements import insert_attempt, locked_batch
 from kafka_ingest.control.database import transaction
@@ -17,6 +17,12 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 
 BATCHES_OF_SPEED = 20
+ATTEMPTS = select(attempt).where(attempt.c.batch_id == bindparam("batch_id")).order_by(attempt.c.attempt)
+COUNTS = (
+    select(batch_range)
+    .where(batch_range.c.batch_id == bindparam("batch_id"), batch_range.c["rows"].is_not(None))
+    .order_by(batch_range.c.topic, batch_range.c.partition)
+)
 
 
 class AttemptStore:
@@ -28,8 +34,7 @@ class AttemptStore:
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
         with transaction(self._engine, "read") as connection:
-            query = select(attempt).where(attempt.c.batch_id == batch_id).order_by(attempt.c.attempt)
-            return [attempt_of(row) for row in connection.execute(query).mappings()]
+            return [attempt_of(row) for row in connection.execute(ATTEMPTS, {"batch_id": batch_id}).mappings()]
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
         """Return the attempts that ended before then: those of ended batches, and discarded ones; oldest first.
@@ -95,11 +100,6 @@ class AttemptStore:
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return the counts of a written batch's receipt for each range, in the plan's order."""
         with transaction(self._engine, "read") as connection:
-            query = (
-                select(batch_range)
-                .where(batch_range.c.batch_id == batch_id, batch_range.c["rows"].is_not(None))
-                .order_by(batch_range.c.topic, batch_range.c.partition)
-            )
             counts = [
                 RangeCount(
                     offset_range=OffsetRange(
@@ -111,7 +111,7 @@ class AttemptStore:
                     dead_letters=row["dead_letters"],
                     filtered=row["filtered"],
                 )
-                for row in connection.execute(query).mappings()
+                for row in connection.execute(COUNTS, {"batch_id": batch_id}).mappings()
             ]
         return sorted(counts, key=lambda count: count.offset_range)
 

@@ -5,29 +5,33 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, insert
+from sqlalchemy import Connection, Engine, RowMapping, bindparam, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.control.batch_states import begin_batch, move_batch, transition_of
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_statements import append_event, lock_feed, touch_feed
+from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.rows import batch_row
-from kafka_ingest.control.schema import attempt, batch_range
+from kafka_ingest.control.schema import attempt, batch, batch_range, feed
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
+OF_BATCH = select(batch.c.feed_id).where(batch.c.batch_id == bindparam("batch_id"))
+LOCKED_FEED_OF_BATCH = select(feed.c.feed_id).where(feed.c.feed_id.in_(OF_BATCH)).with_for_update()
+NEW_ATTEMPT = insert(attempt)
+NO_RANGES = batch_range.delete().where(batch_range.c.batch_id == bindparam("of_batch"))
+
 
 @contextlib.contextmanager
 def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, RowMapping]]:
     """Open a write transaction that holds the lock of the batch's feed, and yield the batch as it is under it."""
     with transaction(engine, "write") as connection:
-        feed_id = batch_row(connection, batch_id)["feed_id"]
-        lock_feed(connection, feed_id)
+        connection.execute(LOCKED_FEED_OF_BATCH, {"batch_id": batch_id})
         yield connection, batch_row(connection, batch_id, for_update=True)
 
 
@@ -60,15 +64,16 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
     """Write the attempt's row; of two drivers that open the same number one wins."""
     try:
         connection.execute(
-            insert(attempt).values(
-                batch_id=new.batch_id,
-                attempt=new.attempt,
-                state=new.state.value,
-                directory=str(new.directory),
-                document_sha256=new.document_sha256,
-                opened_at=new.opened_at,
-                opened_by=new.opened_by,
-            )
+            NEW_ATTEMPT,
+            {
+                "batch_id": new.batch_id,
+                "attempt": new.attempt,
+                "state": new.state.value,
+                "directory": str(new.directory),
+                "document_sha256": new.document_sha256,
+                "opened_at": new.opened_at,
+                "opened_by": new.opened_by,
+            },
         )
     except IntegrityError as error:
         raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by another process") from error
@@ -125,13 +130,13 @@ def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, 
         for count in counts
     ]
     # One bulk insert instead of an update a row: 10,000 partitions stay well under a second.
-    connection.execute(batch_range.delete().where(batch_range.c.batch_id == plan.batch_id))
+    connection.execute(NO_RANGES, {"of_batch": plan.batch_id})
     insert_rows(connection, batch_range, rows)
 
 
 def plan_ranges_again(connection: Connection, plan: BatchPlan) -> None:
     """Write a batch's ranges as planned, without the counts of a receipt."""
-    connection.execute(batch_range.delete().where(batch_range.c.batch_id == plan.batch_id))
+    connection.execute(NO_RANGES, {"of_batch": plan.batch_id})
     insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
 
 

@@ -14,7 +14,7 @@ from kafka_ingest.control.coverage_rows import (
     span_of_row,
 )
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_snapshot import snapshot
+from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
 from kafka_ingest.control.offset_history import offset_rows
@@ -22,7 +22,7 @@ from kafka_ingest.control.passed_offsets import committed_ahead, committed_withi
 from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.replacements import held_ranges
 from kafka_ingest.control.rows import batch_row
-from kafka_ingest.control.schema import batch, batch_range, feed, folded_range
+from kafka_ingest.control.schema import batch, batch_range, folded_range
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows, HeldRange
 from kafka_ingest.model.offset_rows import OffsetRows
@@ -39,7 +39,7 @@ class CoverageStore:
     def coverage(self, feed_name: str) -> CoverageRows | None:
         """Return what the control rows say about where each offset is; None where the feed was never planned."""
         with transaction(self._engine, "read") as connection:
-            found = snapshot(connection, select(feed).where(feed.c.name == feed_name))
+            found = snapshot(connection, FEED_OF_NAME, {"name": feed_name})
             if found is None:
                 return None
             rows = coverage_rows(connection, found)

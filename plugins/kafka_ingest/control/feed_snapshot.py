@@ -1,12 +1,13 @@
 """A feed's control rows as of one instant."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Select, String, bindparam, select
 
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED
 from kafka_ingest.control.rows import batch_of, behind_losses, gaps_of, holds_of, newest_published, stored_offsets
-from kafka_ingest.control.schema import batch, gap
+from kafka_ingest.control.schema import batch, feed, gap
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import RECENT_BATCHES, FeedSnapshot
 
@@ -18,20 +19,23 @@ OPEN_BATCH = select(batch, bindparam("name", type_=String()).label("feed_name"))
     batch.c.kind == "live",
     batch.c.state.in_([state.value for state in BatchState if state.is_open]),
 )
-NEWEST_IDS = (
-    select(batch.c.batch_id).where(batch.c.feed_id == bindparam("feed_id")).order_by(batch.c.batch_id.desc()).limit(1)
+NEWEST = select(batch.c.batch_id).where(batch.c.feed_id == feed.c.feed_id).order_by(batch.c.batch_id.desc()).limit(1)
+FEED = select(
+    feed,
+    NEWEST.scalar_subquery().label("newest_batch"),
+    NEWEST.offset(RECENT_BATCHES - 1).scalar_subquery().label("recent_batch"),
 )
-RECENT_ID = NEWEST_IDS.offset(RECENT_BATCHES - 1)
+FEED_OF_NAME = FEED.where(feed.c.name == bindparam("name"))
+FEED_OF_ID = FEED.where(feed.c.feed_id == bindparam("of_feed"))
 NOT_APPLIED = gap.c.applied_at.is_(None)
 
 
-def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
-    """Return a feed's control rows; ``query`` finds its row."""
-    row = connection.execute(query).mappings().one_or_none()
+def snapshot(connection: Connection, query: Select[Any], which: Mapping[str, object]) -> FeedSnapshot | None:
+    """Return a feed's control rows; ``query`` finds its row, by these parameters."""
+    row = connection.execute(query, which).mappings().one_or_none()
     if row is None:
         return None
-    of_feed = {"feed_id": row["feed_id"]}
-    open_row = connection.execute(OPEN_BATCH, {**of_feed, "name": row["name"]}).mappings().one_or_none()
+    open_row = connection.execute(OPEN_BATCH, {"feed_id": row["feed_id"], "name": row["name"]}).mappings().one_or_none()
     published = newest_published(connection, row["feed_id"])
     return FeedSnapshot(
         feed_id=row["feed_id"],
@@ -46,8 +50,8 @@ def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
         behind_losses=behind_losses(connection, row["feed_id"]),
         holds=holds_of(connection, row["feed_id"]),
         waiting_since=row["waiting_since"],
-        newest_batch=connection.execute(NEWEST_IDS, of_feed).scalar(),
+        newest_batch=row["newest_batch"],
         published_to=published.output if published is not None else None,
         planned_at=row["planned_at"],
-        recent_batch=connection.execute(RECENT_ID, of_feed).scalar(),
+        recent_batch=row["recent_batch"],
     )

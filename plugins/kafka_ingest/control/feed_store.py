@@ -7,7 +7,7 @@ from sqlalchemy import Engine, Select, func, select
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_snapshot import snapshot
+from kafka_ingest.control.feed_snapshot import FEED_OF_ID, FEED_OF_NAME, snapshot
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
 from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.schema import feed, stored_offset
@@ -26,15 +26,15 @@ class FeedStore:
 
     def feed(self, name: str) -> FeedSnapshot | None:
         """Return the feed's control rows as of one instant, None where it was never planned."""
-        return self._snapshot(select(feed).where(feed.c.name == name))
+        return self._snapshot(FEED_OF_NAME, name=name)
 
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
         """Return the same by the feed's id, also after the feed was renamed."""
-        return self._snapshot(select(feed).where(feed.c.feed_id == feed_id))
+        return self._snapshot(FEED_OF_ID, of_feed=feed_id)
 
-    def _snapshot(self, query: Select[Any]) -> FeedSnapshot | None:
+    def _snapshot(self, query: Select[Any], **which: object) -> FeedSnapshot | None:
         with transaction(self._engine, "read") as connection:
-            return snapshot(connection, query)
+            return snapshot(connection, query, which)
 
     def feed_summaries(self) -> list[FeedSummary]:
         """Return a line for each feed that was ever planned, by name."""

@@ -11,12 +11,64 @@ from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, func,
 
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.many_rows import insert_rows
-from kafka_ingest.control.rows import batch_row, stored_offsets
-from kafka_ingest.control.schema import batch_range, gap, stored_offset
+from kafka_ingest.control.rows import stored_offsets
+from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
+
+
+def same_partition() -> ColumnElement[bool]:
+    """Return the condition that a stored offset and a range are of one partition."""
+    return and_(stored_offset.c.topic == batch_range.c.topic, stored_offset.c.partition == batch_range.c.partition)
+
+
+def in_place() -> ColumnElement[bool]:
+    """Return the condition that a stored offset is where a range starts, in the same topic."""
+    return and_(
+        stored_offset.c.next_offset == batch_range.c.start_offset,
+        stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
+    )
+
+
+# Put together once, like those of kafka_ingest.control.feed_statements.
+OF_THE_BATCH = batch_range.c.batch_id == bindparam("of_batch")
+OF_THE_FEED = stored_offset.c.feed_id == bindparam("of_feed")
+HOW_MANY = select(func.count()).select_from(batch_range).where(OF_THE_BATCH)
+ELSEWHERE = (
+    select(
+        batch_range.c.topic,
+        batch_range.c.partition,
+        batch_range.c.start_offset,
+        batch_range.c.topic_id.label("planned_id"),
+        stored_offset.c.next_offset,
+        stored_offset.c.topic_id.label("found_id"),
+    )
+    .select_from(batch_range.outerjoin(stored_offset, and_(OF_THE_FEED, same_partition())))
+    .join(batch, and_(batch.c.batch_id == batch_range.c.batch_id, batch.c.kind == BatchKind.LIVE.value))
+    .where(OF_THE_BATCH, or_(stored_offset.c.next_offset.is_(None), not_(in_place())))
+    .order_by(batch_range.c.topic, batch_range.c.partition)
+)
+
+
+def advance_where(condition: ColumnElement[bool]) -> Update:
+    """Return the statement that moves the stored offsets of a batch that meet a condition, from start to end."""
+    return (
+        update(stored_offset)
+        .where(OF_THE_FEED, OF_THE_BATCH, same_partition(), condition)
+        .values(
+            next_offset=batch_range.c.end_offset,
+            leader_epoch=batch_range.c.leader_epoch,
+            batch_id=batch_range.c.batch_id,
+            rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0),
+            filtered=stored_offset.c.filtered + func.coalesce(batch_range.c.filtered, 0),
+            updated_at=bindparam("now"),
+        )
+    )
+
+
+ADVANCE = advance_where(in_place())
 
 
 def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:
@@ -186,21 +238,9 @@ def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], actor:
 def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
     """Move all partitions of a batch from start to end in one statement, or none: then it raises OffsetsMovedError."""
     check_offsets_in_place(connection, feed_id, batch_id)
-    expected = connection.execute(
-        select(func.count()).select_from(batch_range).where(batch_range.c.batch_id == batch_id)
-    ).scalar_one()
-    moved = connection.execute(
-        update(stored_offset)
-        .where(stored_offset.c.feed_id == feed_id, batch_range.c.batch_id == batch_id, same_partition(), in_place())
-        .values(
-            next_offset=batch_range.c.end_offset,
-            leader_epoch=batch_range.c.leader_epoch,
-            batch_id=batch_id,
-            rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0),
-            filtered=stored_offset.c.filtered + func.coalesce(batch_range.c.filtered, 0),
-            updated_at=datetime.now(UTC),
-        )
-    ).rowcount
+    which = {"of_feed": feed_id, "of_batch": batch_id}
+    expected = connection.execute(HOW_MANY, which).scalar_one()
+    moved = connection.execute(ADVANCE, which | {"now": datetime.now(UTC)}).rowcount
     if moved != expected:
         raise OffsetsMovedError(
             f"batch {batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch starts. "
@@ -209,37 +249,9 @@ def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID
         )
 
 
-def same_partition() -> ColumnElement[bool]:
-    """Return the condition that a stored offset and a range are of one partition."""
-    return and_(stored_offset.c.topic == batch_range.c.topic, stored_offset.c.partition == batch_range.c.partition)
-
-
-def in_place() -> ColumnElement[bool]:
-    """Return the condition that a stored offset is where a range starts, in the same topic."""
-    return and_(
-        stored_offset.c.next_offset == batch_range.c.start_offset,
-        stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
-    )
-
-
 def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
     """Raise OffsetsMovedError unless every range of a live batch starts at the stored offset, in the same topic."""
-    if batch_row(connection, batch_id)["kind"] != BatchKind.LIVE.value:
-        return
-    here = and_(stored_offset.c.feed_id == feed_id, same_partition())
-    elsewhere = connection.execute(
-        select(
-            batch_range.c.topic,
-            batch_range.c.partition,
-            batch_range.c.start_offset,
-            batch_range.c.topic_id.label("planned_id"),
-            stored_offset.c.next_offset,
-            stored_offset.c.topic_id.label("found_id"),
-        )
-        .select_from(batch_range.outerjoin(stored_offset, here))
-        .where(batch_range.c.batch_id == batch_id, or_(stored_offset.c.next_offset.is_(None), not_(in_place())))
-        .order_by(batch_range.c.topic, batch_range.c.partition)
-    ).all()
+    elsewhere = connection.execute(ELSEWHERE, {"of_feed": feed_id, "of_batch": batch_id}).all()
     if elsewhere:
         moved = listing(
             f"{TopicPartition(row.topic, row.partition)}: expected {row.start_offset:,}, found "

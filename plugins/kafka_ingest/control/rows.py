@@ -278,18 +278,18 @@ NEWEST_PUBLISHED = {
 }
 
 
+def _newest_ledger_event() -> ScalarSelect[int]:
+    # Kind by kind: each is one index lookup; all at once would read every line of the journal.
+    newest = select(func.max(event.c.event_id).label("newest")).where(event.c.feed_id == bindparam("of_feed"))
+    of_kinds = union_all(*(newest.where(event.c.kind == kind) for kind in LEDGER_KINDS)).subquery()
+    return select(func.coalesce(func.max(of_kinds.c.newest), 0)).scalar_subquery()
+
+
+NEWEST_LEDGER_EVENT = _newest_ledger_event()
+"""The number of the newest seed, gap or reset of the feed ``of_feed``; 0 where there is none."""
+NEWEST_LEDGER_EVENT_ALONE = select(NEWEST_LEDGER_EVENT)
+
+
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
     """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
-    return int(connection.execute(select(newest_ledger_event_of(feed_id))).scalar_one())
-
-
-def newest_ledger_event_of(feed_id: UUID) -> ScalarSelect[int]:
-    """Return the same as an expression, for a statement that writes it."""
-    # Kind by kind: each is one index lookup; all at once would read every line of the journal.
-    of_kinds = union_all(
-        *(
-            select(func.max(event.c.event_id).label("newest")).where(event.c.feed_id == feed_id, event.c.kind == kind)
-            for kind in LEDGER_KINDS
-        )
-    ).subquery()
-    return select(func.coalesce(func.max(of_kinds.c.newest), 0)).scalar_subquery()
+    return int(connection.execute(NEWEST_LEDGER_EVENT_ALONE, {"of_feed": feed_id}).scalar_one())
