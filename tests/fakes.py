@@ -550,9 +550,15 @@ class InMemoryControlTables:
         found = [gap for owner, gap in self.state.gaps.values() if owner == feed_id]
         return sorted(found, key=lambda gap: (gap.offset_range, gap.decided_at))
 
-    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
-        plan = newest_published(self.state, feed_id, kind)
-        return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
+    def stored_offsets(self, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+        return {tp: offset for (owner, tp), offset in sorted(self.state.stored.items()) if owner == feed_id}
+
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        return self.newest_of_kinds(feed_id).get(BatchKind.LIVE)
+
+    def newest_of_kinds(self, feed_id: UUID) -> dict[BatchKind, PublishedBatch]:
+        plans = {kind: newest_published(self.state, feed_id, kind) for kind in BatchKind}
+        return {kind: PublishedBatch(plan.batch_id, plan.output) for kind, plan in plans.items() if plan is not None}
 
     def not_rows(self, feed_id: UUID) -> NotRows:
         batches = [each for each in self.state.feed_batches(feed_id) if each.state is BatchState.COMMITTED]

@@ -28,6 +28,7 @@ QUESTIONS = frozenset(
     {
         *("control.feed", "control.feed_of_id", "control.batch", "control.batch_states", "control.attempts"),
         *("control.range_counts", "control.ledger", "control.newest_published"),
+        *("control.newest_of_kinds", "control.stored_offsets"),
         *("control.coverage", "control.copied_ranges", "control.backfill_of", "control.open_backfills"),
         *(
             "control.batches_of_run",

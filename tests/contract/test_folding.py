@@ -99,7 +99,7 @@ def answers(control: OperatorTables, *asked: OffsetRange) -> dict[str, Any]:
         "ahead": union(control.committed_ahead(ORDERS_FEED)),
         "within": [control.committed_within(ORDERS_FEED, [each]) for each in asked],
         "ledger": control.ledger_of_feed(ORDERS_FEED),
-        "published": [control.newest_published(ORDERS_FEED, kind) for kind in BatchKind],
+        "published": control.newest_of_kinds(ORDERS_FEED),
     }
 
 

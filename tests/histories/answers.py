@@ -9,7 +9,7 @@ from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
 from kafka_ingest.commands.coverage import partition_document, verify_output
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import intersect, union
 from kafka_ingest.model.offsets import OffsetRange
@@ -39,7 +39,7 @@ def answers(world: World) -> dict[str, Any]:
         "status": tables.feed_summaries(),
         "rows": tables.rows_by_partition(feed_id),
         "states": states,
-        "published": [tables.newest_published(feed_id, kind) for kind in BatchKind],
+        "published": tables.newest_of_kinds(feed_id),
         "ahead": union(tables.committed_ahead(feed_id)),
         "within": tables.committed_within(feed_id, passed),
         "of abandoned": {

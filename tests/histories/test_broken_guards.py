@@ -239,7 +239,8 @@ def fill(history: Histories, *, is_planned_only: bool = False) -> None:
 
 
 def without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offset_statements, "check_offsets_in_place", lambda *_: None)
+    for module in (offset_statements, batch_life):
+        patch.setattr(module, "check_offsets_in_place", lambda *_: None)
     patch.setattr(offset_statements, "ADVANCE", offset_statements.advance_where(true()))
 
 

@@ -120,7 +120,7 @@ def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemor
             return name not in {"set_group_offsets", "group_offsets"}
         case "sink", "attempt_directory" | "data_needs" | "prepare" | "is_kept":
             return True
-        case "control", "ledger" | "range_counts" | "newest_published":
+        case "control", "ledger" | "range_counts" | "newest_published" | "newest_of_kinds":
             return True
         case "sink", "read_receipt":
             return arguments[0] in feed.sink.receipts

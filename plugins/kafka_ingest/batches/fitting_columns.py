@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from kafka_ingest.errors import ColumnsChangedError
-from kafka_ingest.model.batch import Batch, BatchKind
+from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
@@ -182,8 +182,8 @@ def newest_columns(
     With whose they are. Of each kind, since a backfill may have added a field to the files while live batches were
     written without it. Receipts are kept permanently, also where files have expired.
     """
-    newest = [control.newest_published(feed_id, kind) for kind in BatchKind]
-    found = [each.batch_id for each in newest if each is not None and each.output == target]
+    newest = control.newest_of_kinds(feed_id).values()
+    found = [each.batch_id for each in newest if each.output == target]
     receipts = [(batch_id, sinks(target).archive.receipt(batch_id)) for batch_id in sorted(found, reverse=True)]
     return [
         (f"batch {batch_id} in {target}", receipt.columns)

@@ -22,8 +22,9 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
     one.
     """
     # One that replaces rows, or replays dead letters, does so in an output that has another kind of batch, too.
+    published = control.newest_of_kinds(feed_id)
     for kind in (BatchKind.LIVE, BatchKind.BACKFILL, BatchKind.COPY):
-        newest = control.newest_published(feed_id, kind)
+        newest = published.get(kind)
         if newest is None or newest.output != target:
             continue
         if sinks(target).archive.is_kept(newest.batch_id):

@@ -10,8 +10,16 @@ from sqlalchemy import ColumnElement, Engine, Select, func, or_, select, update
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import lock_feed
-from kafka_ingest.control.output_columns import SINK
-from kafka_ingest.control.rows import batch_of, batch_row, is_of_run, left_out_of, newest_published, ranges_of
+from kafka_ingest.control.output_columns import SINK, output_of
+from kafka_ingest.control.rows import (
+    NEWEST_OF_KINDS,
+    batch_of,
+    batch_row,
+    is_of_run,
+    left_out_of,
+    newest_published,
+    ranges_of,
+)
 from kafka_ingest.control.schema import batch, batch_range, feed
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
@@ -34,10 +42,16 @@ class BatchStore:
         with transaction(self._engine, "read") as connection:
             return batch_of(batch_row(connection, batch_id))
 
-    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
-        """Return the feed's newest committed batch of a kind, None where there is none."""
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        """Return the feed's newest committed live batch, None where there is none."""
         with transaction(self._engine, "read") as connection:
-            return newest_published(connection, feed_id, kind)
+            return newest_published(connection, feed_id)
+
+    def newest_of_kinds(self, feed_id: UUID) -> dict[BatchKind, PublishedBatch]:
+        """Return the feed's newest committed batch of each kind that has any."""
+        with transaction(self._engine, "read") as connection:
+            rows = connection.execute(NEWEST_OF_KINDS, {"feed_id": feed_id}).mappings()
+            return {BatchKind(row["kind"]): PublishedBatch(row["batch_id"], output_of(row)) for row in rows}
 
     def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
         """Return what became of the records of committed batches in an output: of all, or of some that decoded least.

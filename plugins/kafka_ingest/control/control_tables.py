@@ -53,7 +53,9 @@ class SqlControlTables:
         self.feed = self._feeds.feed
         self.feed_of_id = self._feeds.feed_of_id
         self.batch = self._batches.batch
+        self.stored_offsets = self._offsets.stored_offsets
         self.newest_published = self._batches.newest_published
+        self.newest_of_kinds = self._batches.newest_of_kinds
         self.committed_counts = self._batches.committed_counts
         self.batch_states = self._batches.batch_states
         self.to_announce = self._batches.to_announce

@@ -12,12 +12,12 @@ from kafka_ingest.control.offset_statements import apply_jumps, insert_seeds, ro
 from kafka_ingest.control.passed_offsets import starts_since
 from kafka_ingest.control.reset_statements import end_gaps, require_none_open, reset_detail, reset_rows, write_rows
 from kafka_ingest.control.row_sums import count_partitions, rows_kept, topics_that_came_back, write_rows_kept
-from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.rows import batch_row, stored_offsets
 from kafka_ingest.control.schema import gap, hold, stored_offset
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, ResetMove, StartOver
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 
 
 class OffsetStore:
@@ -25,6 +25,11 @@ class OffsetStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def stored_offsets(self, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+        """Return the feed's stored offsets, by partition."""
+        with transaction(self._engine, "read") as connection:
+            return stored_offsets(connection, feed_id)
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""

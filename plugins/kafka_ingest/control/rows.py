@@ -256,9 +256,9 @@ def events_of(
     return [event_of(row) for row in connection.execute(query).mappings()]
 
 
-def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
-    """Return a feed's newest batch of a kind that was committed, and its output."""
-    row = connection.execute(NEWEST_PUBLISHED[kind], {"feed_id": feed_id}).mappings().one_or_none()
+def newest_published(connection: Connection, feed_id: UUID) -> PublishedBatch | None:
+    """Return a feed's newest live batch that was committed, and its output."""
+    row = connection.execute(NEWEST_PUBLISHED, {"feed_id": feed_id}).mappings().one_or_none()
     return PublishedBatch(row["batch_id"], output_of(row)) if row is not None else None
 
 
@@ -273,9 +273,9 @@ def of_newest_published(
     return query.where(batch.c.batch_id == newest)
 
 
-NEWEST_PUBLISHED = {
-    kind: of_newest_published(select(batch.c.batch_id, *OUTPUT), bindparam("feed_id"), kind) for kind in BatchKind
-}
+PUBLISHED_TO = select(batch.c.batch_id, batch.c.kind, *OUTPUT)
+NEWEST_PUBLISHED = of_newest_published(PUBLISHED_TO, bindparam("feed_id"))
+NEWEST_OF_KINDS = union_all(*(of_newest_published(PUBLISHED_TO, bindparam("feed_id"), kind) for kind in BatchKind))
 
 
 def _newest_ledger_event() -> ScalarSelect[int]:

@@ -57,8 +57,14 @@ class ControlReader(Protocol):
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
 
-    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
-        """Return the feed's newest committed batch of a kind, None where there is none."""
+    def stored_offsets(self, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+        """Return the feed's stored offsets, by partition."""
+
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        """Return the feed's newest committed live batch, None where there is none."""
+
+    def newest_of_kinds(self, feed_id: UUID) -> dict[BatchKind, PublishedBatch]:
+        """Return the feed's newest committed batch of each kind that has any."""
 
     def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
         """Return what became of the records of committed batches in an output: of all, or of some that decoded least.
