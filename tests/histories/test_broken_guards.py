@@ -29,8 +29,8 @@ from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.operating import adopt, clean, rebuilt_gaps, reset_offsets
 from kafka_ingest.operating.reset_target import ShiftBy
 
-BEFORE_THE_OFFSETS_MOVE = Interruption("before", 9, "crash")
-"""In a commit: the batch, its attempts, the receipt, can_take, verify_staged, begin_commit, the ledger, publish."""
+BEFORE_THE_OFFSETS_MOVE = Interruption("before", 10, "crash")
+"""In a commit: batch, attempts, newest_of_kinds, read_receipt, can_take, verify, begin_commit, ledger, publish."""
 
 RECORD_BACKFILL = 11
 """The call by which a backfill of gaps is planned, where nobody planned it before."""
