@@ -2,22 +2,18 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, RowMapping, bindparam, insert, update
+from sqlalchemy import Connection, RowMapping, insert, update
 
 from kafka_ingest.control.rows import NEWEST_LEDGER_EVENT
 from kafka_ingest.control.schema import batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
 
-# Put together once, like those of kafka_ingest.control.feed_statements.
-NEW_BATCH = insert(batch).values(ledger_upto=NEWEST_LEDGER_EVENT)
-MOVE = update(batch).where(batch.c.batch_id == bindparam("of_batch"), batch.c.state == bindparam("found"))
-
 
 def begin_batch(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:
     """Write a batch as PLANNED, after the newest ledger event; the unique index refuses a second open live one."""
-    planned = {"of_feed": plan.feed_id, "state": BatchState.PLANNED.value, "lag": lag}
-    connection.execute(NEW_BATCH, first_values(plan, actor) | planned)
+    planned = {"state": BatchState.PLANNED.value, "ledger_upto": NEWEST_LEDGER_EVENT, "lag": lag}
+    connection.execute(insert(batch).values(**first_values(plan, actor), **planned), {"of_feed": plan.feed_id})
 
 
 def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> BatchState:
@@ -32,9 +28,11 @@ def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> 
 
 def move_batch(connection: Connection, transition: Transition, **values: object) -> None:
     """Write a batch's next state, and the values that come with it."""
-    here = {"of_batch": transition.batch_id, "found": transition.found.value}
-    written = {"state": transition.to.value, "updated_at": datetime.now(UTC), **values}
-    moved = connection.execute(MOVE, here | written).rowcount
+    moved = connection.execute(
+        update(batch)
+        .where(batch.c.batch_id == transition.batch_id, batch.c.state == transition.found.value)
+        .values(state=transition.to.value, updated_at=datetime.now(UTC), **values)
+    ).rowcount
     if moved != 1:
         raise BatchStateError(
             f"batch {transition.batch_id} cannot become {transition.to}: expected it to be {transition.found} still, "

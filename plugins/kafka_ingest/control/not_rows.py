@@ -46,6 +46,5 @@ def not_rows(connection: Connection) -> dict[UUID, NotRows]:
 
 def counts(feed_id: ColumnElement[UUID], **sums: ColumnElement[int]) -> Select[Any]:
     """Return a query for some of what is counted of each feed; the rest is 0."""
-    return select(feed_id, *(func.coalesce(sums.get(name, literal(0)), 0).label(name) for name in COUNTED)).group_by(
-        feed_id
-    )
+    columns: list[Any] = [func.coalesce(sums.get(name, literal(0)), 0).label(name) for name in COUNTED]
+    return select(feed_id, *columns).group_by(feed_id)
