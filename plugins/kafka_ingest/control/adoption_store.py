@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from kafka_ingest.control.batch_statements import left_out_document, set_range_counts
 from kafka_ingest.control.batch_states import begin_adopted_batch, move_batch, transition_of
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import insert_gaps, insert_seeds, row_detail
 from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
@@ -19,11 +19,8 @@ from kafka_ingest.model.batch import ADOPTIONS, AttemptState, BatchState, Transi
 from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, FeedSnapshot, NewFeed
 
 
-class AdoptionStore:
+class AdoptionStore(Store):
     """The step that adopts an output."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
         """Write a feed's control rows as rebuilt from its output."""

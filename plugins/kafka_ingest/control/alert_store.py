@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 import uuid6
-from sqlalchemy import ColumnElement, Connection, Engine, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
 
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import alert, alert_notice, feed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Said
@@ -24,11 +24,8 @@ AT_ONCE = 500
 """A statement has a limited number of parameters."""
 
 
-class AlertStore:
+class AlertStore(Store):
     """Begins and ends alerts, and lends their notifications to one process at a time."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def alerts(self) -> list[Alert]:
         """Return all alerts, oldest first: those that hold, and those whose end may have to be notified."""

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Engine, and_, bindparam, func, or_, select, update
+from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from kafka_ingest.control.batch_statements import insert_attempt, locked_batch
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import touch_feed
 from kafka_ingest.control.rows import attempt_of
 from kafka_ingest.control.schema import attempt, batch, batch_range
@@ -25,11 +25,8 @@ COUNTS = (
 )
 
 
-class AttemptStore:
+class AttemptStore(Store):
     """Attempts and the counts of their receipts."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""

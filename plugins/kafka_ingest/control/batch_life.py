@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, select, update
+from sqlalchemy import Connection, RowMapping, select, update
 
 from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps
 from kafka_ingest.control.batch_statements import (
@@ -16,6 +16,7 @@ from kafka_ingest.control.batch_statements import (
     set_range_counts,
 )
 from kafka_ingest.control.batch_states import move_batch, transition_of
+from kafka_ingest.control.database import Store
 from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
@@ -42,11 +43,8 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
-class BatchLife:
+class BatchLife(Store):
     """The steps that move a batch from state to state."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def pin(
         self, batch_id: UUID, attempt_number: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]

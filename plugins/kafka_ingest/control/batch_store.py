@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
 
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import lock_feed
 from kafka_ingest.control.output_columns import SINK, output_of
 from kafka_ingest.control.rows import (
@@ -31,11 +31,8 @@ ANNOUNCED_AT_ONCE = 100
 """How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""
 
 
-class BatchStore:
+class BatchStore(Store):
     """Batches as they are; :mod:`kafka_ingest.control.batch_life` moves them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from sqlalchemy import Engine, and_, exists, select
+from sqlalchemy import and_, exists, select
 
 from kafka_ingest.control.coverage_rows import (
     committed_batches_after,
@@ -13,7 +13,7 @@ from kafka_ingest.control.coverage_rows import (
     coverage_rows,
     span_of_row,
 )
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
@@ -30,11 +30,8 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 
 
-class CoverageStore:
+class CoverageStore(Store):
     """Which offset is where."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
         """Return what the control rows say about where each offset is; None where the feed was never planned."""

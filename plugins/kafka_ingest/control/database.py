@@ -134,6 +134,13 @@ def _begin_sqlite_transaction(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if kind == "read" else "BEGIN IMMEDIATE")
 
 
+class Store:
+    """Rows of one database; each method is one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+
 @contextlib.contextmanager
 def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
     """Run one transaction; a database that cannot be reached or is locked raises ControlTablesUnavailableError."""

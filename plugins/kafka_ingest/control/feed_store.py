@@ -3,10 +3,10 @@
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Select, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_snapshot import FEED_OF_ID, FEED_OF_NAME, snapshot
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
 from kafka_ingest.control.not_rows import not_rows
@@ -18,11 +18,8 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, FeedSummary
 
 
-class FeedStore:
+class FeedStore(Store):
     """The rows of feeds."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def feed(self, name: str) -> FeedSnapshot | None:
         """Return the feed's control rows as of one instant, None where it was never planned."""

@@ -4,20 +4,15 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Engine
-
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import lock_feed
 from kafka_ingest.control.folded_rows import folded_batches, folded_feed
 from kafka_ingest.control.folding import fold_batches, fold_events, foldable
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded, FoldedBatch, FoldedFeed
 
 
-class FoldingStore:
+class FoldingStore(Store):
     """Folded batches and their ranges."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def folded(self, feed_id: UUID) -> FoldedFeed:
         """Return which of the feed's batches are folded, and what they have read."""

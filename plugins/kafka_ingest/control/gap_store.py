@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Engine
-
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_holds, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
@@ -23,11 +21,8 @@ from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import StoredOffset
 
 
-class GapStore:
+class GapStore(Store):
     """Gaps and holds."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def gaps(self, feed_id: UUID) -> list[Gap]:
         """Return a feed's gaps, by partition and offset."""

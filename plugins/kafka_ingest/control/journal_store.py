@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed
 from kafka_ingest.control.rows import batch_row, event_of, events_of
 from kafka_ingest.control.schema import LEDGER_KINDS, event
@@ -15,11 +15,8 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.event import Event
 
 
-class JournalStore:
+class JournalStore(Store):
     """The lines of the audit journal."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
         """Return the feed's newest events of a kind, newest first."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, delete, false, or_, select, update
+from sqlalchemy import Connection, delete, false, or_, select, update
 
 from kafka_ingest.control.batch_statements import abandon_batch
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import apply_jumps, insert_seeds, row_detail
 from kafka_ingest.control.passed_offsets import starts_since
@@ -20,11 +20,8 @@ from kafka_ingest.model.hold import DECIDED_BY_TOPIC
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 
 
-class OffsetStore:
+class OffsetStore(Store):
     """Stored offsets, as a commit left them and as an operator resets them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def stored_offsets(self, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
         """Return the feed's stored offsets, by partition."""

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Engine
-
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps
 from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
@@ -16,11 +14,8 @@ from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
 
-class OutputStore:
+class OutputStore(Store):
     """Published ranges that the output holds no longer."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def record_lost(
         self,

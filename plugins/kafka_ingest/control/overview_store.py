@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, Text, and_, case, cast, extract, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.rows import gaps_of
@@ -26,11 +26,8 @@ FEEDS_AT_ONCE = 500
 """A statement has a limited number of parameters."""
 
 
-class OverviewStore:
+class OverviewStore(Store):
     """Lists over feeds and batches. The number of statements does not grow with what they list."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def feed_overviews(self) -> list[FeedOverview]:
         """Return where each feed stands that was ever planned, by name: all as of one instant."""

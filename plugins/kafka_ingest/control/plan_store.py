@@ -1,20 +1,15 @@
 """What a plan decided, written down in one transaction before anything is read (invariant 1)."""
 
-from sqlalchemy import Engine
-
 from kafka_ingest.control.backfill_statements import insert_backfill
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.database import transaction
+from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, replace_holds, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import apply_jumps, note_leader_epochs, seed_detail, upsert_seeds
 from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
 
 
-class PlanStore:
+class PlanStore(Store):
     """The plans of batches."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:
         """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
