@@ -450,9 +450,11 @@ def test_adopting_leaves_folded_batches_as_they_are(control: OperatorTables) -> 
 def test_sums_that_are_counted_again_hold_what_is_folded(database: SqlStore) -> None:
     sql_control = database.connect()
     three_batches(sql_control)
-    rows, summaries = sql_control.rows_by_partition(ORDERS_FEED), sql_control.feed_summaries()
+    rows = sql_control.rows_by_partition(ORDERS_FEED)
     assert sum(rows.values()) == 163
     fold_all(sql_control)
+    summaries = sql_control.feed_summaries()
+    assert [each.rows_committed for each in summaries] == [163]
 
     with database.by_hand() as connection:
         count_again(connection, ORDERS_FEED)
