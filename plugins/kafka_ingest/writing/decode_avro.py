@@ -214,9 +214,10 @@ def leaf_is_beyond(found: str, kind: Scalar, _: str | None) -> str:
     if isinstance(kind, Millis):
         return f"not {found} between {FIRST_SECOND * 1000} and {END_OF_SECONDS * 1000 - 1}"
     if isinstance(kind, Unscaled):
-        is_none = f"not ({is_number(found)})"
-        none = f"{decimal_of(found, kind.scale, kind.column)} is null"
-        return is_none if kind.column == "string" else f"{found} is not null and ({is_none} or {none})"
+        digits = DECIMAL.fullmatch(kind.column)
+        # Where the point is does not matter, and these expressions are most of a wide schema's plan.
+        none = decimal_of(found, 0, f"decimal({digits[1]},0)") if digits else ""
+        return f"{found} is not null and {none} is null" if digits else f"not ({is_number(found)})"
     if found_digits := DECIMAL.fullmatch(kind.name):
         precision, scale = int(found_digits[1]), int(found_digits[2])
         return f"abs({found}) >= 1{'0' * (precision - scale)}BD" if precision < MAX_PRECISION else ""
