@@ -248,6 +248,11 @@ def test_the_beginning_and_the_end_of_a_file_are_read(output: InStore, content: 
     storage.write_whole(file, content)
     assert [storage.read_end(file, most) for most in (4, 10, 40)] == [content[-4:], content, content]
     assert [storage.read_at_most(file, most) for most in (4, 10, 40)] == [content[:4], content, content]
+    folder, long = output.opened(output.place), b"x" * (storage.SHORT + 7)
+    storage.write_whole(folder / "long", long)
+    assert list(storage.read_each(folder, ["said", "long"], storage.SHORT + 5)) == [content, long[:-2]]
+    with pytest.raises(FileNotFoundError):
+        list(storage.read_each(folder, ["said", "not said"], 4))
     with pytest.raises(FileNotFoundError):
         storage.read_at_most(output.opened(output.place / "not said"), 4)
     with pytest.raises(FileNotFoundError):
