@@ -149,6 +149,15 @@ def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession)
     assert rows.columns[:4] == ["kafka_offset", "twice", "id", "kafka_headers"]
 
 
+def test_a_selected_column_takes_the_place_of_its_own_name_where_the_others_stay(spark: SparkSession) -> None:
+    shape = Shape((column("length(key)", "int", "n"), column("cast(id as string)", "string", "ID")), keeps_others=True)
+    decoding = Decoding(FieldDecoding(Format.JSON, "id bigint, paid boolean"), TEXT, Columns.FLATTEN, shape)
+    rows = shaped(decoded(records(spark, []), decoding), shape, with_reasons=False)
+
+    assert rows.columns[:5] == ["kafka_offset", "key", "ID", "paid", "n"]
+    assert becomes(spark, ['{"id": 7, "paid": true}'], decoding) == [("k", "7", True, 1)]
+
+
 PLACE = "array(named_struct('city', value, 'zip', value))"
 TURNED = "array<struct<zip:string,city:string>>"
 

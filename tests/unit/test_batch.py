@@ -219,6 +219,7 @@ def test_schemas_that_records_are_read_by_come_back_with_a_document_that_no_earl
     [
         Shape(where="id > 1"),
         Shape((SelectedColumn("id", "int", "value.id"), SelectedColumn("key", "binary", "key"))),
+        Shape((SelectedColumn("id", "int", "value.id"),), keeps_others=True),
         Shape(transform="orders.totals:add"),
     ],
 )

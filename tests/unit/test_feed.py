@@ -128,6 +128,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},
         "spark": {"conn_id": "spark_default", "conf": {}, "max_wait_for_executors": timedelta(minutes=10)},
+        "keep_other_columns": False,
         "alerts": None,
         "airflow": {
             "retries": 3,

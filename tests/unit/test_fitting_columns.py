@@ -151,6 +151,20 @@ def test_a_feed_keeps_its_columns_through_a_change_by_a_select(feed: FeedInMemor
     assert commit(feed, json_of("id bigint", shape=cast)).columns == {"id": "int"}
 
 
+def test_one_column_is_cast_while_all_others_stay_in_their_places(feed: FeedInMemory) -> None:
+    added = SelectedColumn("day", "date", "to_date(kafka_timestamp)")
+    shape = Shape((added, SelectedColumn("Id", "int", "cast(id as int)")), keeps_others=True)
+    wide = json_of("id bigint, city string, paid boolean", shape=shape, columns=Columns.FLATTEN)
+
+    types = {"key": "binary", "Id": "int", "city": "string", "paid": "boolean", "day": "date"}
+    assert commit(feed, wide).columns == types
+    assert (SCHEMAS.columns(wide) or Struct(())).names == tuple(types)
+    wider = json_of("id bigint, city string, paid boolean, tip int", shape=shape, columns=Columns.FLATTEN)
+    kept = commit(feed, wider, OnNewFields.IGNORE).decode.shape
+    assert [column.name for column in kept.select] == list(types)
+    assert not kept.keeps_others
+
+
 @pytest.mark.parametrize("unknown", [RAW, json_of("id int", shape=Shape(transform="shop:cleaned"))])
 def test_nothing_is_compared_with_batches_whose_columns_are_not_known(feed: FeedInMemory, unknown: Decoding) -> None:
     assert commit(feed, unknown).columns is None

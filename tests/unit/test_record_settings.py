@@ -106,6 +106,10 @@ def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], d
             },
             Shape((SelectedColumn("Id", "bigint", "value.id"), SelectedColumn("key", "binary", "key"))),
         ),
+        (
+            {"select": [{"name": "key", "type": "int", "sql": "1"}], "keep_other_columns": True},
+            Shape((SelectedColumn("key", "int", "1"),), keeps_others=True),
+        ),
         ({"transform": "shop.orders:cleaned"}, Shape(transform="shop.orders:cleaned")),
     ],
 )
@@ -133,6 +137,7 @@ COLUMN = {"name": "id", "type": "int", "sql": "value.id"}
         ({"where": True}, "where: expected text, found true, as YAML reads it without quotes; write it in quotes"),
         ({"where": "sum(a) > 1"}, "where: expected an expression over the columns of one record, found sum, which is"),
         ({"select": []}, "select: expected at least 1 entry, found []"),
+        ({"keep_other_columns": True}, "expected keep_other_columns together with select, found no select"),
         ({"select": "value.*"}, "select: expected a list, found 'value.*'"),
         ({"select": [COLUMN | {"type": "bigintt"}]}, "select.0.type: expected a type: one of string"),
         ({"select": [COLUMN | {"type": "int not null"}]}, "select.0.type: expected the end after 'int', found 'not'"),

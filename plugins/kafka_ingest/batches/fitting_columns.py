@@ -163,7 +163,9 @@ def compare_types(
         )
         return ComparedColumns(FittingColumns(decoding, now), before, now, found.added, problem)
     if found.added and rules.on_new_fields is OnNewFields.IGNORE:
-        kept = replace(decoding.shape, select=columns_without_new(made, before, decoding.shape.select))
+        kept = replace(
+            decoding.shape, select=columns_without_new(made, before, decoding.shape.select), keeps_others=False
+        )
         return ComparedColumns(FittingColumns(replace(decoding, shape=kept), before), before, now, found.added)
     return ComparedColumns(FittingColumns(decoding, now), before, now, found.added)
 

@@ -181,12 +181,15 @@ class Schemas:
         """
         if decoding.shape.transform is not None:
             return None
-        if decoding.shape.select:
-            return Struct(tuple(Field(column.name, read_type(column.type)) for column in decoding.shape.select))
-        value = self.type_of(decoding.value)
-        is_flat = decoding.columns is Columns.FLATTEN
-        of_value = value.fields if is_flat and isinstance(value, Struct) else (Field("value", value),)
-        return Struct((Field("key", self.type_of(decoding.key)), *of_value))
+        types: dict[str, RecordType] = {}
+        if decoding.shape.keeps_others or not decoding.shape.select:
+            value = self.type_of(decoding.value)
+            is_flat = decoding.columns is Columns.FLATTEN
+            of_value = value.fields if is_flat and isinstance(value, Struct) else (Field("value", value),)
+            types = {"key": self.type_of(decoding.key)} | {field.name: field.type for field in of_value}
+        names = decoding.shape.columns(list(types))
+        types |= {column.name: read_type(column.type) for column in decoding.shape.select}
+        return Struct(tuple(Field(name, types[name]) for name in names))
 
     def type_of(self, part: FieldDecoding) -> RecordType:
         """Return what keys or values are decoded to."""

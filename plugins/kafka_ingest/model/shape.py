@@ -19,12 +19,14 @@ class Shape:
     """What becomes of decoded records.
 
     ``where``: a Spark SQL expression; records for which it is not true are filtered. ``select``: the columns in the
-    place of key and value; none leaves these. ``transform``: ``package.module:function``, which is handed all rows.
+    place of key and value; none leaves these. ``keeps_others``: the others stay beside these. ``transform``:
+    ``package.module:function``, which is handed all rows.
     """
 
     select: Sequence[SelectedColumn] = ()
     where: str | None = None
     transform: str | None = None
+    keeps_others: bool = False
 
     def __bool__(self) -> bool:
         """Whether records become anything but what they are decoded to."""
@@ -41,13 +43,24 @@ class Shape:
             "select": [[column.name, column.type, column.sql] for column in self.select],
             "where": self.where,
             "transform": self.transform,
-        }
+        } | ({"keeps_others": True} if self.keeps_others else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Shape":
         """Read the shape back."""
         columns = tuple(SelectedColumn(*each) for each in document["select"])
-        return cls(columns, document["where"], document["transform"])
+        return cls(columns, document["where"], document["transform"], document.get("keeps_others", False))
+
+    def columns(self, decoded: Sequence[str]) -> list[str]:
+        """Return the names of the columns, of which ``decoded`` are there without ``select``.
+
+        Where the others stay, a column is in the place of the one of its name, in any case of letters, or behind all.
+        """
+        if not self.select:
+            return list(decoded)
+        selected = {column.name.lower(): column.name for column in self.select}
+        kept = [selected.pop(name.lower(), name) for name in decoded] if self.keeps_others else []
+        return [*kept, *selected.values()]
 
 
 AS_DECODED = Shape()

@@ -302,6 +302,7 @@ class Feed(Settings):
     columns: Columns = Columns.NESTED
     where: Where | None = None
     select: Select | None = None
+    keep_other_columns: bool = False
     transform: Transform | None = None
     on_new_fields: OnNewFields = OnNewFields.ADD
     on_never_found: OnNeverFound | None = None
@@ -366,6 +367,8 @@ class Feed(Settings):
         decoding = self.decoding()
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)
+        if self.keep_other_columns and not self.select:
+            raise ValueError("expected keep_other_columns together with select, found no select")
         if "on_new_fields" in self.model_fields_set and (decoding.is_raw or self.transform is not None):
             found = "transform" if self.transform is not None else "raw ones"
             raise ValueError(
@@ -391,7 +394,7 @@ class Feed(Settings):
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
-        shape = Shape(selected, self.where, self.transform)
+        shape = Shape(selected, self.where, self.transform, self.keep_other_columns)
         settings, largest = SparkSettings(feed=self.spark.conf), self.limits.max_record_bytes
         return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings, largest)
 

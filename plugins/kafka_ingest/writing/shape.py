@@ -65,7 +65,7 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
         steps = steps.select("*", *made).select("*", *said)
     dead = "case " + " ".join(f"when {condition} then {cause}" for condition, cause in failures) + " end"
     return steps.select(
-        *(f.expr(column) for column in output_columns(records.columns, results)),
+        *(f.expr(column) for column in output_columns(records.columns, shape, results)),
         f.expr(dead).alias(DEAD),
         f.expr(RAW_KEY),
         f.expr(RAW_VALUE),
@@ -94,15 +94,14 @@ def error_name(said: str) -> str:
     return f"coalesce({', '.join(names)}, {text(AN_ERROR)})"
 
 
-def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
+def output_columns(columns: Sequence[str], shape: Shape, results: Mapping[str, str]) -> list[str]:
     """Return the columns of the output: those of ``select`` are in the place of what is not Kafka's own."""
     columns = [name for name in columns if name not in {DEAD, RAW_KEY, RAW_VALUE, FILTERED}]
-    if not results:
-        return list(map(quoted, columns))
     own = [name for name in columns if name.startswith(RESERVED_PREFIX)]
     first = next((number for number, name in enumerate(columns) if not name.startswith(RESERVED_PREFIX)), len(own))
-    selected = [named(result, name) for name, result in results.items()]
-    return [*map(quoted, own[:first]), *selected, *map(quoted, own[first:])]
+    names = shape.columns([name for name in columns if not name.startswith(RESERVED_PREFIX)])
+    others = [named(results[name], name) if name in results else quoted(name) for name in names]
+    return [*map(quoted, own[:first]), *others, *map(quoted, own[first:])]
 
 
 def check_shape(records: DataFrame, shape: Shape) -> None:
