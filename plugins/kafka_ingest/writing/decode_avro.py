@@ -29,7 +29,7 @@ from kafka_ingest.model.record_schema import (
 )
 from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
 from kafka_ingest.writing.avro_conversion import checked_type, converted_value, decimal_of, is_number
-from kafka_ingest.writing.decode_limits import paths_that, walked
+from kafka_ingest.writing.decode_limits import MOST_PATHS, paths_that, walked
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
     converted_name,
@@ -55,8 +55,6 @@ ONE_VALUE = "expected exactly one value of the schema, found bytes that are not 
 NOT_UTF8 = "expected text in UTF-8, found other bytes in "
 TOO_DEEP = "expected no more levels of a type in itself than are read, found more in "
 OUT_OF_RANGE = "expected values that their types can hold, found others in "
-MOST_PATHS = 20
-"""So many are named in a reason, of which there is room for fewer."""
 
 
 def limit_avro(spark: SparkSession) -> None:

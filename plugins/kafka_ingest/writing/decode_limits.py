@@ -12,6 +12,8 @@ Leaf = Callable[[str, Scalar, str | None], str]
 """From an expression, its type and, where there is one, the expression of its converted form: whether it is wrong."""
 
 NO_PATHS = "cast(array() as array<string>)"
+MOST_PATHS = 20
+"""So many are looked for in an array or a map, and named in a reason, which has room for fewer."""
 
 
 def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
@@ -132,9 +134,15 @@ def paths_that(
             return f"concat({', '.join(each for each in inside if each != NO_PATHS)})"
         case ArrayOf(inner) | MapOf(inner):
             number, is_map = next(names), isinstance(kind, MapOf)
-            step = ("'.*'",) if is_map else ("'['", f"i{number}", "']'")
-            each = f"(x{number}, i{number}) -> {below(f'x{number}', inner, path=(*path, *step))}"
-            values = f"flatten(transform({f'map_values({found})' if is_map else found}, {each}))"
+            values, at = f"map_values({found})" if is_map else found, f"i{number}"
+            wrong = walked(f"x{number}", inner, None, leaf, of_map=of_map) or "false"
+            # Of millions that are wrong, the paths would take all memory.
+            places = (
+                f"filter(transform({values}, (x{number}, {at}) -> if({wrong}, {at}, null)), {at} -> {at} is not null)"
+            )
+            step = ("'.*'",) if is_map else ("'['", at, "']'")
+            each = below(f"get({values}, {at})", inner, path=(*path, *step))
+            values = f"flatten(transform(slice({places}, 1, {MOST_PATHS}), {at} -> {each}))"
             return f"concat({where(of_map(found) if is_map else '', path)}, coalesce({values}, {NO_PATHS}))"
         case _:
             return where(leaf(found, kind, None), path)
