@@ -26,8 +26,8 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control import log_cuts
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
+from kafka_ingest.control.offset_store import reset_detail, reset_rows
 from kafka_ingest.control.removed_output import union_of
-from kafka_ingest.control.reset_statements import reset_detail, reset_rows
 from kafka_ingest.control.rows import is_dag_run, is_of_run
 from kafka_ingest.control.schema import FOLDED_KINDS, LEDGER_KINDS
 from kafka_ingest.errors import (

@@ -31,8 +31,8 @@ from tests.contract.conftest import SqlStore
 from tests.outputs import parquet_at
 
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.control.coverage_store import batches_of_offset
 from kafka_ingest.control.feed_store import FeedStore
-from kafka_ingest.control.offset_history import batches_of_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition

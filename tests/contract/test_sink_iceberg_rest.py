@@ -28,9 +28,9 @@ from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import rest_catalog as reached_over_rest
-from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
 from kafka_ingest.sinks.iceberg.store_io import ACCESS
+from kafka_ingest.sinks.iceberg.table import catalog_of
 
 COMMIT = r"POST /v1/.*/tables/orders$"
 CREATE = r"POST /v1/.*/tables$"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import terms_of
-from kafka_ingest.writing import division, table_partitions
+from kafka_ingest.writing import table_partitions
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.table_partitions import stage_partitioned
 
@@ -30,7 +30,7 @@ CASES = [
 def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_them_not_at_all(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(division, "MOST_FILES", 6)
+    monkeypatch.setattr(table_partitions, "MOST_FILES", 6)
     monkeypatch.setattr(table_partitions, "processors_of", lambda _: TASKS)
     said = {name: staged(in_utc(spark), tmp_path / name, days, first) for name, days, first in CASES}
     files = {name: [rows_of(path) for path in (tmp_path / name).rglob("*.parquet")] for name, _, _ in CASES[:3]}
@@ -71,7 +71,7 @@ def staged(spark: SparkSession, place: Path, days: int, first: str) -> int | str
     )
     try:
         return stage_partitioned(lambda: records, RANGES, place, TERMS, PLANNED_AT, opened, remove_from_disk)
-    except division.TooManyFilesError as error:
+    except table_partitions.TooManyFilesError as error:
         return str(error)
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import MOST_FILES, terms_of
-from kafka_ingest.writing.division import Division, TooManyFilesError, chosen, uncounted
-from kafka_ingest.writing.table_partitions import own_name
+from kafka_ingest.writing.table_partitions import Division, TooManyFilesError, chosen, own_name, uncounted
 
 DAY = terms_of(["kafka_topic", "day(kafka_timestamp)"])
 

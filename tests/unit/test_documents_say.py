@@ -10,17 +10,17 @@ from pydantic import BaseModel
 from tests.unit.test_documents import COMMANDS, PAGES, ROOT
 
 from kafka_ingest import errors
-from kafka_ingest.airflow_tasks import check_tasks, metrics, notifying, openlineage_facets
+from kafka_ingest.airflow_tasks import check_tasks, metrics, openlineage_facets
 from kafka_ingest.backfilling import decide as chunks
 from kafka_ingest.cluster import client_settings
-from kafka_ingest.commands import shown_preview
+from kafka_ingest.commands import preview
 from kafka_ingest.committing import announcement
 from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
 from kafka_ingest.model import avro_columns, batch_limits, never_found, partition_term, record_schema
 from kafka_ingest.observing import group_drift
 from kafka_ingest.operating.fold import LEAST_RETENTION
-from kafka_ingest.page import kept_answers, one_feed, scrape_token, scraped_feeds, sources
+from kafka_ingest.page import kept_answers, metrics_app, one_feed, scraped_feeds, sources
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, wrong_settings
 from kafka_ingest.settings.alert_settings import Alerts
@@ -39,10 +39,10 @@ MIB = 1024 * 1024
 FIGURES: list[tuple[str, str, float]] = [
     ("alerts.md", "Kafka does not answer within {} seconds", check_tasks.KAFKA_TIMEOUT_S),
     ("alerts.md", "{} records at least", batch_limits.LEAST_RECORDS),
-    ("alerts.md", "and in {} characters", notifying.LONGEST_REASON),
-    ("alerts.md", "takes more than {} seconds", notifying.NOTIFY_TIMEOUT_S),
+    ("alerts.md", "and in {} characters", check_tasks.LONGEST_REASON),
+    ("alerts.md", "takes more than {} seconds", check_tasks.NOTIFY_TIMEOUT_S),
     ("backfill.md", "a backfill has at most {} chunks", chunks.MOST_CHUNKS),
-    ("cli.md", "on a line of at most {} characters", shown_preview.LONGEST_LINE),
+    ("cli.md", "on a line of at most {} characters", preview.LONGEST_LINE),
     ("crashes.md", "a busy time-out of {} s", database.BUSY_TIMEOUT_S),
     ("dead-letters.md", "in at most {} characters", json_values.LONGEST_TEXT),
     ("dead-letters.md", "it is {} for an output's first batch", batch_limits.MOST_PERCENT),
@@ -61,7 +61,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("lineage.md", "100 topics, {} ranges", announcement.MAX_RANGES),
     ("lineage.md", "100 ranges and {} fields", openlineage_facets.MAX_FIELDS),
     ("metrics.md", "most {} seconds a question", metrics.KAFKA_TIMEOUT_S),
-    ("metrics.md", "At least {} characters; shorter ones count as none", scrape_token.SHORTEST),
+    ("metrics.md", "At least {} characters; shorter ones count as none", metrics_app.SHORTEST),
     ("metrics.md", "A new one is used after {} seconds", kept_answers.FRESH_S),
     ("metrics.md", "an answer that is older than {} minutes is not shown", scraped_feeds.OLDEST_S / 60),
     ("output.md", "more than {} levels", json_values.MOST_LEVELS),

@@ -17,8 +17,15 @@ from openlineage.client.serde import Serde
 from tests.fakes import OUTPUT, a_file, a_plan, a_receipt, span
 
 from kafka_ingest.airflow_tasks import lineage
-from kafka_ingest.airflow_tasks.lineage import Lineage, found_lineage, lineage_of
-from kafka_ingest.airflow_tasks.lineage_names import DatasetName, name_in_catalog, output_name, topic_name
+from kafka_ingest.airflow_tasks.lineage import (
+    DatasetName,
+    Lineage,
+    found_lineage,
+    lineage_of,
+    name_in_catalog,
+    output_name,
+    topic_name,
+)
 from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, facets_of
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored

@@ -10,7 +10,7 @@ import pytest
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import read_at_most, read_each, read_end, read_whole
 from kafka_ingest.sinks.staged_files import StagedFiles
-from kafka_ingest.sinks.tables.data_in_table import DataInTable
+from kafka_ingest.sinks.tables.parts import DataInTable
 
 BATCH_ID = UUID("01890000-0000-7000-8000-000000000001")
 

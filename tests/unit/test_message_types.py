@@ -8,9 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from tests.protobuf_types import EVERYTHING, columns, descriptor_set, proto, schema
 
 from kafka_ingest.message_types.descriptor_sets import schema_of_set
-from kafka_ingest.message_types.message_indexes import beginnings, path_of
-from kafka_ingest.message_types.message_mistaken import why_misread
-from kafka_ingest.message_types.registered_messages import RegisteredMessages
+from kafka_ingest.message_types.registered_messages import RegisteredMessages, beginnings, path_of, why_misread
 from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.protobuf_types import EVERYTHING, descriptor_set, reader_of
 
 from kafka_ingest.message_types.descriptor_sets import MessageSchema
-from kafka_ingest.message_types.message_mistaken import why_misread
-from kafka_ingest.message_types.registered_messages import RegisteredMessages, descriptor_of
+from kafka_ingest.message_types.registered_messages import RegisteredMessages, descriptor_of, why_misread
 from kafka_ingest.model.record_schema import WrongSchemaError
 
 TYPES = RegisteredMessages()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.protobuf_types import reader_of, same, value_or_dead, values
 
 from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_files
-from kafka_ingest.message_types.message_mistaken import is_map
+from kafka_ingest.message_types.registered_messages import is_map
 
 TIMES: Final = ((0, 0), (-1, 999_999_999), (1_700_000_000, 1_999), (1_700_000_000, -1))
 FieldType = FieldDescriptorProto

@@ -26,11 +26,10 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview, NotRows, OpenGaps, ReadCounts
 from kafka_ingest.observing.feed_lines import ClusterLogs
-from kafka_ingest.page import scrape_token, scraped_feeds
+from kafka_ingest.page import metrics_app, scraped_feeds
 from kafka_ingest.page.exposition import SCRAPED
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
-from kafka_ingest.page.metrics_app import build_app
-from kafka_ingest.page.scrape_token import CONN_ID, token_needed
+from kafka_ingest.page.metrics_app import CONN_ID, build_app, token_needed
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.connections import ConnectionFields, missing
 from kafka_ingest.settings.feed import Feed
@@ -190,7 +189,7 @@ async def statuses(app: Any, count: int) -> list[int]:
 
 def test_strangers_hold_no_thread_while_the_token_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's API server has 40 threads for all that waits; here 100 requests wait for a database that hangs."""
-    monkeypatch.setattr(scrape_token, "WAIT_S", 0.2)
+    monkeypatch.setattr(metrics_app, "WAIT_S", 0.2)
     may_end, threads = threading.Event(), []
 
     def hanging(conn_id: str) -> ConnectionFields:

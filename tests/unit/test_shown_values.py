@@ -10,8 +10,7 @@ import pytest
 from kafka_ingest.batches.preview import Preview
 from kafka_ingest.commands.by_form import in_words_of_form
 from kafka_ingest.commands.dead_letters import samples_of
-from kafka_ingest.commands.preview import log_for_errors, spark_says
-from kafka_ingest.commands.shown_preview import preview_document, shown_preview
+from kafka_ingest.commands.preview import log_for_errors, preview_document, shown_preview, spark_says
 from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition

@@ -21,8 +21,8 @@ from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import table_place
 from kafka_ingest.sinks.iceberg.added_files import WITHOUT_STATISTICS
 from kafka_ingest.sinks.iceberg.catalog_files import Files
-from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
+from kafka_ingest.sinks.iceberg.table import catalog_of
 from kafka_ingest.sinks.iceberg.table_place import check_chooses_nothing, check_deletable, check_inside
 
 OUTPUT = Path("/lake/orders")

@@ -3,15 +3,21 @@
 Nothing of OpenLineage is imported here, and nothing is looked up unless its provider is installed and switched on.
 :mod:`.openlineage_facets` makes facets of it, which the provider asks for in a fork of the task's process: all that
 needs a file or a connection is therefore found before.
+
+Namespaces and names of datasets, by OpenLineage's naming rules: https://openlineage.io/docs/spec/naming.
+
+Two producers that name a dataset alike are joined in the graph of lineage. Names hold no user and no password.
 """
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
-from kafka_ingest.airflow_tasks.lineage_names import DatasetName, name_in_catalog, output_name, topic_name
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
@@ -22,7 +28,57 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
+from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
+
+KAFKA_PORT: Final = "9092"
+"""Where a server's port is left out, clients take this one."""
+POSTGRESQL_PORT: Final = 5432
+
+
+class DatasetName(NamedTuple):
+    """A dataset: the system that it is in, and its name there."""
+
+    namespace: str
+    name: str
+
+
+def topic_name(bootstrap_servers: str, topic: str) -> DatasetName:
+    """Return a topic's name: its cluster is named by the first of the bootstrap servers."""
+    first = re.sub(r"^[A-Za-z_]+://", "", bootstrap_servers.split(",", maxsplit=1)[0].strip())
+    host, colon, port = first.rpartition(":")
+    if not colon or first.endswith("]"):
+        host, port = first, KAFKA_PORT
+    return DatasetName(f"kafka://{host}:{port}", topic)
+
+
+def output_name(output: OutputLocation) -> DatasetName:
+    """Return an output's name: that of its place, for a table of an engine, too."""
+    place = output.place
+    if isinstance(place, Path):
+        return DatasetName("file", str(place))
+    return DatasetName(f"{place.scheme}://{place.bucket}", place.key or "/")
+
+
+def name_in_catalog(catalog: CatalogSettings, table: str) -> DatasetName | None:
+    """Return the other name of an Iceberg table, by its catalog; None where the connection does not say it.
+
+    As OpenLineage's integration of Spark names it, so that what Spark reads from the table is joined.
+    """
+    if catalog.kind == GLUE:
+        region, account = (catalog.properties.get(name) for name in ("glue.region", "glue.id"))
+        if region is None or account is None:
+            return None
+        return DatasetName(f"arn:aws:glue:{region}:{account}", f"table/{table.replace('.', '/')}")
+    uri = urlsplit(str(catalog.properties.get("uri", "")))
+    host = f"[{uri.hostname}]" if uri.hostname is not None and ":" in uri.hostname else uri.hostname
+    if catalog.kind == REST:
+        port = "" if uri.port is None else f":{uri.port}"
+        return DatasetName(f"{uri.scheme}://{host}{port}{uri.path.rstrip('/')}", table)
+    if uri.scheme.startswith("sqlite"):
+        return DatasetName(f"sqlite:/{uri.path.lstrip('/')}", table)
+    return DatasetName(f"postgres://{host}:{uri.port or POSTGRESQL_PORT}", f"{uri.path.lstrip('/')}.{table}")
+
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """The first half of the write task: find out whether Spark is needed at all, and open an attempt if it is."""
 
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -14,13 +15,35 @@ from kafka_ingest.batches.fitting_columns import (
 )
 from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
-from kafka_ingest.batches.replayed_files import files_to_replay
-from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
+from kafka_ingest.errors import BatchStateError, FeedChangedError, RecordsDeletedError
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchPlan, BatchState, sha256
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.place import Place
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+
+
+def files_to_replay(plan: BatchPlan, sinks: Sinks) -> Mapping[UUID, tuple[Place, ...]]:
+    """Return the files of dead letters that a batch replays, by the batches that published them; of others, none.
+
+    Raises OutputUnavailableError where one is missing, RecordsDeletedError where an operator gave the letters up since
+    the plan.
+    """
+    if not plan.replays:
+        return {}
+    output = output_of_dead_letters(plan.output)
+    reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
+    try:
+        return {batch_id: reader.files(batch_id) for batch_id in sorted({each.batch_id for each in plan.replays})}
+    except BatchStateError as error:
+        raise RecordsDeletedError(
+            f"batch {plan.batch_id} cannot replay what was planned: {error} Nothing was moved. Abandon it "
+            f"(`kafka-ingest abandon {plan.batch_id} --reason …`), and replay what is left."
+        ) from error
+
 
 log = logging.getLogger(__name__)
 

@@ -1,20 +1,75 @@
 """Questions about partitions' logs: where they begin and end, and whether their records can be read."""
 
 import math
+import re
+import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+import tenacity
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
-from kafka_ingest.cluster.epoch_ends import epoch_ends
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+
+FAR_BEYOND: Final = 2**62
+"""An offset that no log reaches."""
+
+EPOCH_END: Final = re.compile(r"broker end offset is (?P<end>-?[0-9]+) \(offset leader epoch (?P<epoch>-?[0-9]+)\)")
+"""librdkafka's answer in words: rd_kafka_toppar_handle_OffsetForLeaderEpoch in rdkafka_offset.c."""
+
+
+def epoch_ends(
+    consumer: Consumer, epochs: Mapping[TopicPartition, int], timeout_s: float
+) -> dict[TopicPartition, int | Unavailable | None]:
+    """Return where logs end, or begin a later epoch, after the records of these leader epochs or of earlier ones.
+
+    None: the leader knows no such epoch. librdkafka has no call for Kafka's OffsetsForLeaderEpoch (KIP-320), but its
+    consumer sends it before it continues at an offset, and reports the answer where the offset lies beyond the end. So
+    this seeks to an offset beyond every log.
+    """
+    partitions = sorted(epochs)
+    consumer.assign([ClientTopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in partitions])
+    for tp in partitions:
+        position = ClientTopicPartition(tp.topic, tp.partition, FAR_BEYOND, leader_epoch=epochs[tp])
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception(is_starting),
+            wait=tenacity.wait_fixed(0.01),
+            stop=tenacity.stop_after_delay(timeout_s),
+            reraise=True,
+        )(consumer.seek, position)
+    found: dict[TopicPartition, int | Unavailable | None] = {}
+    ends_at = time.monotonic() + timeout_s
+    while len(found) < len(epochs) and (left_s := ends_at - time.monotonic()) > 0:
+        message = consumer.poll(left_s)
+        error = message.error() if message is not None else None
+        if message is None or error is None or error.code() == KafkaError._PARTITION_EOF:
+            continue
+        if message.topic() is not None and message.partition() is not None:
+            found[TopicPartition(str(message.topic()), int(message.partition() or 0))] = epoch_end(error)
+    silent = Unavailable(f"its leader did not say within {timeout_s:g} s where leader epochs end")
+    return dict.fromkeys(partitions, silent) | found
+
+
+def is_starting(error: BaseException) -> bool:
+    """Whether a consumer has not begun yet with a partition that it was given."""
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._STATE
+
+
+def epoch_end(error: KafkaError) -> int | Unavailable | None:
+    """Return what an error says of the end of an epoch."""
+    said = EPOCH_END.search(error.str())
+    if said is None:
+        return Unavailable(f"{error.name()}: {error.str()}")
+    return int(said["end"]) if int(said["end"]) >= 0 else None
+
 
 LEADER_CHANGED = Unavailable("FENCED_LEADER_EPOCH: its leader changed while it was asked")
 """Where the log ends and its leader epoch have to belong together."""

@@ -1,11 +1,22 @@
-"""Registered `.proto` files, compiled: registries keep Protobuf's schemas as text, or as serializers compiled them."""
+"""Registered `.proto` files, compiled: registries keep Protobuf's schemas as text, or as serializers compiled them.
+
+Confluent's own files, which a registry knows without their being registered, as it knows those of Google.
+
+As in github.com/confluentinc/schema-registry, protobuf-provider/src/main/proto. ``confluent/meta.proto`` is not among
+them: it has nothing but options, and files that are there for options alone are not needed.
+
+Options that producers have defined for themselves are taken out of `.proto` text.
+
+They say nothing of the bytes of a message. But `protoc` refuses a text that uses one without the file that defines it,
+and a registry takes such a text.
+"""
 
 import re
 import subprocess
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -14,11 +25,61 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from kafka_ingest.message_types.custom_options import without_custom_options
 from kafka_ingest.message_types.descriptor_sets import BUILT_IN, MOST_FILES, is_named
-from kafka_ingest.message_types.known_protos import CONFLUENT
 from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema
+
+TOKEN: Final = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\d[\w.]*[eE][-+]\d+|[\w.]+|\s+|.""",
+    re.DOTALL,
+)
+OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+BEFORE_STATEMENTS: Final = frozenset({";", "{", "}"})
+
+
+def without_custom_options(text: str) -> str:
+    """Return the text of a file without the options whose names stand in parentheses, and without comments."""
+    found = [word for word in TOKEN.findall(text) if not word.isspace() and not word.startswith(("//", "/*"))]
+    words, kept, before = iter(found), list[str](), ";"
+    for word in words:
+        if word == "[":
+            kept += list_without_custom(words)
+        elif word == "option" and before in BEFORE_STATEMENTS:
+            statement = [word, *up_to(words, ";"), ";"]
+            kept += [] if statement[1] == "(" else statement
+        else:
+            kept.append(word)
+        before = kept[-1] if kept else ";"
+    return " ".join(kept)
+
+
+def list_without_custom(words: Iterator[str]) -> list[str]:
+    """Return the options of a field, up to the bracket that ends them, and the brackets where any are left."""
+    inside, options = iter([*up_to(words, "]"), ","]), list[list[str]]()
+    while option := list(up_to(inside, ",")):
+        options.append(option)
+    kept = [each for each in options if each[0] != "("]
+    return ["[", *[word for each in kept for word in (*each, ",")][:-1], "]"] if kept else []
+
+
+def up_to(words: Iterator[str], end: str) -> Iterator[str]:
+    """Yield what comes before a sign that stands in no brackets that begin after here, and pass over that sign."""
+    depth = 0
+    for word in words:
+        if word == end and not depth:
+            return
+        depth += (word in OPENING) - (word in CLOSING)
+        yield word
+
+
+CONFLUENT: Final = {
+    "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; '
+    "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+    "confluent/types/decimal.proto": 'syntax = "proto3"; import public "confluent/type/decimal.proto";',
+    "confluent/type/variant.proto": 'syntax = "proto3"; package confluent.type; '
+    "message Variant { bytes metadata = 1; bytes value = 2; }",
+}
+"""By the names under which they are imported; the second is an older name of the first."""
 
 COMPILER: Final = "grpc_tools.protoc"
 COMPILER_TIMEOUT_S: Final = 60

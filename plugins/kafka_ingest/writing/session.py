@@ -1,17 +1,45 @@
 """The Spark session of the job: without what only machine learning needs, and stopped without a wait."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 
+from py4j.java_gateway import JavaObject
 from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, NO_EXECUTORS
 from kafka_ingest.model.spark_settings import EXTENSIONS, OUR_SETTINGS, SparkSettings
 from kafka_ingest.writing.java_classes import Java, classes_of
-from kafka_ingest.writing.wait_for_executors import wait_for_executors
+
+POLL_S = 0.2
+
+
+class NoExecutorsError(Exception):
+    """The cluster gave no executor within the limit."""
+
+
+def wait_for_executors(java_context: JavaObject) -> None:
+    """Wait until the application has an executor, as long as its setting says; raises NoExecutorsError.
+
+    Spark only warns that its job has not accepted any resources (TaskSchedulerImpl), and waits.
+    """
+    limit = java_context.getConf().getOption(MAX_WAIT_FOR_EXECUTORS)
+    if java_context.isLocal() or limit.isEmpty():
+        return
+    limit_s = float(limit.get())
+    deadline = time.monotonic() + limit_s
+    # The driver is one of those whose memory is known.
+    while java_context.getExecutorMemoryStatus().size() <= 1:
+        if time.monotonic() > deadline:
+            raise NoExecutorsError(
+                f"{NO_EXECUTORS}: expected an executor within {limit_s:,.0f} s (spark.max_wait_for_executors), found "
+                f"none: {java_context.master()} has no free cores or memory for it"
+            )
+        time.sleep(POLL_S)
 
 
 @contextlib.contextmanager

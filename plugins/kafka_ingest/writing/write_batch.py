@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import starmap
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,18 +23,43 @@ from kafka_ingest.model.attempt_directory import (
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.job_settings import JobSettings
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
-from kafka_ingest.writing.log_starts import log_starts
-from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
+from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
+from kafka_ingest.writing.read_ranges import READ_DEFAULTS, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, Read, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import columns_in
+
+ANSWER_WITHIN_S = 30
+"""The default of Kafka's own clients (``default.api.timeout.ms`` is a minute): a new leader is found by then."""
+
+CLOSE_WITHIN_S = 5
+
+
+def log_starts(
+    spark: SparkSession, ranges: Sequence[OffsetRange], kafka: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Return the log starts of ranges (ListOffsets, with the right that reading them needs); empty without an answer.
+
+    ``kafka`` holds the Java client's settings.
+    """
+    jvm = jvm_of(spark)
+    wanted = jvm.java.util.ArrayList()
+    for offset_range in ranges:
+        wanted.add(jvm.org.apache.kafka.common.TopicPartition(offset_range.topic, offset_range.partition))
+    try:
+        with drivers_consumer(jvm, {**READ_DEFAULTS, **kafka}, CLOSE_WITHIN_S) as consumer:
+            found = consumer.beginningOffsets(wanted, jvm.java.time.Duration.ofSeconds(ANSWER_WITHIN_S))
+            return {TopicPartition(each.topic(), each.partition()): int(found.get(each)) for each in found.keySet()}
+    except (Py4JError, TypeError) as error:
+        sys.stderr.write(f"Kafka did not say where the logs start: {error}\n")
+        return {}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

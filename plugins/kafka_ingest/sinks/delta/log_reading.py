@@ -24,9 +24,43 @@ from kafka_ingest.foundation.foreign_json import (
 )
 from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each, refuse_links
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
-from kafka_ingest.sinks.delta.log_schema import schema_in
 from kafka_ingest.sinks.delta.places import entry_name
 from kafka_ingest.sinks.delta.table_fit import TableForm
+
+NULLS = {"struct": (), "array": ("containsNull",), "map": ("valueContainsNull",)}
+PARTS = {"struct": (), "array": ("elementType",), "map": ("keyType", "valueType")}
+
+
+def schema_in(text: str) -> Mapping[str, Any]:
+    """Return the schema in a metadata action; raises ForeignJsonError, KeyError, TypeError or AttributeError."""
+    schema: Mapping[str, Any] = read_foreign_json(text)
+    check_type({**schema, "type": "struct"})
+    return schema
+
+
+def check_type(kind: object) -> None:
+    """Raise an error unless something is a type: a name, or a structure, list or map of types."""
+    if isinstance(kind, str):
+        return
+    if not isinstance(kind, Mapping):
+        raise ForeignJsonError(f"expected the type of a column, found {str(kind)[:100]}")
+    name = said(kind, "type")
+    for flag in NULLS[name]:
+        check_is(bool, kind[flag], flag)
+    for part in PARTS[name]:
+        check_type(kind[part])
+    for field in kind["fields"] if name == "struct" else ():
+        said(field, "name")
+        check_is(bool, field["nullable"], "nullable")
+        check_is(dict, field["metadata"], "metadata")
+        check_type(field["type"])
+
+
+def check_is(kind: type, value: object, name: str) -> None:
+    """Raise ForeignJsonError on a value of another type."""
+    if not isinstance(value, kind):
+        raise ForeignJsonError(f"expected {name} of a column to be of type {kind.__name__}, found {str(value)[:100]!r}")
+
 
 ENTRY = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")

@@ -1,14 +1,22 @@
-"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.commits`)."""
+"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.commits`).
+
+Whether another program's clean-up could take staged files at this moment.
+
+``remove_orphan_files`` deletes files that no snapshot names and that are older than three days, unless it is asked for
+another age. It deletes what it has listed, even if a file changes afterwards. So files that are nearly that old are
+renewed, and committed only once a clean-up that saw them as old must have ended.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.foundation.storage import Opened, names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
@@ -23,10 +31,26 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCat
 from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
-from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
+from kafka_ingest.sinks.tables.staged_age import renew_older
+
+OLDEST_S = 2 * 86_400.0
+
+
+def check_safe_from_clean_up(files: Iterable[Opened]) -> None:
+    """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed."""
+    old = renew_older(files, OLDEST_S)
+    if not old:
+        return
+    raise OutputUnavailableError(
+        f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than {OLDEST_S / 86_400:.0f} "
+        f"days, so that "
+        "remove_orphan_files may take them while they are committed. They were renewed. No offset was moved; run this "
+        "again after every remove_orphan_files of this table that runs now has finished."
+    )
+
 
 if TYPE_CHECKING:
     from kafka_ingest.ports.outputs import Statistics

@@ -2,15 +2,23 @@
 
 What changes it is in :mod:`.commits`, which also imports pyarrow: a plan needs only this, and waits for less.
 Importing this imports pyiceberg.
+
+PyIceberg's catalogs, apart from two things: what reads and writes files, and how long an answer may take.
+
+Importing this imports pyiceberg.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from importlib import import_module
+from typing import Any
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
+from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import opened
@@ -19,12 +27,42 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.iceberg.absent_table import was_committed_to
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.catalogs import catalog_of
+from kafka_ingest.sinks.iceberg.catalog_files import Files
+from kafka_ingest.sinks.iceberg.catalog_settings import REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
 from kafka_ingest.sinks.iceberg.places import METADATA
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, why_not_written
+
+CREATION_PAUSES_S = (0.01, 0.03, 0.1, 0.3)
+MADE_BY_ANOTHER = ("already exists", "duplicate key")
+"""What SQLite and PostgreSQL say of a table that another program has made, or is making."""
+
+
+def catalog_of(settings: CatalogSettings, output: Place, access: StoreAccess | None) -> Catalog:
+    """Return the catalog of the table in a place on a disk, or in the store that ``access`` leads to."""
+    files = Files(settings.properties, access, output)
+    own = files.properties()
+    if settings.kind == REST:
+        rest: Catalog = import_module("kafka_ingest.sinks.iceberg.rest_catalog").BoundedRestCatalog(
+            settings.name, files, own
+        )
+        return rest
+    catalog = loaded(settings.name, own)
+    vars(catalog)["_load_file_io"] = files.io
+    return catalog
+
+
+def loaded(name: str, properties: Mapping[str, Any]) -> Catalog:
+    """Return the library's catalog. Of two that make a database's tables at once, one is refused, and looks again."""
+    for pause_s in CREATION_PAUSES_S:
+        try:
+            return load_catalog(name, **properties)
+        except DBAPIError as error:
+            if not any(said in str(error) for said in MADE_BY_ANOTHER):
+                raise
+            time.sleep(pause_s)
+    return load_catalog(name, **properties)
 
 
 class IcebergTable:
