@@ -93,19 +93,19 @@ def commit_batch(
                 return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor, limits=limits)
             raise
         never_found = len(limits.never_found(receipt))
-        log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
+        log.info("batch %s is committed: %s", batch_id, counted(receipt.rows, "row"))
         if receipt.without_date:
             log.warning(
-                "batch %s: %s records have a timestamp that is no date: their kafka_timestamp is null, and "
-                "kafka_timestamp_ms holds the number",
+                "batch %s: %s with a timestamp that is no date: there kafka_timestamp is null, and kafka_timestamp_ms "
+                "holds the number",
                 batch_id,
-                f"{receipt.without_date:,}",
+                counted(receipt.without_date, "record"),
             )
         if receipt.dead_letters:
             log.warning(
-                "batch %s: %s records could not be decoded; they are in %s",
+                "batch %s: %s could not be decoded, and kept in %s",
                 batch_id,
-                f"{receipt.dead_letter_rows:,}",
+                counted(receipt.dead_letter_rows, "record"),
                 output_of_dead_letters(batch.plan.output),
             )
         if receipt.left_out:

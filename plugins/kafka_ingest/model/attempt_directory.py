@@ -25,6 +25,9 @@ MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 AVRO_LIMITS = {
     "org.apache.avro.limits.string.maxLength": "67108864",
     "org.apache.avro.limits.bytes.maxLength": "67108864",
-    "org.apache.avro.limits.collectionItems.maxLength": "4000000",
+    "org.apache.avro.limits.collectionItems.maxLength": "1000000",
 }
-"""Java's system properties for Avro: a few bytes may claim to be billions, for which it would take memory first."""
+"""Java's system properties for Avro: a few bytes may claim to be billions, for which it would take memory first.
+
+Elements may take no bytes (null, or a record of nothing else): no size of a record tells how much memory they take.
+"""
