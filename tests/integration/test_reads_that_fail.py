@@ -267,7 +267,7 @@ def test_a_timestamp_in_nanoseconds_is_committed_at_the_first_attempt_counted_an
 # ── A heap that is too small ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_records_that_do_not_fit_into_the_heap_end_in_an_error_that_names_the_setting(
+def test_records_that_do_not_fit_into_the_heap_hold_their_partition_until_the_named_setting_is_raised(
     quick: QuickProject, servers: str, name: str
 ) -> None:
     create_topic(servers, name)
@@ -280,8 +280,10 @@ def test_records_that_do_not_fit_into_the_heap_end_in_an_error_that_names_the_se
     with quick.submitting(spark_is_its_own=True):
         exit_code, code, message = quick.refusal("run", "orders")
 
-    assert (exit_code, code) == (2, "SPARK_OUT_OF_MEMORY")
-    assert "spark.driver.memory is 512m in the feed's spark.conf" in message
-    assert "up to 12 records of 1 partition" in message
-    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert (exit_code, code) == (1, "PARTITION_UNREADABLE")
+    assert "too little memory for the record at offset 0, which has 60,000,000 bytes" in message
+    assert "Raise spark.driver.memory in the feed's spark.conf to 5723m" in message
+    status = quick.status()
+    assert status["open_batch"]["state"] == "PLANNED"
+    assert [hold["cause"] for hold in status["holds"]] == ["unreadable"]
     assert quick.rows() == []
