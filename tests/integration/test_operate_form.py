@@ -322,6 +322,12 @@ def test_what_records_hold_is_shown_to_who_asks_for_it_only(quick: QuickProject,
     hidden = ask(action="preview", records=2)
     assert [sorted(row) for row in hidden.document["rows"]] == [["kafka_offset", "kafka_partition", "kafka_topic"]] * 2
     assert [each.text for each in hidden.shown if isinstance(each, Line)] == [
+        "  key: binary",
+        "  value: binary",
+        "  kafka_headers: array",
+        "  kafka_headers[]: struct",
+        "  kafka_headers[].key: string",
+        "  kafka_headers[].value: binary",
         "2 of 2 records can be decoded; nothing was committed",
         "what the records hold is not shown: show_values shows it, in this log and in the XCom",
     ]

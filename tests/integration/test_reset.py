@@ -276,7 +276,7 @@ def test_people_see_its_consequences(quick: QuickProject, orders: str) -> None:
     assert "reads 2 again" in shown.stdout
     assert "skips 2" in shown.stdout
     assert f"overlaps: {orders}-0[6, 8), 2 offsets committed already: once read again, the output holds" in shown.stdout
-    assert f"gaps that would be filed: {orders}-1[0, 2), 2 offsets that are not read" in shown.stdout
+    assert f"gaps that would be filed: {orders}-1[0, 2), 2 offsets not read" in shown.stdout
     assert "nothing was changed: --execute --reason … does it" in shown.stdout
     done = quick.kafka_ingest("reset", "orders", "--to", f"offsets={orders}:0=6,{orders}:1=2", *DO_IT)
     assert "moved 2 stored offsets" in done.stdout

@@ -209,7 +209,7 @@ def assert_no_secret_in(lake: Lake, project: QuickProject, seen: list[bytes]) ->
     in_store = storage.opened(RemotePlace(lake.uri).parent, lake.store.access())
     names = storage.files_below(in_store)
     assert any(name.endswith("/plan.json") for name in names)
-    seen += storage.read_all(in_store, names)
+    seen += [storage.read_whole(in_store / name) for name in names]
     for secret in (SECRET, OF_ROLE["SecretAccessKey"], OF_ROLE["Token"]):
         assert not [content for content in seen if secret.encode() in content]
 
