@@ -47,7 +47,8 @@ from kafka_ingest.sinks import iceberg
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
-from kafka_ingest.sinks.iceberg import marks, table
+from kafka_ingest.sinks.iceberg import marks
+from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.absent_table import is_absent
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -478,7 +479,7 @@ def test_what_a_connection_keeps_secret_is_in_no_message_and_no_repr(
     def refused(*_: object, **__: object) -> None:
         raise ValueError(f"cannot connect to {uri} with s3cret-token")
 
-    monkeypatch.setattr(table, "load_catalog", refused)
+    monkeypatch.setattr(iceberg_table, "load_catalog", refused)
     sink = sink_of(iceberg_at(tmp_path / "orders"), SinkConnections(catalog=lambda _: settings))
     with pytest.raises(OutputUnavailableError) as found:
         sink.publisher.prepare()
@@ -779,7 +780,7 @@ def test_a_catalog_in_postgresql_without_its_tables_is_left_to_the_library_which
     uri = database.url.render_as_string(hide_password=False)
     settings = CatalogSettings("lake", "lake", {"type": "sql", "uri": uri})
     assert not is_absent(tmp_path / "orders", settings, "shop.orders", None)
-    table.catalog_of(settings, tmp_path / "orders", None)
+    iceberg_table.catalog_of(settings, tmp_path / "orders", None)
     assert is_absent(tmp_path / "orders", settings, "shop.orders", None)
     postgresql_server.drop_database(database)
 
