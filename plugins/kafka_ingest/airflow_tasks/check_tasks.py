@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.log import mask_secret, redact
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
+from kafka_ingest.airflow_tasks.waiting_for_pools import waiting_for_pools
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, ask_cluster
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError, changes_of, note_changes, say
 from kafka_ingest.alerting.rules import look
@@ -137,6 +138,7 @@ class CheckFeedsOperator(BaseOperator):
             watched = watched_feeds(files, control.feed_overviews())
             checked = check(watched, control, find_connection_in_task, datetime.now(UTC))
             failures = [*watched.problems, *say(control, watched.feeds, notify_with(context))]
+            failures += waiting_for_pools(files, datetime.now(UTC))
         counts = {"feeds": len(watched.feeds), "begun": checked.begun, "ended": checked.ended}
         self.log.info("looked at %s feeds: %s alerts have begun, %s ended", *(f"{each:,}" for each in counts.values()))
         for note in checked.notes[:MOST_REPORTED]:

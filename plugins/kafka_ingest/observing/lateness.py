@@ -1,5 +1,6 @@
 """Whether a feed is late: records wait that a run which was due should have read."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -33,8 +34,7 @@ def longest_wait(schedule: str | None, now: datetime) -> tuple[timedelta, timede
         return WITHOUT_TIMES, timedelta(0)
     if schedule == "@continuous":
         return LEAST_GRACE, LEAST_GRACE
-    # Airflow's presets, and croniter's.
-    cron = "0 0 1 */3 *" if schedule == "@quarterly" else schedule
+    cron = cron_of(schedule)
     try:
         due = croniter(cron, now)
         newest, before = due.get_prev(datetime), due.get_prev(datetime)
@@ -42,3 +42,22 @@ def longest_wait(schedule: str | None, now: datetime) -> tuple[timedelta, timede
         return now - croniter(cron, now - grace).get_prev(datetime), grace
     except CroniterBadDateError:  # due in the future only
         return WITHOUT_TIMES, timedelta(0)
+
+
+def cron_of(schedule: str) -> str:
+    """Return a schedule as croniter knows it, which has not all of Airflow's presets."""
+    return "0 0 1 */3 *" if schedule == "@quarterly" else schedule
+
+
+def due_times(schedule: str | None, now: datetime) -> Iterator[datetime]:
+    """Yield when runs were due that have had their time, the newest first; none where runs are due at no time."""
+    if schedule in {None, "@once", "@continuous"}:
+        return
+    now = now.replace(second=0, microsecond=0)
+    wait, _ = longest_wait(schedule, now)
+    due = croniter(cron_of(schedule), now - wait + timedelta(seconds=1))
+    try:
+        while True:
+            yield due.get_prev(datetime)
+    except CroniterBadDateError:
+        return
