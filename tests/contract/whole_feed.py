@@ -160,7 +160,9 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
             passed = [each for each in good if not is_filtered(each)]
             filtered += [Filtered(planned.topic_partition, len(good) - len(passed))] if passed != good else []
             good = passed
-        content = parquet_of(good, batch_id=plan.batch_id if document.data.batch_column else None)
+        content = parquet_of(
+            good, batch_id=plan.batch_id if document.data.batch_column else None, decided=document.columns or {}
+        )
         path = data / f"part-{number:05}.parquet"
         spark.write_half_a_data_file(path, content)
         spark.write_data_file(path, content)
@@ -238,16 +240,22 @@ def is_filtered(record: Record) -> bool:
     return record[2] % 10 in {4, 6, 7}
 
 
-def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
+NOTHING_MORE: Mapping[str, str] = {}
+PLAIN_TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.date32()}
+
+
+def parquet_of(
+    records: list[Record], *, batch_id: UUID | None = None, decided: Mapping[str, str] = NOTHING_MORE
+) -> bytes:
     """Return records as the bytes of a Parquet file, which may have no rows.
 
-    With a batch's id in all columns of the format.
+    With a batch's id in all columns of the format. ``decided``: columns of plain types; null where there are no others.
     """
-    return _parquet_of(tuple(records), batch_id)
+    return _parquet_of(tuple(records), batch_id, tuple(decided.items()))
 
 
 @lru_cache(maxsize=1_000)
-def _parquet_of(records: tuple[Record, ...], batch_id: UUID | None) -> bytes:
+def _parquet_of(records: tuple[Record, ...], batch_id: UUID | None, decided: tuple[tuple[str, str], ...] = ()) -> bytes:
     """Write a file once: hundreds of lives of a feed stage the same records."""
     topics, partitions, offsets, values = zip(*records, strict=True) if records else ((), (), (), ())
     table = pa.table(
@@ -266,6 +274,9 @@ def _parquet_of(records: tuple[Record, ...], batch_id: UUID | None) -> bytes:
         for name, kind in others.items():
             table = table.append_column(name, pa.nulls(len(records), kind))
         table = table.append_column("kafka_batch", pa.array([str(batch_id)] * len(records), pa.string()))
+    for name, kind in decided:
+        if name not in table.column_names and kind in PLAIN_TYPES:
+            table = table.append_column(name, pa.nulls(len(records), PLAIN_TYPES[kind]))
     buffer = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()
