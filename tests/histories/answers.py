@@ -1,5 +1,6 @@
 """What the control tables answer of a feed: the same before and after its old batches are folded."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import intersect, union
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.summaries import ReadCounts
 from kafka_ingest.observing.locate import locate
 from kafka_ingest.sinks.choose import sink_of
 
@@ -29,14 +31,15 @@ def answers(world: World) -> dict[str, Any]:
     coverage = coverage_of(rows)
     feed_id = rows.feed.feed_id
     passed = [OffsetRange(tp, 0, row.next_offset) for tp, row in rows.feed.stored.items() if row.next_offset]
-    states = tables.batch_states(feed_id)
+    states, summaries = tables.batch_states(feed_id), tables.feed_summaries()
     abandoned = [batch_id for batch_id, state in states.items() if state is BatchState.ABANDONED]
     return {
         "coverage": [said(partition_document(partition)) for partition in coverage.values()],
         "verified": said(verify_output(rows, coverage, tables, sink_of)),
         "stored": rows.feed.stored,
         "revision": rows.feed.revision,
-        "status": tables.feed_summaries(),
+        # Of the newest batch the counts are those of its ranges: where it is folded there are none.
+        "status": [replace(each, not_rows=replace(each.not_rows, newest=ReadCounts())) for each in summaries],
         "rows": tables.rows_by_partition(feed_id),
         "states": states,
         "published": tables.newest_of_kinds(feed_id),
