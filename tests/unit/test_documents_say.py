@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from tests.unit.test_documents import COMMANDS, PAGES, ROOT
 
 from kafka_ingest import errors
-from kafka_ingest.airflow_tasks import check_tasks, metrics, openlineage_facets
+from kafka_ingest.airflow_tasks import check_tasks, metrics, notifying, openlineage_facets
 from kafka_ingest.backfilling import decide as chunks
 from kafka_ingest.cluster import client_settings
 from kafka_ingest.commands import preview
@@ -39,8 +39,8 @@ MIB = 1024 * 1024
 FIGURES: list[tuple[str, str, float]] = [
     ("alerts.md", "Kafka does not answer within {} seconds", check_tasks.KAFKA_TIMEOUT_S),
     ("alerts.md", "{} records at least", batch_limits.LEAST_RECORDS),
-    ("alerts.md", "and in {} characters", check_tasks.LONGEST_REASON),
-    ("alerts.md", "takes more than {} seconds", check_tasks.NOTIFY_TIMEOUT_S),
+    ("alerts.md", "and in {} characters", notifying.LONGEST_REASON),
+    ("alerts.md", "takes more than {} seconds", notifying.NOTIFY_TIMEOUT_S),
     ("backfill.md", "a backfill has at most {} chunks", chunks.MOST_CHUNKS),
     ("cli.md", "on a line of at most {} characters", preview.LONGEST_LINE),
     ("crashes.md", "a busy time-out of {} s", database.BUSY_TIMEOUT_S),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import BaseNotifier, Context
 
-from kafka_ingest.airflow_tasks.check_tasks import notify_with, within
+from kafka_ingest.airflow_tasks.notifying import notify_with, within
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.checks.notifier_check import made, notifiers
 from kafka_ingest.errors import InvalidNotifierError
