@@ -28,7 +28,7 @@ from tests.project import Answer, Project
 from typer.testing import CliRunner
 
 from environment import settings
-from kafka_ingest import assembly
+from kafka_ingest import assembly, write_step
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.checks import driver_check
 from kafka_ingest.cli import app as command_line
@@ -99,7 +99,8 @@ class QuickProject(Project, LikeSpark):
             patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
             patch.object(driver_check, "run_spark_submit", self.start_driver),
-            patch.object(assembly, "package_zip", zipped_once),
+            patch.object(write_step, "package_zip", zipped_once),
+            patch.object(write_step, "installation", installed_once),
             patch.object(assembly, "installation", installed_once),
             patch.object(typer.testing, "_get_command", built_once),
         ):
@@ -159,7 +160,7 @@ class QuickProject(Project, LikeSpark):
     @contextmanager
     def stopping_before_the_pin(self) -> Iterator[None]:
         """Let runs end as if they were killed after Spark wrote its receipt, before it was pinned."""
-        with patch.object(FeedParts, "pin", side_effect=Killed):
+        with patch.object(write_step, "pin_attempt", side_effect=Killed):
             yield
 
     def edit_feed(self, name: str = "orders", **changes: Any) -> None:

@@ -4,7 +4,7 @@ The life of a batch, in reading order:
 
 1. **plan** (:mod:`kafka_ingest.batches.plan_batch`): read the stored offsets, ask Kafka for its log bounds, decide
    the ranges (:mod:`kafka_ingest.planning.decide`, pure) and record them. The batch is ``PLANNED``.
-2. **write** (:mod:`kafka_ingest.batches.open_attempt`): open an attempt and hand its document to Spark, where
+2. **write** (:mod:`kafka_ingest.write_step`): open an attempt and pass its document to Spark, where
    :mod:`kafka_ingest.writing.write_batch` reads exactly those ranges, stages Parquet files and writes a receipt.
    :mod:`kafka_ingest.batches.pin_receipt` takes the first valid receipt: the batch is ``WRITTEN``.
 3. **commit** (:mod:`kafka_ingest.committing.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets

@@ -5,22 +5,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, partial
-from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.contested import Claimant, keeps_running
-from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
-from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
-from kafka_ingest.batches.hold_unreadable import hold_too_large
+from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.batches.known_output import check_output_known
-from kafka_ingest.batches.open_attempt import open_attempt
-from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.batches.preview import open_preview, preview_plan
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
@@ -28,19 +22,14 @@ from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import ColumnsChangedError, WrongUseError
-from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
-from kafka_ingest.model.batch import NOBODY, Attempt, Batch, BatchPlan
+from kafka_ingest.model.batch import NOBODY, Batch
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.heap import Heap
-from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.fold import cut_before, fold
@@ -65,29 +54,16 @@ from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
-from kafka_ingest.sinks.choose import access_to, conn_id_of, import_for_commit, sink_of
+from kafka_ingest.sinks.choose import access_to, conn_id_of, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
-from kafka_ingest.sinks.data_file import data_file
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import (
     heap_of,
-    may_have_run_out_of_memory,
-    out_of_memory,
-    ran_out_of_memory,
 )
-from kafka_ingest.spark_launch.package_zip import package_zip
-from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
-    SparkRun,
-    SparkSubmission,
-    StoreOfAttempt,
     check_master,
-    spark_submission,
 )
-from kafka_ingest.spark_launch.start_failures import machines_fault
-from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 
 @dataclass(frozen=True)
@@ -158,16 +134,21 @@ class FeedParts:
 
     def check_schema_files(self) -> None:
         """Refuse records that could not be decoded, before anything is planned."""
+        self.check_decoders()
         decoding = self.feed.decoding()
-        if decoding.has_avro:
-            installation().check_avro_jars()
-        if decoding.has_protobuf:
-            _ = self.schemas.message_types
         for name, part in decoding.parts.items():
             if isinstance(part.source, SchemaFile | DescriptorSetFile):
                 frozen = self.schemas.part(name, part, (), ())
                 if decoding.columns is Columns.FLATTEN and name == "value":
                     self.schemas.check_flat(frozen)
+
+    def check_decoders(self) -> None:
+        """Refuse a format whose jars or packages are not installed."""
+        decoding = self.feed.decoding()
+        if decoding.has_avro:
+            installation().check_avro_jars()
+        if decoding.has_protobuf:
+            _ = self.schemas.message_types
 
     @cached_property
     def schemas(self) -> Schemas:
@@ -220,19 +201,6 @@ class FeedParts:
         """Return one of the feed's batches; raises UnknownBatchError where it is another feed's."""
         return batch_of_feed(batch_id, self.feed.name, self.control)
 
-    def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
-        """Run the first half of the write task; None where the records are written already."""
-        return open_attempt(
-            self.batch(batch_id).batch_id,
-            self.control,
-            self.kafka,
-            self.sinks,
-            actor=actor,
-            decoding=self.feed.decoding(),
-            freeze=self.schemas.frozen,
-            rules=self.column_rules,
-        )
-
     @property
     def column_rules(self) -> ColumnRules:
         """How the columns of the feed's records are found, and what becomes of new ones."""
@@ -257,95 +225,14 @@ class FeedParts:
         receipt = self.sinks(output).archive.receipt(newest.batch_id)
         return self.feed.batch_limits().never_found(receipt) if receipt is not None else ()
 
-    def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
-        """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""
-        if not self.feed.decoding().has_sources:
-            return False
-        output = (plan or self.control.batch(attempt.batch_id).plan).output
-        return names_ids(self.sinks(output).staging.read_failure(attempt.directory) or "")
-
-    def check_expressions(self, attempt: Attempt, plan: BatchPlan) -> None:
-        """Raise InvalidExpressionError where Spark refused an expression of the feed's."""
-        failure = self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
-        check_expressions(failure, f"feed {self.feed.name}")
-
-    def submission(self, attempt: Attempt) -> SparkSubmission:
-        """Return the spark-submit call of an attempt, with its workplace; whoever runs it removes that."""
-        plan = self.control.batch(attempt.batch_id).plan
-        limits = {} if self.master.is_local else self._limits_of_job()
-        spark = SparkRun(self.master, {**self.feed.spark.conf, **limits}, self.feed.decoding())
-        return self._submission(plan, attempt, spark, sink_is_shared=self.feed.sink.shared)
-
-    def _submission(
-        self, plan: BatchPlan, attempt: Attempt, spark: SparkRun, *, sink_is_shared: bool
-    ) -> SparkSubmission:
-        workplace, access, store = make_workplace(), self.access(plan.output), None
-        try:
-            if access is not None:
-                names = SPARK_STORES[access.scheme].role
-                role = {name: value for name, value in self.environment.items() if name.startswith(names)}
-                store = StoreOfAttempt(access.with_key_in(workplace), role)
-            settings = JobSettings(self.kafka_client.java_settings(), store.access.as_json() if store else None)
-            equip(workplace, package_zip(), settings)
-            return spark_submission(
-                plan,
-                attempt,
-                spark=spark,
-                kafka=self.kafka_client,
-                sink_is_shared=sink_is_shared,
-                installed=installation(),
-                workplace=workplace,
-                store=store,
-            )
-        except BaseException:
-            remove_workplace(workplace)  # it may hold a key
-            raise
-
-    def preview_plan(self, directory: Path, records: int) -> BatchPlan | None:
-        """Return a batch of a few of the newest records that nobody commits; None where the topics hold no record.
-
-        ``directory`` is the caller's, who removes it.
-        """
-        if self.feed.decoding().has_avro:
-            installation().check_avro_jars()
-        if self.feed.decoding().has_protobuf:
-            _ = self.schemas.message_types
-        return preview_plan(self.plan_settings, self.kafka, directory, records)
-
-    def preview(self, plan: BatchPlan, failed: Sequence[Attempt]) -> tuple[Attempt, SparkSubmission, ComparedColumns]:
-        """Return an attempt at such a batch, and how to run Spark on it here; ``failed`` are those before it.
-
-        With how its columns go with those of the feed's output.
-        """
-        decoding = self.feed.decoding()
-        attempt, compared = open_preview(plan, decoding, self.sinks, self.schemas.frozen, failed, self.compare_columns)
-        spark = SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf, decoding)
-        return attempt, self._submission(plan, attempt, spark, sink_is_shared=False), compared
-
     def access(self, output: OutputLocation) -> StoreAccess | None:
         """Return how to reach an output's store, None where it is on a disk."""
         return access_to(output, sink_connections(self.find_connection))
-
-    def _limits_of_job(self) -> dict[str, str]:
-        return {MAX_WAIT_FOR_EXECUTORS: f"{self.feed.spark.max_wait_for_executors.total_seconds():.0f}"}
 
     @property
     def heap(self) -> Heap:
         """The memory of Spark's tasks."""
         return heap_of(self.master, self.feed.spark.conf, self.feed.decoding())
-
-    def explain_failure(self, attempt: Attempt, said: str) -> None:
-        """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
-        explain_failure(attempt, self.control, self.kafka, self.sinks)
-        batch = self.control.batch(attempt.batch_id)
-        failure = self.sinks(batch.plan.output).staging.read_failure(attempt.directory) or ""
-        if fault := machines_fault(failure):
-            raise fault
-        has_run_out = ran_out_of_memory(said) or ran_out_of_memory(failure)
-        if has_run_out or may_have_run_out_of_memory(said):
-            hold_too_large(batch, self.heap, self.control, self.kafka)
-        if has_run_out:
-            raise out_of_memory(batch.plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
         """Refuse an operator's request where the feed's output holds batches that the control tables do not know."""
@@ -390,26 +277,6 @@ class FeedParts:
                 "says what is old. Nothing was changed."
             )
         return cut_before(before or now - (self.feed.control_retention or timedelta()), now)
-
-    def commit_imports(self, attempt: Attempt) -> Callable[[], None]:
-        """Return a function that imports what the commit of an attempt's batch needs, to be called while Spark runs."""
-        return partial(import_for_commit, self.control.batch(attempt.batch_id).plan.output)
-
-    def pin(self, attempt: Attempt) -> Batch:
-        """Run the second half of the write task: take the receipt."""
-        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
-
-    def columns_of(self, receipt: Receipt, output: OutputLocation) -> Struct | None:
-        """Return the columns of a published batch, as its first file has them; None where it has no file."""
-        inspector = self.sinks(output).inspector
-        if inspector is None or not receipt.files:
-            return None
-        place = inspector.path(receipt.batch_id, receipt.files[0])
-        return data_file(opened(place, self.access(output))).columns()
-
-    def catalog(self, conn_id: str) -> CatalogSettings:
-        """Return how a connection says to reach an Iceberg catalog."""
-        return catalog_settings(self.find_connection(conn_id))
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""

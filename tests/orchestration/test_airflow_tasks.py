@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from kafka_ingest import write_step
 from kafka_ingest.airflow_tasks import feed_tasks
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperator, spark_failed
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
@@ -88,37 +90,42 @@ def test_a_write_task_that_is_killed_before_spark_starts_makes_no_hook_that_woul
     assert task._hook is None
 
 
-class Parts:
-    """Parts of a feed whose first attempts end over schema ids that the registry has to be asked for."""
+class Writing:
+    """The write step of a feed whose first attempts end over schema ids that the registry has to be asked for."""
 
     feed, master = FEED, SparkMaster("spark_default", "local[*]")
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.done: list[str] = []
+        self.control = self.schemas = Mock()
+        self.kafka = self.sinks = self.column_rules = None
 
-    def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt:
+    def batch(self, batch_id: UUID) -> None:
+        self.batch_id = batch_id
+
+    def open_attempt(self, batch_id: UUID, *_: object, actor: str, **__: object) -> Attempt:
         number = 1 + sum(each.startswith("opened") for each in self.done)
         self.done.append(f"opened {number}")
         return Attempt(batch_id, number, AttemptState.OPEN, Path("/data"), "sha256", datetime.now(UTC), actor)
 
-    def submission(self, attempt: Attempt) -> SparkSubmission:
+    def submission(self, _parts: object, _plan: object, attempt: Attempt) -> SparkSubmission:
         return SparkSubmission(
             *("local[*]", None, "spark-submit", None, "orders", "job.py", (str(attempt.attempt),)),
             *({}, None, "connector.jar", {}, Path("/tmp/kafka-ingest-that-is-none")),
         )
 
-    def needs_schemas(self, attempt: Attempt) -> bool:
+    def needs_schemas(self, _parts: object, attempt: Attempt, _plan: object) -> bool:
         return attempt.attempt <= self.rounds
 
-    def explain_failure(self, attempt: Attempt, _said: str) -> None:
+    def explain(self, _parts: object, attempt: Attempt, _said: str) -> None:
         raise SchemaIdsUnknownError(f"attempt {attempt.attempt}")
 
-    def pin(self, attempt: Attempt) -> None:
-        self.done.append(f"pinned {attempt.attempt}")
+    def pin_attempt(self, _batch_id: UUID, number: int, *_: object) -> None:
+        self.done.append(f"pinned {number}")
 
 
-def write_with(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_with(parts: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a write task whose Spark fails as long as schema ids are found."""
     task = WriteOperator(task_id="write", feed=FEED, batch_id=str(UUID(int=1)))
 
@@ -131,6 +138,9 @@ def write_with(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(feed_tasks, "parts_of_run", lambda *_: parts)
     monkeypatch.setattr(feed_tasks, "run_of", lambda _: "airflow")
+    monkeypatch.setattr(feed_tasks, "submission", parts.submission)
+    for step in ("open_attempt", "needs_schemas", "explain", "pin_attempt"):
+        monkeypatch.setattr(write_step, step, getattr(parts, step))
     monkeypatch.setattr(SparkSubmitOperator, "execute", run_spark)
     task.execute({})
 
@@ -138,7 +148,7 @@ def write_with(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_write_task_whose_spark_finds_schema_ids_starts_it_once_more_with_their_schemas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write_with(parts := Parts(1), monkeypatch)
+    write_with(parts := Writing(1), monkeypatch)
 
     assert parts.done == ["opened 1", "started ['1']", "opened 2", "started ['2']", "pinned 2"]
 
@@ -147,7 +157,7 @@ def test_a_write_task_that_finds_schema_ids_again_and_again_is_left_to_airflows_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(SchemaIdsUnknownError, match="attempt 3"):
-        write_with(Parts(9), monkeypatch)
+        write_with(Writing(9), monkeypatch)
 
 
 @pytest.mark.parametrize("text", ["None", "", "orders"])

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kafka_ingest.errors import UnknownBatchError, WrongUseError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.feed import Feed
+from kafka_ingest.write_step import write_batch
 
 
 def not_asked(conn_id: str) -> ConnectionFields:
@@ -46,7 +48,8 @@ def test_a_batch_of_another_feed_is_neither_written_nor_committed_in_this_ones_n
         "sink": {"format": "parquet", "path": str(tmp_path)},
     }
     parts: Any = FeedParts(Feed.model_validate(document), theirs.control, not_asked, {})
-    for task in (parts.open_attempt, parts.commit):
+    write = partial(write_batch, parts, submit=None)
+    for task in (write, parts.commit):
         with pytest.raises(
             UnknownBatchError, match=f"expected a batch of feed orders, found {batch_id}, which is feed re"
         ):

@@ -14,6 +14,7 @@ from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.large_record import LargeRecord, too_large
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
+from kafka_ingest.write_step import explain
 
 MB = 1_000_000
 HEAP = Heap("spark.driver.memory", "1000m", decodes=False)
@@ -91,20 +92,20 @@ def test_a_record_is_looked_for_once_spark_ran_out_of_memory_or_was_killed(
 ) -> None:
     feed.kafka.sizes[partition(0)] = {34: 11 * MB}
     with pytest.raises(PartitionUnreadableError, match="orders-0: Spark has too little memory"):
-        parts.explain_failure(feed.open_attempt(feed.planned().batch_id), said)
+        explain(parts, feed.open_attempt(feed.planned().batch_id), said)
     assert parts.settings_of_run(None).surely_fits == 1024 * MIB // 100
 
 
 def test_without_a_large_record_it_is_the_settings_or_nobody_knows(feed: FeedInMemory, parts: FeedParts) -> None:
     attempt = feed.open_attempt(feed.planned().batch_id)
     with pytest.raises(SparkOutOfMemoryError):
-        parts.explain_failure(attempt, "java.lang.OutOfMemoryError: Java heap space")
-    parts.explain_failure(attempt, "Spark was killed (by the system")
+        explain(parts, attempt, "java.lang.OutOfMemoryError: Java heap space")
+    explain(parts, attempt, "Spark was killed (by the system")
 
 
 def test_after_another_failure_no_record_is_looked_for(feed: FeedInMemory, parts: FeedParts) -> None:
     feed.kafka.sizes[partition(0)] = {34: 11 * MB}
-    parts.explain_failure(feed.open_attempt(feed.planned().batch_id), "Spark ended with exit code 1")
+    explain(parts, feed.open_attempt(feed.planned().batch_id), "Spark ended with exit code 1")
     assert feed.control.feed("orders").holds == []
     assert "large_records" not in feed.kafka.questions
 

@@ -140,10 +140,16 @@ def parts_with(receipt: Receipt, columns: Struct | None = COLUMNS, plan: BatchPl
     return SimpleNamespace(
         kafka_client=SimpleNamespace(bootstrap_servers="kafka-1:9094,kafka-2:9094"),
         sinks=lambda _: SimpleNamespace(archive=archive),
-        columns_of=lambda *_: columns,
-        catalog=lambda _: catalog_settings(catalog),
+        columns=columns,
+        find_connection=lambda _: catalog,
         control=SimpleNamespace(batch=lambda _: SimpleNamespace(plan=plan)),
     )
+
+
+@pytest.fixture(autouse=True)
+def _columns_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns are those of the parts: no file is read."""
+    monkeypatch.setattr(lineage, "columns_of", lambda _receipt, _output, parts: parts.columns)
 
 
 def event_of(found: Lineage | None) -> dict[str, Any]:

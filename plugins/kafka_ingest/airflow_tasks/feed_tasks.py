@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -34,7 +35,6 @@ from kafka_ingest.airflow_tasks.metrics import (
 )
 from kafka_ingest.airflow_tasks.shown_ranges import label_of, lines_of_ranges
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
@@ -48,6 +48,7 @@ from kafka_ingest.spark_launch.run_spark_submit import not_started
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
 from kafka_ingest.spark_launch.workplace import remove_workplace
+from kafka_ingest.write_step import submission, write_batch
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -121,35 +122,21 @@ class WriteOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Write the batch, unless it is written; once more where Spark found schema ids to ask for."""
-        with step_duration(name_in_run(self.feed, context), "write"):
-            self.write(context)
+        with step_duration(name_in_run(self.feed, context), "write"), errors_for_airflow():
+            parts = parts_of_run(self.feed, context)
+            batch_id = id_of_batch(self.batch_id)
+            if self.feed is None:
+                self.shown_as = label_of(parts.batch(batch_id))
+            failed = partial(send_count, FAILED_ATTEMPTS, parts.feed.name)
+            write_batch(parts, batch_id, partial(self.submit, parts, context), actor=run_of(context), on_failure=failed)
 
-    def write(self, context: Context) -> None:
-        """Open attempts until one is pinned."""
-        for tries_left in reversed(range(ROUNDS)):
-            with errors_for_airflow():
-                parts = parts_of_run(self.feed, context)
-                if self.feed is None:
-                    self.shown_as = label_of(parts.batch(id_of_batch(self.batch_id)))
-                attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
-                if attempt is None:
-                    self.log.info("batch %s is written already: no need for Spark", self.batch_id)
-                    return
-            send_count(ATTEMPTS, parts.feed.name)
-            if self.wrote(parts, attempt, context, may_fail=tries_left > 0):
-                with errors_for_airflow():
-                    parts.pin(attempt)
-                return
-            self.log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
-            self._hook = None  # it holds the former call
-
-    def wrote(self, parts: FeedParts, attempt: Attempt, context: Context, *, may_fail: bool) -> bool:
-        """Let Spark write an attempt; False where the next one has to ask for schemas."""
-        with errors_for_airflow():
-            submission = parts.submission(attempt)
+    def submit(self, parts: FeedParts, context: Context, attempt: Attempt) -> None:
+        """Let Spark write an attempt, by the provider's operator."""
+        send_count(ATTEMPTS, parts.feed.name)
+        call = submission(parts, parts.control.batch(attempt.batch_id).plan, attempt)
         self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
         try:
-            self.take(submission, parts)
+            self.take(call, parts)
             if self.killed:
                 raise AirflowException(
                     f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
@@ -157,21 +144,15 @@ class WriteOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                with errors_for_airflow():
-                    if may_fail and not self.killed and parts.needs_schemas(attempt):
-                        return False
-                    send_count(FAILED_ATTEMPTS, parts.feed.name)
-                    parts.explain_failure(attempt, str(error))
-                    raise spark_failed(error, submission.secrets) from error
+                raise spark_failed(error, call.secrets) from error
             except OSError as error:
-                with errors_for_airflow():
-                    raise not_started(submission.spark_binary, error) from error
+                raise not_started(call.spark_binary, error) from error
         finally:
-            remove_workplace(submission.workplace)
-        return True
+            remove_workplace(call.workplace)
 
     def take(self, submission: SparkSubmission, parts: FeedParts) -> None:
         """Take over what the provider's operator makes its call of."""
+        self._hook = None  # it holds the former call
         self._conn_id = parts.feed.spark.conn_id
         self.application = submission.application
         self.application_args = list(submission.arguments)

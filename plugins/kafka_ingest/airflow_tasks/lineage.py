@@ -22,12 +22,15 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.receipt import RangeCount, WrittenFile
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
+from kafka_ingest.settings.catalog_connection import catalog_settings
+from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
 
@@ -192,7 +195,7 @@ def outputs_of(plan: BatchPlan, parts: FeedParts) -> list[WrittenTo]:
     receipt = parts.sinks(plan.output).archive.receipt(plan.batch_id)
     if receipt is None:
         raise OutputConflictError(f"expected the receipt of batch {plan.batch_id} in {plan.output}, found none")
-    columns = parts.columns_of(receipt, plan.output)
+    columns = columns_of(receipt, plan.output, parts)
     found = [
         written_to(
             plan.output,
@@ -204,6 +207,15 @@ def outputs_of(plan: BatchPlan, parts: FeedParts) -> list[WrittenTo]:
     if receipt.dead_letters:
         found.append(written_to(output_of_dead_letters(plan.output), receipt.dead_letters))
     return found
+
+
+def columns_of(receipt: Receipt, output: OutputLocation, parts: FeedParts) -> Struct | None:
+    """Return the columns of a published batch, as its first file has them; None where it has no file."""
+    inspector = parts.sinks(output).inspector
+    if inspector is None or not receipt.files:
+        return None
+    place = inspector.path(receipt.batch_id, receipt.files[0])
+    return data_file(opened(place, parts.access(output))).columns()
 
 
 def written_to(
@@ -230,7 +242,7 @@ def in_catalog_of(output: OutputLocation, parts: FeedParts) -> DatasetName | Non
     options = dict(output.options)
     if CATALOG not in options or TABLE not in options:
         return None
-    return name_in_catalog(parts.catalog(options[CATALOG]), options[TABLE])
+    return name_in_catalog(catalog_settings(parts.find_connection(options[CATALOG])), options[TABLE])
 
 
 def with_batch(columns: Struct) -> Struct:

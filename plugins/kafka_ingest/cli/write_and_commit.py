@@ -1,42 +1,32 @@
 """The last two steps of a batch on the command line, with their progress on stderr."""
 
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.commands.committed_lines import committed_lines
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.batch import Attempt
+from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.write_step import submission
+from kafka_ingest.write_step import write_batch as write
 
 
 def write_batch(parts: FeedParts, batch_id: UUID) -> None:
-    """Let Spark write a batch, unless it is written; once more where it found schema ids to ask for."""
+    """Let Spark write a batch, unless it is written, with its log beside the attempt."""
+
+    def submit(attempt: Attempt) -> None:
+        plan = parts.control.batch(batch_id).plan
+        call = submission(parts, plan, attempt)
+        beside = attempt.directory if isinstance(attempt.directory, Path) else call.workplace
+        run_spark_submit(call, beside / "spark.log", while_running=partial(import_for_commit, plan.output))
+
     with step("write (Spark)"):
-        for tries_left in reversed(range(ROUNDS)):
-            attempt = parts.open_attempt(batch_id, actor=actor())
-            if attempt is None or is_written(parts, attempt, may_fail=tries_left > 0):
-                return
-
-
-def is_written(parts: FeedParts, attempt: Attempt, *, may_fail: bool) -> bool:
-    """Let Spark write an attempt and pin it; False where the next one has to ask for schemas."""
-    submission, imports = parts.submission(attempt), parts.commit_imports(attempt)
-    beside = attempt.directory if isinstance(attempt.directory, Path) else submission.workplace
-    log_file = beside / "spark.log"
-    try:
-        run_spark_submit(submission, log_file, while_running=imports)
-    except SparkFailedError as error:
-        if may_fail and parts.needs_schemas(attempt):
-            return False
-        parts.explain_failure(attempt, str(error))
-        raise  # its log stays, as the error says
-    parts.pin(attempt)
-    return True
+        write(parts, batch_id, submit, actor=actor())
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:

@@ -26,6 +26,7 @@ from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.write_step import begin_preview, may_preview_again, plan_preview
 
 LONGEST_LINE, MOST_COLUMNS = 200, 100
 """What of a record, and of columns, is shown to people; ``--json`` has all."""
@@ -159,7 +160,7 @@ def preview(
     """
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
         found, compared = Preview([], []), None
-        plan = parts.preview_plan(Path(directory), records)
+        plan = plan_preview(parts, Path(directory), records)
         if plan is not None:
             with decoding(), spark_says(show_values=show_values):
                 attempt, compared = run_preview(parts, plan)
@@ -197,14 +198,13 @@ def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedCol
     """
     failed: list[Attempt] = []
     while True:
-        attempt, submission, compared = parts.preview(plan, failed)
+        attempt, submission, compared = begin_preview(parts, plan, failed)
         with log_for_errors() as log_file:
             try:
                 run_spark_submit(submission, log_file)
             except SparkFailedError:
                 failed.append(attempt)
-                parts.check_expressions(attempt, plan)
-                if len(failed) == ROUNDS or not parts.needs_schemas(attempt, plan):
+                if not may_preview_again(parts, plan, attempt) or len(failed) == ROUNDS:
                     raise
             else:
                 return attempt, compared
