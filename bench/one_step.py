@@ -35,6 +35,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.feed_status import feed_status
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 
@@ -77,6 +78,19 @@ class Task:
         settings = KafkaClientSettings("bench", {"bootstrap.servers": self.bootstrap_servers})
         return ConfluentKafkaCluster(lambda: settings)
 
+    def parts(self) -> "OpenParts":
+        """Return what the steps of a batch touch."""
+        return OpenParts(self.control(), self.kafka())
+
+
+@dataclass(frozen=True, slots=True)
+class OpenParts:
+    """Control tables, Kafka and the sinks of outputs."""
+
+    control: SqlControlTables
+    kafka: ConfluentKafkaCluster
+    sinks: Sinks = sink_of
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -114,7 +128,7 @@ def plan_again(task: Task) -> Describe:
 
 
 def _plan(task: Task, expected: PlanResult) -> Describe:
-    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, actor=WHO)
+    outcome = plan_batch(task.settings, task.parts(), actor=WHO)
     planned = outcome.batch
     if outcome.result is not expected or planned is None:
         raise ValueError(f"expected the plan's result to be {expected}, found {outcome.result}")
@@ -130,13 +144,13 @@ def write(task: Task) -> Describe:
 
     No file of records is made.
     """
-    control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
-    attempt = open_attempt(batch_id, control, kafka, sink_of, actor=WHO)
+    parts, batch_id = task.parts(), UUID(task.batch_id)
+    attempt = open_attempt(batch_id, parts, actor=WHO)
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
-    receipt = full_receipt(control.batch(batch_id).plan, attempt)
+    receipt = full_receipt(parts.control.batch(batch_id).plan, attempt)
     write_durably(local(attempt.directory) / RECEIPT, receipt.as_bytes())
-    pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
+    pin_attempt(batch_id, attempt.attempt, parts)
     return lambda: work_of(f"{held.topic_partition} {held.rows}" for file in receipt.files for held in file.partitions)
 
 
@@ -162,14 +176,14 @@ def move_offsets(task: Task) -> Describe:
 
 def move_group(task: Task) -> Describe:
     """Bring the consumer group to the stored offsets."""
-    control, kafka = task.control(), task.kafka()
-    mirrored = mirror_group(UUID(task.feed_id), task.group, control, kafka, batch_id=None, actor=WHO)
+    parts = task.parts()
+    mirrored = mirror_group(UUID(task.feed_id), task.group, parts, batch_id=None, actor=WHO)
     if mirrored.failure is not None:
         raise ValueError(f"expected the group at the stored offsets, found {mirrored.failure}")
 
     def describe() -> Work:
-        feed = control.feed(FEED)
-        found = kafka.group_offsets(task.group, feed.stored.keys()) if feed is not None else {}
+        feed = parts.control.feed(FEED)
+        found = parts.kafka.group_offsets(task.group, feed.stored.keys()) if feed is not None else {}
         return work_of(f"{tp} {offset}" for tp, offset in sorted(found.items()))
 
     return describe

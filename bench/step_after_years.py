@@ -39,7 +39,7 @@ RETENTION = timedelta(days=7)
 
 def plan_nothing(task: Task) -> Describe:
     """Plan where nothing is new: what a feed does most of the time."""
-    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, actor=WHO)
+    outcome = plan_batch(task.settings, task.parts(), actor=WHO)
     if outcome.result is not PlanResult.NOTHING_NEW:
         raise ValueError(f"expected nothing new, found {outcome.result}")
     return lambda: work_of([outcome.result.value])
@@ -47,13 +47,13 @@ def plan_nothing(task: Task) -> Describe:
 
 def write(task: Task) -> Describe:
     """Bring a planned batch to WRITTEN, with files that hold its positions: not Spark, and not measured."""
-    control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
-    attempt = open_attempt(batch_id, control, kafka, sink_of, actor=WHO)
+    parts, batch_id = task.parts(), UUID(task.batch_id)
+    attempt = open_attempt(batch_id, parts, actor=WHO)
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
-    receipt = written_receipt(control.batch(batch_id).plan, attempt)
+    receipt = written_receipt(parts.control.batch(batch_id).plan, attempt)
     write_durably(local(attempt.directory) / RECEIPT, receipt.as_bytes())
-    pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
+    pin_attempt(batch_id, attempt.attempt, parts)
     return lambda: work_of(f"{each.name} {each.rows}" for each in receipt.files)
 
 
@@ -84,7 +84,7 @@ def written_file(path: Path, offset_range: OffsetRange) -> WrittenFile:
 
 def commit(task: Task) -> Describe:
     """Commit a written batch: everything but the consumer group."""
-    committed = commit_batch(UUID(task.batch_id), task.control(), task.kafka(), sink_of, group=None, actor=WHO)
+    committed = commit_batch(UUID(task.batch_id), task.parts(), group=None, actor=WHO)
     return lambda: work_of(f"{count.offset_range.topic_partition} {count.rows}" for count in committed.counts)
 
 

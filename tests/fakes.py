@@ -1985,6 +1985,11 @@ class FeedInMemory:
     sink: Any = field(default_factory=InMemorySink)
     settings: FeedPlanSettings = field(default_factory=feed_settings)
 
+    @property
+    def sinks(self) -> Sinks:
+        """Finds the one sink, whatever output is named."""
+        return sinks(self.sink)
+
     def copied(self) -> "FeedInMemory":
         """Return the same feed with parts of its own, which hold what these hold now."""
         return replace(
@@ -1996,7 +2001,7 @@ class FeedInMemory:
 
     def plan(self, actor: str | None = "run 1", end: EndPositions = None) -> PlanOutcome:
         """Run the plan task."""
-        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), actor=actor, end=end)
+        return plan_batch(self.settings, self, actor=actor, end=end)
 
     def planned(self, actor: str = "run 1") -> BatchPlan:
         """Run the plan task, which has to come to a batch."""
@@ -2012,7 +2017,7 @@ class FeedInMemory:
 
     def ask_for_attempt(self, batch_id: UUID, actor: str = "run 1") -> Attempt | None:
         """Run the first half of the write task."""
-        return open_attempt(batch_id, self.control, self.kafka, sinks(self.sink), actor=actor)
+        return open_attempt(batch_id, self, actor=actor)
 
     def lost_now(self, attempt: Attempt) -> tuple[LeftOut, ...]:
         """Return what the Spark job would leave out where it reads the attempt's ranges now."""
@@ -2040,7 +2045,7 @@ class FeedInMemory:
 
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task."""
-        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sinks(self.sink))
+        return pin_attempt(attempt.batch_id, attempt.attempt, self)
 
     def write(self, batch_id: UUID, *, missing: int = 0) -> None:
         """Run the whole write task, with Spark only where it is needed."""
@@ -2057,7 +2062,7 @@ class FeedInMemory:
 
     def commit(self, batch_id: UUID, *, group: str | None = GROUP, actor: str = "run 1") -> Committed:
         """Run the commit task."""
-        return commit_batch(batch_id, self.control, self.kafka, sinks(self.sink), group=group, actor=actor)
+        return commit_batch(batch_id, self, group=group, actor=actor)
 
     def committed(self) -> BatchPlan:
         """Plan, write and commit a batch."""

@@ -162,7 +162,7 @@ class FeedParts:
         """
         self.check_spark()
         settings = self.settings_of_run(max_records)
-        outcome = plan_batch(settings, self.control, self.kafka, self.sinks, actor=actor, end=end)
+        outcome = plan_batch(settings, self, actor=actor, end=end)
         if actor is not None and outcome.moved:
             self.mirror(actor=actor)
         return outcome
@@ -181,9 +181,7 @@ class FeedParts:
         return plan_backfill(
             request,
             self.plan_settings,
-            self.control,
-            self.kafka,
-            self.sinks,
+            self,
             actor=actor,
             once=once,
             check_records=self.check_records,
@@ -241,7 +239,7 @@ class FeedParts:
     def mirror(self, *, actor: str) -> Mirrored:
         """Bring the consumer group to the stored offsets outside a commit."""
         feed = known_feed(self.control, self.feed.name)
-        return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, actor=actor)
+        return mirror_group(feed.feed_id, self.feed.kafka.group, self, batch_id=None, actor=actor)
 
     def staged_outputs(self) -> Iterator[StagedOutput]:
         """Return the staged output that has expired: its attempt ended longer ago than the feed keeps staged files."""
@@ -282,9 +280,7 @@ class FeedParts:
         """Run the commit task."""
         return commit_batch(
             self.batch(batch_id).batch_id,
-            self.control,
-            self.kafka,
-            self.sinks,
+            self,
             group=self.feed.kafka.group,
             actor=actor,
             limits=self.feed.batch_limits(),

@@ -48,9 +48,7 @@ def write_batch(
     for tries_left in reversed(range(ROUNDS)):
         attempt = open_attempt(
             batch_id,
-            parts.control,
-            parts.kafka,
-            parts.sinks,
+            parts,
             actor=actor,
             decoding=parts.feed.decoding(),
             freeze=parts.schemas.frozen,
@@ -69,7 +67,7 @@ def write_batch(
             on_failure()
             explain(parts, attempt, str(error))
             raise
-        pin_attempt(batch_id, attempt.attempt, parts.control, parts.kafka, parts.sinks)
+        pin_attempt(batch_id, attempt.attempt, parts)
         return
 
 
@@ -85,7 +83,7 @@ def said_by_job(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> str:
 
 def explain(parts: FeedParts, attempt: Attempt, said: str) -> None:
     """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
-    explain_failure(attempt, parts.control, parts.kafka, parts.sinks)
+    explain_failure(attempt, parts)
     batch = parts.control.batch(attempt.batch_id)
     failure = said_by_job(parts, attempt, batch.plan)
     if fault := machines_fault(failure):

@@ -45,7 +45,7 @@ def with_a_hole(feed: WholeFeed) -> None:
 def backfill(feed: WholeFeed) -> None:
     """Do what the run of the DAG does: plan, or find what it planned before, and write and commit chunk after chunk."""
     request = BackfillRequest(OpenGaps(), asked={}, max_records=3)
-    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=RUN, once=True)
+    outcome = plan_backfill(request, feed.settings, feed, actor=RUN, once=True)
     for chunk in outcome.chunks:
         feed.write(chunk.batch_id, RUN)
         feed.commit(chunk.batch_id, RUN)

@@ -220,8 +220,8 @@ def test_a_restored_batch_may_have_any_number_of_dead_letters(feed: WholeFeed) -
     abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
     feed.limits = BatchLimits(max_dead_letters=0)
 
-    decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
-    for restored in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was right", actor="ops"):
+    decision = decide_restore(batch_id, feed)
+    for restored in restore(decision, feed, reason="it was right", actor="ops"):
         feed.commit(restored, "ops")
 
     assert letters_of(feed) == DEAD
@@ -246,8 +246,8 @@ def test_a_restored_batch_brings_its_dead_letters_back(feed: WholeFeed) -> None:
     batch_id = max(feed.states())
     abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
 
-    decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
-    for restored in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was right", actor="ops"):
+    decision = decide_restore(batch_id, feed)
+    for restored in restore(decision, feed, reason="it was right", actor="ops"):
         feed.commit(restored, "ops")
 
     assert letters_of(feed) == DEAD
@@ -262,7 +262,7 @@ def test_a_restore_is_refused_whose_dead_letters_are_gone(feed: WholeFeed) -> No
     first.unlink()
 
     with pytest.raises(StagedOutputUnusableError, match="is missing"):
-        decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
+        decide_restore(batch_id, feed)
 
 
 def test_cleaning_up_takes_staged_dead_letters_and_leaves_published_ones(feed: WholeFeed) -> None:

@@ -123,8 +123,8 @@ def test_a_restored_batch_brings_its_dead_letters_along(feed: WholeFeed) -> None
     stop_before(feed, "control.begin_commit")
     [batch_id] = feed.states()
     abandon(batch_id, feed.control, feed.sinks, reason="too soon", actor="ops")
-    decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
-    for each in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was not", actor="ops"):
+    decision = decide_restore(batch_id, feed)
+    for each in restore(decision, feed, reason="it was not", actor="ops"):
         feed.commit(each, "ops")
     assert letters_in(feed) == DEAD
     assert sorted([*rows_in(feed), *DEAD]) == every(feed)

@@ -147,7 +147,7 @@ def test_an_abandoned_replay_that_filtered_is_not_restored_but_replayed_again(me
     abandon(chunk.batch_id, mended.control, mended.sinks, reason="wrong button", actor="ops")
 
     with pytest.raises(BatchStateError, match="kafka-ingest replay"):
-        decide_restore(chunk.batch_id, mended.control, mended.kafka, mended.sinks)
+        decide_restore(chunk.batch_id, mended)
     assert filtered_in(mended) == {FIRST: 1, SECOND: 1}
 
     again(mended)
@@ -185,8 +185,8 @@ def test_a_restored_batch_keeps_what_it_had_filtered(feed: WholeFeed) -> None:
     batch_id = max(feed.states())
     abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
 
-    decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
-    for restored in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was right", actor="ops"):
+    decision = decide_restore(batch_id, feed)
+    for restored in restore(decision, feed, reason="it was right", actor="ops"):
         feed.commit(restored, "ops")
 
     assert balances(feed) == BALANCES
@@ -196,7 +196,7 @@ def test_of_part_of_a_range_what_was_filtered_is_known_where_each_offset_had_a_r
     stop_before(feed, "sink.publish")
     batch_id = max(feed.states())
     abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
-    decision = decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
+    decision = decide_restore(batch_id, feed)
 
     def of(*ranges: OffsetRange) -> tuple[Filtered, ...]:
         letters = decision.receipt.dead_letters

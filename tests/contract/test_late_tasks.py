@@ -158,7 +158,7 @@ def test_a_zombie_of_spark_that_ends_a_week_later_learns_that_another_attempt_co
 
     shutil.rmtree(zombie.directory / DATA)
     feed.run_spark(zombie)
-    found = pin_attempt(batch_id, zombie.attempt, feed.control, feed.kafka, feed.sinks)
+    found = pin_attempt(batch_id, zombie.attempt, feed)
 
     assert (found.state, found.pinned_attempt) == (BatchState.COMMITTED, zombie.attempt + 1)
     assert database.dump() == before

@@ -104,7 +104,7 @@ def request_of(*ranges: OffsetRange, max_records: int = 5) -> BackfillRequest:
 
 def planned(feed: WholeFeed, *ranges: OffsetRange, actor: str = RUN, **how: int) -> list[UUID]:
     request = request_of(*ranges, **how)
-    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=actor, once=True)
+    outcome = plan_backfill(request, feed.settings, feed, actor=actor, once=True)
     return [chunk.batch_id for chunk in outcome.chunks]
 
 
@@ -166,15 +166,13 @@ def test_a_batch_names_what_is_replaced_and_may_be_replaced_again(feed: WholeFee
     [was] = {each.replaced.batch_id for each in replacements if each.by == again[0]}
     assert feed.control.batch(was).plan.kind is BatchKind.REPLACE
     request = BackfillRequest(OfBatch(again[0]), asked={}, mode=Mode.REPLACE)
-    decision = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=None).decision
+    decision = plan_backfill(request, feed.settings, feed, actor=None).decision
     assert decision.chunks == [(FIRST,)]
 
 
 def test_a_dry_run_shows_rows_files_and_batches_and_writes_nothing(feed: WholeFeed) -> None:
     before = feed.snapshot().revision
-    decision = plan_backfill(
-        request_of(FIRST, OTHER), feed.settings, feed.control, feed.kafka, feed.sinks, actor=None
-    ).decision
+    decision = plan_backfill(request_of(FIRST, OTHER), feed.settings, feed, actor=None).decision
     # One was changed by hand, and its rows are in another file since.
     assert decision.rows_replaced == RowsReplaced(rows=7, files=2, rewritten=0)
     assert decision.chunks == [(FIRST,), (OTHER,)]
@@ -341,7 +339,7 @@ def test_an_abandoned_replacement_is_not_restored_since_the_rows_are_there(feed:
     feed.write(batch_id, RUN)
     feed.control.abandon(batch_id, reason="not wanted", actor="ops")
     with pytest.raises(BatchStateError, match="replace its ranges again"):
-        decide_restore(batch_id, feed.control, feed.kafka, feed.sinks)
+        decide_restore(batch_id, feed)
 
 
 # ── What is refused ───────────────────────────────────────────────────────────────────────────────────────────────────

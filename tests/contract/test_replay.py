@@ -95,7 +95,7 @@ def request_of(
 
 def plan(feed: WholeFeed, request: BackfillRequest | None = None, actor: str | None = RUN) -> BackfillOutcome:
     request = request or request_of()
-    return plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=actor, once=True)
+    return plan_backfill(request, feed.settings, feed, actor=actor, once=True)
 
 
 def replay(feed: WholeFeed, request: BackfillRequest | None = None, actor: str = RUN) -> list[UUID]:
@@ -398,7 +398,7 @@ def test_an_abandoned_replay_gives_the_letters_back_and_is_not_restored(feed: Wh
     abandon(chunk.batch_id, feed.control, feed.sinks, reason="wrong schema", actor="ops")
 
     with pytest.raises(BatchStateError, match=f"which are still there: `kafka-ingest replay {feed.settings.name}`"):
-        decide_restore(chunk.batch_id, feed.control, feed.kafka, feed.sinks)
+        decide_restore(chunk.batch_id, feed)
     staged = staged_outputs_of_batch(chunk.batch_id, feed.control, feed.sinks)
     assert [each.kept for each in clean_up(staged, feed.control, feed.sinks)] == [None]
     again(feed)
@@ -478,7 +478,7 @@ def test_lost_rows_are_read_again_without_what_was_replayed(feeds: Feeds) -> Non
     record_lost(decision, feed.control, feed.sinks, reason="disk", actor="ops")
     feed.decoding = RAW
     request = BackfillRequest(OpenGaps(), asked={}, max_records=100)
-    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor="ops")
+    outcome = plan_backfill(request, feed.settings, feed, actor="ops")
     for chunk in outcome.chunks:
         feed.write(chunk.batch_id, "ops")
         feed.commit(chunk.batch_id, "ops")

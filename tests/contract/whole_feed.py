@@ -316,17 +316,15 @@ class WholeFeed:
 
     def plan(self, actor: str) -> UUID | None:
         """Run the plan task."""
-        outcome = plan_batch(self.settings, self.control, self.kafka, self.sinks, actor=actor)
+        outcome = plan_batch(self.settings, self, actor=actor)
         return outcome.batch.batch_id if outcome.batch is not None else None
 
     def write(self, batch_id: UUID, actor: str) -> None:
         """Run the write task, with Spark only where it is needed."""
-        attempt = open_attempt(
-            batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.decoding, rules=self.rules
-        )
+        attempt = open_attempt(batch_id, self, actor=actor, decoding=self.decoding, rules=self.rules)
         if attempt is not None:
             self.run_spark(attempt)
-            pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
+            pin_attempt(batch_id, attempt.attempt, self)
 
     def run_spark(self, attempt: Attempt) -> None:
         """Run Spark on an attempt; what goes wrong there is known to have gone wrong, and no more."""
@@ -337,9 +335,7 @@ class WholeFeed:
 
     def commit(self, batch_id: UUID, actor: str) -> Committed:
         """Run the commit task."""
-        committed = commit_batch(
-            batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor=actor, limits=self.limits
-        )
+        committed = commit_batch(batch_id, self, group=GROUP, actor=actor, limits=self.limits)
         if committed.by_us:
             self.airflow.announce(batch_id)
         return committed

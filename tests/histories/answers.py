@@ -1,6 +1,7 @@
 """What the control tables answer of a feed: the same before and after its old batches are folded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -73,11 +74,14 @@ def again(batch_id: UUID) -> BackfillRequest:
     return BackfillRequest(OfBatch(batch_id), {}, on_missing=OnMissing.RECORD_GAP)
 
 
+def parts_now(world: World) -> SimpleNamespace:
+    """Return the world's parts, as they are behind those that fail and are watched."""
+    return SimpleNamespace(control=world.tables, kafka=world.topics.cluster, sinks=world.sinks)
+
+
 def chosen(world: World, request: BackfillRequest) -> object:
     """Return what a backfill would read, or why it would not."""
     try:
-        return plan_backfill(
-            request, world.settings, world.tables, world.topics.cluster, world.sinks, actor=None
-        ).decision
+        return plan_backfill(request, world.settings, parts_now(world), actor=None).decision
     except KafkaIngestError as error:
         return type(error)

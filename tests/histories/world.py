@@ -158,19 +158,17 @@ class World:
 
     def plan(self) -> PlanOutcome:
         """Run the plan task."""
-        return plan_batch(self.settings, self.control, self.kafka, self.sinks, actor="run")
+        return plan_batch(self.settings, self, actor="run")
 
     def write(self, batch_id: UUID, spark: Spark = "finishes") -> None:
         """Run the write task; where Spark outlives it, it may finish at any time later."""
-        attempt: Attempt | None = open_attempt(
-            batch_id, self.control, self.kafka, self.sinks, actor="run", decoding=self.decoding
-        )
+        attempt: Attempt | None = open_attempt(batch_id, self, actor="run", decoding=self.decoding)
         if attempt is None:
             return
         job = spark_stand_in.start(attempt, self.topics)
         if spark == "finishes":
             self.finish(job)
-            pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
+            pin_attempt(batch_id, attempt.attempt, self)
         else:
             if spark == "outlives its task":
                 self.spark_jobs.append(job)
@@ -183,7 +181,7 @@ class World:
 
     def commit(self, batch_id: UUID) -> None:
         """Run the commit task."""
-        commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor="run")
+        commit_batch(batch_id, self, group=GROUP, actor="run")
 
     def run(self, spark: Spark = "finishes", *, last_task: str = "commit") -> PlanOutcome:
         """Run the DAG, or the first of its tasks."""
@@ -198,7 +196,7 @@ class World:
 
     def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
         """Plan a backfill."""
-        return plan_backfill(request, self.settings, self.control, self.kafka, self.sinks, actor=actor, once=once)
+        return plan_backfill(request, self.settings, self, actor=actor, once=once)
 
     def work_on(self, batch_id: UUID, spark: Spark = "finishes", *, last_task: str = "commit") -> None:
         """Write and commit one chunk, or only write it."""
@@ -224,7 +222,7 @@ class World:
     def mirror(self) -> None:
         """Bring the group to the stored offsets, as commands do that moved them."""
         if (feed := self.tables.feed(FEED)) is not None:
-            mirror_group(feed.feed_id, GROUP, self.control, self.kafka, batch_id=None, actor=OPERATOR)
+            mirror_group(feed.feed_id, GROUP, self, batch_id=None, actor=OPERATOR)
 
     def skip(self, offset_range: OffsetRange) -> None:
         """Skip an interval."""

@@ -75,7 +75,7 @@ def write(actor: Actor, batch_id: UUID) -> None:
     spark = submit(actor, attempt)
     actor.wait_for(spark)
     if spark.outcome == "crashed":
-        explain_failure(attempt, feed.control, feed.kafka, sinks(feed.sink))
+        explain_failure(attempt, feed)
         raise SparkFailedError(f"{spark.name} died")
     feed.pin(attempt)
 
@@ -144,7 +144,7 @@ def plans_a_backfill(actor: Actor) -> str:
 def fill_gaps(feed: FeedInMemory, actor: str) -> BackfillOutcome:
     """Plan a backfill of all open gaps; an actor that planned it before gets the same chunks."""
     request = BackfillRequest(OpenGaps(), {})
-    return plan_backfill(request, feed.settings, feed.control, feed.kafka, sinks(feed.sink), actor=actor, once=True)
+    return plan_backfill(request, feed.settings, feed, actor=actor, once=True)
 
 
 # ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ def skips(actor: Actor) -> str:
 def mirror(actor: Actor) -> None:
     """Take the group along, as the command line does."""
     feed = known_feed(actor.feed.control, "orders")
-    mirror_group(feed.feed_id, actor.world.group, actor.feed.control, actor.feed.kafka, batch_id=None, actor=actor.name)
+    mirror_group(feed.feed_id, actor.world.group, actor.feed, batch_id=None, actor=actor.name)
 
 
 def moves_an_offset_by_hand(actor: Actor) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes import FeedInMemory, a_receipt, partition, sinks
+from tests.fakes import FeedInMemory, a_receipt, partition
 
 from kafka_ingest.backfilling.restore import RESTORED_BY
 from kafka_ingest.committing.check_limits import check_limits
@@ -40,9 +40,7 @@ def written(feed: FeedInMemory, **found: Any) -> BatchPlan:
 
 
 def commit(feed: FeedInMemory, plan: BatchPlan, limits: BatchLimits = NO_LIMITS) -> Committed:
-    return commit_batch(
-        plan.batch_id, feed.control, feed.kafka, sinks(feed.sink), group=None, actor="run 1", limits=limits
-    )
+    return commit_batch(plan.batch_id, feed, group=None, actor="run 1", limits=limits)
 
 
 def more_arrives(feed: FeedInMemory) -> None:

@@ -148,7 +148,7 @@ def test_while_kafka_is_down_a_chunk_waits(feed: Backfilled, chunk: BatchPlan) -
 def test_a_record_that_nobody_can_read_holds_up_the_chunk_and_not_the_feed(feed: Backfilled, chunk: BatchPlan) -> None:
     attempt = stumbling(feed, chunk, 33)
     with pytest.raises(PartitionUnreadableError) as found:
-        explain_failure(attempt, feed.control, feed.kafka, feed.sinks())
+        explain_failure(attempt, feed)
 
     assert "orders-0: the record at offset 33 cannot be read (BAD_MSG: damaged)" in str(found.value)
     assert f"abandon this backfill (`kafka-ingest abandon {chunk.batch_id} --reason …`)" in str(found.value)

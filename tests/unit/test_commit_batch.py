@@ -194,7 +194,7 @@ def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again
 def test_a_cleared_write_of_a_folded_batch_reads_nothing_again(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.commit(plan.batch_id)
     fold_all(feed, plan)
-    assert open_attempt(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink), actor="run") is None
+    assert open_attempt(plan.batch_id, feed, actor="run") is None
 
 
 def test_a_folded_batchs_plan_is_read_back_from_its_receipt_and_from_no_other(

@@ -41,9 +41,7 @@ def ask(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields = OnN
     """Plan and open an attempt at a batch of all that is left to read."""
     planned = feed.planned()
     rules = ColumnRules(SCHEMAS.columns, on_new_fields)
-    attempt = open_attempt(
-        planned.batch_id, feed.control, feed.kafka, sinks(feed.sink), actor="run 1", decoding=decoding, rules=rules
-    )
+    attempt = open_attempt(planned.batch_id, feed, actor="run 1", decoding=decoding, rules=rules)
     assert attempt is not None
     return attempt
 

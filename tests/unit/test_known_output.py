@@ -319,4 +319,4 @@ def test_older_tables_are_found_out_also_where_the_feed_file_names_another_outpu
     feed.control.state = older
     settings = feed_settings(output=parquet_at(ELSEWHERE))
     with pytest.raises(OutputUnknownError, match=f"{plan.batch_id}.*set sink.path to /data/orders, as it was, and"):
-        plan_batch(settings, feed.control, feed.kafka, sinks(feed.sink), actor="run 2")
+        plan_batch(settings, feed, actor="run 2")

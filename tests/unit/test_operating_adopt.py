@@ -23,7 +23,6 @@ from tests.fakes import (
     feed_settings,
     log,
     partition,
-    sinks,
     span,
     topic,
 )
@@ -805,7 +804,7 @@ class Life:
     def backfill(self, selection: Selection, *, chunk: int = 3) -> None:
         """What is missing is read after all, as far as it is still there."""
         request = BackfillRequest(selection, {}, on_missing=OnMissing.RECORD_GAP, max_records=chunk)
-        parts = (self.feed.settings, self.feed.control, self.feed.kafka, sinks(self.feed.sink))
+        parts = (self.feed.settings, self.feed)
         for plan in plan_backfill(request, *parts, actor="operator").chunks:
             self.feed.write(plan.batch_id)
             self.feed.commit(plan.batch_id)

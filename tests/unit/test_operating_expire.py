@@ -80,7 +80,7 @@ def lose_first_file(feed: FeedInMemory) -> None:
 
 
 def fill_gaps(feed: FeedInMemory) -> None:
-    parts = (feed.settings, feed.control, feed.kafka, sinks(feed.sink))
+    parts = (feed.settings, feed)
     for plan in plan_backfill(BackfillRequest(OpenGaps(), {}), *parts, actor="operator").chunks:
         feed.write(plan.batch_id)
         feed.commit(plan.batch_id)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, log, sinks, topic
+from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, log, topic
 
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt, valid_receipt
 from kafka_ingest.errors import (
@@ -45,7 +45,7 @@ def attempt(feed: FeedInMemory, plan: BatchPlan) -> Attempt:
 def pin_first(feed: FeedInMemory, plan: BatchPlan, actor: str = "run 2") -> bool:
     """Look through the attempts as every task does that meets a PLANNED batch."""
     batch = feed.control.batch(plan.batch_id)
-    return pin_first_valid_receipt(batch, feed.control, feed.kafka, sinks(feed.sink), actor=actor)
+    return pin_first_valid_receipt(batch, feed, actor=actor)
 
 
 def change_receipt(feed: FeedInMemory, attempt: Attempt, changes: dict[str, Any]) -> None:

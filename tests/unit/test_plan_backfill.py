@@ -79,6 +79,7 @@ class Backfilled(FeedInMemory):
 
     copies: Any = field(default_factory=lambda: InMemorySink(COPIES.path))
 
+    @property
     def sinks(self) -> Any:
         return sinks(self.sink, self.copies)
 
@@ -87,11 +88,11 @@ class Backfilled(FeedInMemory):
     ) -> BackfillOutcome:
         """Plan a backfill of ranges, or of what ``selection`` says."""
         asked = a_request(*ranges, **request)
-        return plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), actor=actor, once=once)
+        return plan_backfill(asked, self.settings, self, actor=actor, once=once)
 
     def dry_run(self, *ranges: OffsetRange, **request: Any) -> BackfillDecision:
         asked = a_request(*ranges, **request)
-        found = plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), actor=None).decision
+        found = plan_backfill(asked, self.settings, self, actor=None).decision
         assert found is not None
         return found
 
@@ -797,7 +798,7 @@ def test_records_that_no_attempt_could_write_are_not_claimed_and_a_dry_run_says_
 
     asked, before = a_request(span(0, 20, 60)), feed.control.state
     with pytest.raises(ColumnsChangedError):
-        plan_backfill(asked, feed.settings, feed.control, feed.kafka, feed.sinks(), actor=actor, check_records=check)
+        plan_backfill(asked, feed.settings, feed, actor=actor, check_records=check)
     assert asked_about == [(feed.settings.output, {"orders"})]
     assert feed.control.state is before
 

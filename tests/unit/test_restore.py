@@ -40,8 +40,8 @@ def abandoned(feed: FeedInMemory) -> BatchPlan:
 
 
 def restored(feed: FeedInMemory, plan: BatchPlan, reason: str = "the last copy") -> list[UUID]:
-    decision = decide_restore(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink))
-    return restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason=reason, actor="ops")
+    decision = decide_restore(plan.batch_id, feed)
+    return restore(decision, feed, reason=reason, actor="ops")
 
 
 def journal(feed: FeedInMemory, plan: BatchPlan) -> list[tuple[str, list[str]]]:
@@ -102,10 +102,10 @@ def test_kafka_need_not_hold_the_records(feed: FeedInMemory, abandoned: BatchPla
 def test_where_the_feed_changed_since_it_was_decided_the_journal_names_no_batch(
     feed: FeedInMemory, abandoned: BatchPlan
 ) -> None:
-    decision = decide_restore(abandoned.batch_id, feed.control, feed.kafka, sinks(feed.sink))
+    decision = decide_restore(abandoned.batch_id, feed)
     feed.control.note_holds(feed.control.feed("orders"), [])
     with pytest.raises(FeedChangedError):
-        restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason="the last copy", actor="ops")
+        restore(decision, feed, reason="the last copy", actor="ops")
     assert journal(feed, abandoned) == []
 
 

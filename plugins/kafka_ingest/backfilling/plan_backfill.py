@@ -52,6 +52,7 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.parts import Parts
 from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,7 @@ class BackfillOutcome:
 def plan_backfill(
     request: BackfillRequest,
     settings: FeedPlanSettings,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
+    parts: Parts,
     *,
     actor: str | None,
     once: bool = False,
@@ -90,6 +89,7 @@ def plan_backfill(
     As with a plan, no transaction is open while Kafka or the sink is asked, and the step is retried where another
     process wrote to the feed in the meantime. So two backfills never take the same hole.
     """
+    control = parts.control
     for _ in range(TRIES):
         rows = planned_before(settings.name, control)
         if isinstance(request.selection, OpenChunks):
@@ -99,14 +99,14 @@ def plan_backfill(
         if actor is not None and known:
             check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
             return BackfillOutcome(known, None)
-        decision = decide_backfill(request, rows, settings, control, kafka, sinks)
+        decision = decide_backfill(request, rows, settings, parts)
         output = request.output or settings.output
         chunks = plans_of(decision, request, rows.feed, settings, output)
         if chunks:
             check_records(output, {topic for chunk in chunks for topic in chunk.topic_ids})
             # A copy's place is not made for a dry run; the feed's own is there.
             if actor is not None or request.output is None:
-                sinks(output).publisher.prepare()
+                parts.sinks(output).publisher.prepare()
         if actor is None or not (chunks or decision.gaps):
             return BackfillOutcome([], decision)
         try:
@@ -154,15 +154,10 @@ def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:
 
 
 def decide_backfill(
-    request: BackfillRequest,
-    rows: CoverageRows,
-    settings: FeedPlanSettings,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
+    request: BackfillRequest, rows: CoverageRows, settings: FeedPlanSettings, parts: Parts
 ) -> BackfillDecision:
     """Ask Kafka and the output, and decide."""
-    feed = rows.feed
+    feed, control, kafka, sinks = rows.feed, parts.control, parts.kafka, parts.sinks
     check_output_known(feed, settings, control, sinks)
     check_output_there(feed.feed_id, settings.output, control, sinks)
     if request.output is None:
@@ -182,9 +177,9 @@ def decide_backfill(
     check_not_cut_off(meant, answers.bounds, feed, kafka)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
     if request.mode is Mode.REPLACE:
-        return replacement(request, rows, wanted, answers, settings, control, sinks)
+        return replacement(request, rows, wanted, answers, settings, parts)
     if request.output is not None:
-        taken = copied(request.output, rows, topic_ids, control, sinks)
+        taken = copied(request.output, rows, topic_ids, parts)
     else:
         # A gap may cover what was committed before a backward reset.
         again = intersect(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
@@ -198,13 +193,12 @@ def replacement(
     wanted: Sequence[OffsetRange],
     answers: LogAnswers,
     settings: FeedPlanSettings,
-    control: ControlTables,
-    sinks: Sinks,
+    parts: Parts,
 ) -> BackfillDecision:
     """Ask the output, too, and decide what is replaced; raises NotOfThisFormatError where it cannot replace rows."""
-    replacer = role_of(settings.output, sinks(settings.output).replacer, REPLACE_ROWS)
+    replacer = role_of(settings.output, parts.sinks(settings.output).replacer, REPLACE_ROWS)
     replacer.check_can_replace()
-    held = control.held_ranges(rows.feed.feed_id, wanted)
+    held = parts.control.held_ranges(rows.feed.feed_id, wanted)
     coverage = coverage_of(rows)
     decision = decide_replacement(request, wanted, held, coverage, answers.bounds, settings.isolation, settings.output)
     # Chunk by chunk, as they are committed: one may take out some rows of a file only, and not every format can.
@@ -287,14 +281,12 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
     return LogAnswers(bounds, starts_at, ends_at)
 
 
-def copied(
-    output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
-) -> Taken:
+def copied(output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], parts: Parts) -> Taken:
     """Return what another output holds; raises OutputConflictError where it has other batches than its copies."""
-    check_own_place(output, rows.feed, control, sinks)
-    feed, there = rows.feed, sinks(output).publisher.known_batches()
+    check_own_place(output, rows.feed, parts)
+    feed, there = rows.feed, parts.sinks(output).publisher.known_batches()
     # Read after the output: a copy that is committed in between is then in the tables.
-    ranges = control.copied_ranges(feed.feed_id, output)
+    ranges = parts.control.copied_ranges(feed.feed_id, output)
     known = {str(each.batch_id) for each in ranges}
     if unknown := [batch_id for batch_id in there if batch_id not in known]:
         raise OutputConflictError(
@@ -310,10 +302,12 @@ def copied(
     return taken_in_copy(now, topic_ids)
 
 
-def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables, sinks: Sinks) -> None:
+def check_own_place(output: OutputLocation, feed: FeedSnapshot, parts: Parts) -> None:
     """Raise OutputConflictError where a copy's output is, is inside, or contains that of another copy."""
-    for feed_id, other in control.copy_outputs():
-        if (feed_id, other) != (feed.feed_id, output) and is_taken(sinks(output).places, places_of(other, sinks)):
+    for feed_id, other in parts.control.copy_outputs():
+        if (feed_id, other) != (feed.feed_id, output) and is_taken(
+            parts.sinks(output).places, places_of(other, parts.sinks)
+        ):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
                 f"expected an output for this copy alone, found {output}, which is, is inside, or contains {other}, "

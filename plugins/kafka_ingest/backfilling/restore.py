@@ -33,7 +33,8 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.ports.parts import Parts
 
 NOTHING_DONE = "Nothing was changed."
 
@@ -67,13 +68,14 @@ def planner_of(batch_id: UUID) -> str:
     return f"{RESTORED_BY}{batch_id}"
 
 
-def decide_restore(batch_id: UUID, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks) -> RestoreDecision:
+def decide_restore(batch_id: UUID, parts: Parts) -> RestoreDecision:
     """Return what is restored of an abandoned batch; nothing is written.
 
     Raises BatchStateError where it is not abandoned or has no receipt any more, StagedOutputUnusableError where its
     files differ from the receipt, OutputUnavailableError where its storage is not available, and what pinning raises
     where Kafka does not answer, or topic ids differ from those of the stored offsets.
     """
+    control, sinks = parts.control, parts.sinks
     batch = control.batch(batch_id)
     check_can_come_back(batch)
     rows = control.coverage(batch.feed_name)
@@ -104,7 +106,7 @@ def decide_restore(batch_id: UUID, control: OperatorTables, kafka: KafkaCluster,
         )
     held = subtract(intersect(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
     decision = RestoreDecision(rows, batch, attempt, receipt, live, fill, held, cut_off, begun)
-    check_can_be_pinned(decision, kafka)
+    check_can_be_pinned(decision, parts.kafka)
     return decision
 
 
@@ -180,13 +182,12 @@ def live_ranges(plan: BatchPlan, mine: Sequence[OffsetRange], feed: FeedSnapshot
     return found
 
 
-def restore(
-    decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, reason: str, actor: str
-) -> list[UUID]:
+def restore(decision: RestoreDecision, parts: Parts, *, reason: str, actor: str) -> list[UUID]:
     """Plan and write what is restored, and return its batches, WRITTEN, in the order in which to commit them.
 
     Raises FeedChangedError where the feed changed since the decision.
     """
+    control = parts.control
     planner = planner_of(decision.batch.batch_id)
     feed, begun = decision.rows.feed, decision.begun
     newest = feed.newest_batch
@@ -214,7 +215,7 @@ def restore(
         detail = {"reason": reason, "into": [str(plan.batch_id) for plan in plans]}
         control.record_event(feed.feed_id, "restored", actor=actor, batch_id=decision.batch.batch_id, detail=detail)
     for plan in plans:
-        stage_again(control.batch(plan.batch_id), decision, control, kafka, sinks, actor=actor)
+        stage_again(control.batch(plan.batch_id), decision, parts, actor=actor)
     return [plan.batch_id for plan in plans]
 
 
@@ -260,15 +261,13 @@ def plan_again(
     )
 
 
-def stage_again(
-    batch: Batch, decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
-) -> None:
+def stage_again(batch: Batch, decision: RestoreDecision, parts: Parts, *, actor: str) -> None:
     """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing if it is written."""
     if batch.state is not BatchState.PLANNED:
         return
-    sink = sinks(batch.plan.output)
-    attempt, document = next_attempt(batch, control, sinks, actor)
-    control.open_attempt(attempt)
+    sink = parts.sinks(batch.plan.output)
+    attempt, document = next_attempt(batch, parts, actor)
+    parts.control.open_attempt(attempt)
     sink.staging.open_attempt(attempt.directory, document)
     files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
     letters = restaged_dead_letters(decision, attempt, batch.plan, sink)
@@ -288,7 +287,7 @@ def stage_again(
         written_by=planner_of(decision.batch.batch_id),
     )
     sink.staging.write_receipt(attempt.directory, receipt.as_bytes())
-    pin_attempt(batch.batch_id, attempt.attempt, control, kafka, sinks)
+    pin_attempt(batch.batch_id, attempt.attempt, parts)
 
 
 def filtered_of_ranges(

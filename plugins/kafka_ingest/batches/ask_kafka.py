@@ -1,15 +1,18 @@
 """Ask Kafka everything that a decision needs, in bulk."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 
-from kafka_ingest.batches.truncation import Counted, counted, cut_off_at
+from kafka_ingest.batches.truncation import Counted, bounds_as_planned, counted, cut_off_at
+from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
+from kafka_ingest.planning.open_batch import PlanAnswers
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtTimestamp, FromGroup, NewOrOlder, PartitionRule
 from kafka_ingest.planning.topic_age import Age, TopicAge, age_of, begins_alike, reads_alike
@@ -114,6 +117,35 @@ def ask_kafka(
         unreadable=kafka.unreadable_at(held, settings.surely_fits).keys() if held else (),
         ages=ages,
     )
+
+
+def ask_about_plan(plan: BatchPlan, kafka: KafkaCluster) -> PlanAnswers:
+    """Return Kafka's answers about a plan's topics and logs."""
+    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
+    # Asked after the bounds: of a topic that was recreated in between the id differs. After Spark the client is new,
+    # and asking for the cluster's id first would take 50 ms.
+    topics = kafka.describe_topics(plan.topic_ids.keys())
+    return PlanAnswers(kafka.cluster_id(), topics, bounds_as_planned(plan, bounds, kafka))
+
+
+def ask_about_batch(
+    feed: FeedSnapshot, plan: BatchPlan, settings: FeedPlanSettings, kafka: KafkaCluster
+) -> PlanAnswers:
+    """Return the same of a feed's open batch, with what is unreadable in it, and whether Kafka answers at all."""
+    answers = ask_about_plan(plan, kafka)
+    held = unreadable_offsets(feed)
+    inside = {
+        tp: held[tp]
+        for tp, offset_range in ((each.topic_partition, each) for each in plan.ranges)
+        if offset_range.start_offset <= held.get(tp, -1) < offset_range.end_offset
+    }
+    found = kafka.unreadable_at(inside, settings.surely_fits) if inside else {}
+    unreadable = [f"{tp}: {why.reason if isinstance(why, Unavailable) else why}" for tp, why in found.items()]
+    any_answered = any(isinstance(log, LogBounds) for log in answers.bounds.values())
+    if not any_answered:
+        others = [tp for tp in feed.stored if tp not in answers.bounds and settings.selects(tp.topic)]
+        any_answered = any(isinstance(log, LogBounds) for log in kafka.log_bounds(others).values())
+    return replace(answers, unreadable=unreadable, any_answered=any_answered)
 
 
 def where_cut_off(

@@ -1,20 +1,17 @@
 """Before a read and after a failed one: whether Kafka still has what a batch was planned to read."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from kafka_ingest.batches.check_identity import check_identity
-from kafka_ingest.batches.truncation import bounds_as_planned
+from kafka_ingest.batches.ask_kafka import ask_about_plan
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, RecordsDeletedError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.model.hold import beyond_log
-from kafka_ingest.model.left_out import log_starts_of, ranges_read, to_leave_out
-from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing, ranges_outside_log
-from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import LogBounds, listing, ranges_outside_log
+from kafka_ingest.ports.parts import Parts
 
 
-def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) -> None:
+def check_readable(batch: Batch, parts: Parts) -> None:
     """Ask Kafka whether a batch can be read as planned; of a live one, the ranges without deleted records suffice.
 
     Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets now mean other records,
@@ -26,38 +23,28 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
     plan = batch.plan
     if not plan.kind.reads_kafka:
         return
-    check_identity(batch, kafka)
-    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
-    bounds = bounds_as_planned(plan, bounds, kafka)
+    answers = ask_about_plan(plan, parts.kafka)
+    check_cluster(plan.cluster_id, answers.cluster_id, batch.feed_name)
+    check_topic_ids(plan.topic_ids, answers.topics, batch.feed_name)
     # Only a live batch begins at stored offsets.
     for planned in plan.ranges if plan.kind is BatchKind.LIVE else ():
-        found = bounds[planned.topic_partition]
+        found = answers.bounds[planned.topic_partition]
         if isinstance(found, LogBounds) and planned.start_offset > found.high_watermark:
             # Recorded now, because the next plan may not see it: the log may have grown again by then.
             hold = beyond_log(planned.topic_partition, planned.start_offset, found.high_watermark, datetime.now(UTC))
-            control.hold(plan.feed_id, hold)
-    if problems := ranges_outside_log(ranges_to_read(plan, bounds), bounds, plan.isolation):
+            parts.control.hold(plan.feed_id, hold)
+    if problems := ranges_outside_log(answers.ranges_to_read(plan), answers.bounds, plan.isolation):
         error = RangeNotInLogError if plan.kind is BatchKind.LIVE else RecordsDeletedError
         raise error(
             f"batch {plan.batch_id} cannot be read as planned: {listing(problems)}. No offset was moved. "
             f"{plan_again(plan)}"
         )
-    unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
-    if unanswered:
+    if unanswered := answers.unanswered:
         raise KafkaUnavailableError(
             f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was "
             "moved. Check the brokers, or run the feed again: the plan continues with other partitions if they can be "
             "read."
         )
-
-
-def ranges_to_read(
-    plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
-) -> tuple[OffsetRange, ...]:
-    """Return the ranges that an attempt reads now: all, except those that a live batch may leave out (`rounds.py`)."""
-    if plan.kind is not BatchKind.LIVE:
-        return plan.ranges
-    return ranges_read(plan.ranges, to_leave_out(plan.ranges, log_starts_of(bounds)))
 
 
 def plan_again(plan: BatchPlan) -> str:

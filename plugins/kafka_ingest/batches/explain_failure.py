@@ -25,19 +25,17 @@ from kafka_ingest.model.attempt_directory import (
 )
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
-from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.control import ControlTables
-from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.parts import Parts
 
 
-def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> None:
+def explain_failure(attempt: Attempt, parts: Parts) -> None:
     """Raise the named error behind a failed Spark run; return where none is found.
 
     A record that Kafka holds and no consumer can read is recorded as a hold, so that the next plan ends before it.
     """
-    batch = control.batch(attempt.batch_id)
+    batch = parts.control.batch(attempt.batch_id)
     plan = batch.plan
-    failure = sinks(plan.output).staging.read_failure(attempt.directory) or ""
+    failure = parts.sinks(plan.output).staging.read_failure(attempt.directory) or ""
     if failure.startswith(NO_EXECUTORS):
         raise SparkExecutorsMissingError(
             f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. "
@@ -69,19 +67,19 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
             "Spark's workers run, found none. Nothing was moved. Install requirements-protobuf.txt, pyspark and "
             "pyarrow for the Python of Spark's machines, with the same versions as here."
         )
-    check_readable(batch, control, kafka)
+    check_readable(batch, parts)
     if refused := refused_by_kafka(failure):
         raise refused
     found = unreadable_position(failure, plan)
     if found is None:
         return
     topic_partition, offset = found
-    damage = kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
+    damage = parts.kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
     if damage is None or isinstance(damage, Unavailable):
         # Readable now, or no answer, which proves nothing about the record.
         return
     reason = f"the record at offset {offset:,} cannot be read ({damage})"
-    hold_unreadable(batch, {topic_partition: (offset, reason)}, control, "Repair the broker's log")
+    hold_unreadable(batch, {topic_partition: (offset, reason)}, parts.control, "Repair the broker's log")
 
 
 def check_expressions(failure: str, what: str) -> None:

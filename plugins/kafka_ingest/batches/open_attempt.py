@@ -20,9 +20,8 @@ from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Bat
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.place import Place
-from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.parts import Parts
 from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 
 
@@ -52,9 +51,7 @@ TRIES = 5
 
 def open_attempt(
     batch_id: UUID,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
+    parts: Parts,
     *,
     actor: str,
     decoding: Decoding = RAW,
@@ -70,45 +67,43 @@ def open_attempt(
     ``freeze`` raises.
     """
     for _ in range(TRIES):
-        batch = control.batch(batch_id)
+        batch = parts.control.batch(batch_id)
         if batch.state is BatchState.ABANDONED:
             raise BatchStateError(
                 f"batch {batch_id} {batch.end}; it will not be written. The next run plans a new one."
             )
-        if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
+        if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, parts, actor=actor):
             return None
-        check_readable(batch, control, kafka)
-        frozen = with_schemas(batch, control, sinks, decoding, freeze) if decoding.has_sources else decoding
-        fitting = fitting_columns(batch, frozen, control, sinks, rules)
-        attempt, document = next_attempt(batch, control, sinks, actor, fitting)
+        check_readable(batch, parts)
+        frozen = with_schemas(batch, parts, decoding, freeze) if decoding.has_sources else decoding
+        fitting = fitting_columns(batch, frozen, parts.control, parts.sinks, rules)
+        attempt, document = next_attempt(batch, parts, actor, fitting)
         try:
-            control.open_attempt(attempt)
+            parts.control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
             log.info("%s", error)  # another process opened, wrote or abandoned it: check again
             continue
-        sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
+        parts.sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
         return attempt
     raise FeedChangedError(
         f"batch {batch_id}: {TRIES} times another process opened an attempt at the same time; try again"
     )
 
 
-def with_schemas(batch: Batch, control: ControlTables, sinks: Sinks, decoding: Decoding, freeze: Freeze) -> Decoding:
+def with_schemas(batch: Batch, parts: Parts, decoding: Decoding, freeze: Freeze) -> Decoding:
     """Return what an attempt decodes with: also by the schema ids that earlier ones found, and could not ask for."""
-    staging = sinks(batch.plan.output).staging
-    failures = [staging.read_failure(attempt.directory) or "" for attempt in control.attempts(batch.batch_id)]
+    staging = parts.sinks(batch.plan.output).staging
+    failures = [staging.read_failure(attempt.directory) or "" for attempt in parts.control.attempts(batch.batch_id)]
     return freeze(decoding, {each.topic for each in batch.plan.ranges}, found_ids(failures))
 
 
-def next_attempt(
-    batch: Batch, control: ControlTables, sinks: Sinks, actor: str, fitting: FittingColumns = AS_RAW
-) -> tuple[Attempt, bytes]:
+def next_attempt(batch: Batch, parts: Parts, actor: str, fitting: FittingColumns = AS_RAW) -> tuple[Attempt, bytes]:
     """Return the attempt after the newest, and the document for Spark."""
-    number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
-    sink = sinks(batch.plan.output)
+    number = max((attempt.attempt for attempt in parts.control.attempts(batch.batch_id)), default=0) + 1
+    sink = parts.sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
-    letters = files_to_replay(batch.plan, sinks)
+    letters = files_to_replay(batch.plan, parts.sinks)
     document = AttemptDocument(batch.plan, number, fitting.decoding, needs, letters, fitting.columns).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,

@@ -26,9 +26,8 @@ from kafka_ingest.planning.default_limit import with_default_limit
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
-from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +57,7 @@ class PlanOutcome:
 
 
 @without_garbage_collection()
-def plan_batch(
-    settings: FeedPlanSettings,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
-    *,
-    actor: str | None,
-    end: EndPositions = None,
-) -> PlanOutcome:
+def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, end: EndPositions = None) -> PlanOutcome:
     """Return the feed's open batch, a new one that is durable now, or nothing new.
 
     Without an actor nothing is written: a dry run decides, and is refused, as the plan itself is.
@@ -74,6 +65,7 @@ def plan_batch(
     No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and
     the whole step is retried a few times where another process wrote in the meantime.
     """
+    control, sinks = parts.control, parts.sinks
     at_first: FeedSnapshot | None = None
     for _ in range(TRIES):
         feed = control.feed(settings.name)
@@ -81,13 +73,13 @@ def plan_batch(
         if feed is not None:
             check_newest_known(feed, settings, control, sinks)
             if feed.open_batch is not None:
-                if resume_open_batch(feed, feed.open_batch, settings, control, kafka, sinks, actor=actor):
+                if resume_open_batch(feed, feed.open_batch, settings, parts, actor=actor):
                     return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
             check_same_root(feed, settings.output, settings.relative_path, control, sinks)
         asked_at = datetime.now(UTC)
-        answers = ask_kafka(feed, settings, kafka, end)
+        answers = ask_kafka(feed, settings, parts.kafka, end)
         now = datetime.now(UTC)
         if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
             if actor is not None:
@@ -97,7 +89,7 @@ def plan_batch(
             feed = replace(feed, holds=[*feed.holds, *beyond])
         decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
         try:
-            target = target_of(decision, feed, settings, control, sinks)
+            target = target_of(decision, feed, settings, parts)
             if actor is None:
                 check_something_answered(decision)
                 return PlanOutcome(result_of(decision), None, decision)
@@ -123,15 +115,14 @@ def target_of(
     decision: PlanDecision,
     feed: FeedSnapshot | None,
     settings: FeedPlanSettings,
-    control: ControlTables,
-    sinks: Sinks,
+    parts: Parts,
 ) -> FeedSnapshot | NewFeed:
     """Return the feed that a decision is recorded of; raises what forbids that, of a first plan and of later ones."""
     if feed is not None:
-        check_output_there(feed.feed_id, settings.output, control, sinks)
+        check_output_there(feed.feed_id, settings.output, parts.control, parts.sinks)
         return feed
     check_something_answered(decision)
-    return new_feed(settings, control, sinks(settings.output))
+    return new_feed(settings, parts.control, parts.sinks(settings.output))
 
 
 def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:

@@ -17,13 +17,11 @@ def restore(parts: FeedParts, batch_id: UUID, decided: Decided | None, commit: C
 
     ``commit`` is called for each batch that takes its records over.
     """
-    decision = decide_restore(batch_id, parts.control, parts.kafka, parts.sinks)
+    decision = decide_restore(batch_id, parts)
     parts.check_output_known()
     into: list[UUID] = []
     if decided is not None:
-        into = restore_batch(
-            decision, parts.control, parts.kafka, parts.sinks, reason=decided.reason, actor=decided.actor
-        )
+        into = restore_batch(decision, parts, reason=decided.reason, actor=decided.actor)
         for each in into:
             commit(each)
     executed = decided is not None and not decision.is_nothing

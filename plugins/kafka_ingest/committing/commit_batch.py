@@ -26,9 +26,9 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetsPolicy, listing
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
-from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.ports.parts import Parts
 from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 
 log = logging.getLogger(__name__)
@@ -54,19 +54,13 @@ class Committed:
 
 
 def commit_batch(
-    batch_id: UUID,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
-    *,
-    group: str | None,
-    actor: str,
-    limits: BatchLimits = NO_LIMITS,
+    batch_id: UUID, parts: Parts, *, group: str | None, actor: str, limits: BatchLimits = NO_LIMITS
 ) -> Committed:
     """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
 
     WRITTEN and COMMITTING batches are committed without asking Kafka; for a COMMITTED one only the group is set.
     """
+    control, sinks = parts.control, parts.sinks
     batch, never_found = control.batch(batch_id), 0
     refuse_what_cannot_be_committed(batch)
 
@@ -77,7 +71,7 @@ def commit_batch(
         try:
             # 1. Verify: the output is available, the receipt is the pinned one, the files match it and are on the disk.
             check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-            receipt = verified_receipt(batch, attempt, control, sinks, actor=actor, limits=limits)
+            receipt = verified_receipt(batch, attempt, parts, actor=actor, limits=limits)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the
             # offsets.
             control.begin_commit(batch_id, attempt.attempt)
@@ -90,7 +84,7 @@ def commit_batch(
         except KafkaIngestError:
             if control.batch(batch_id).state in LATER[seen]:
                 # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
-                return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor, limits=limits)
+                return commit_batch(batch_id, parts, group=group, actor=actor, limits=limits)
             raise
         never_found = len(limits.never_found(receipt))
         log.info("batch %s is committed: %s", batch_id, counted(receipt.rows, "row"))
@@ -120,7 +114,7 @@ def commit_batch(
 
     # 5. The consumer group follows; if that fails, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None
-    mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, actor=actor)
+    mirrored = mirror_group(batch.plan.feed_id, follows, parts, batch_id=batch_id, actor=actor)
     # A folded batch was announced before, and its ranges are not available to announce it again.
     by_us = batch.committed_by == actor and batch.plan.folded is None
     return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored, never_found)
@@ -143,14 +137,13 @@ def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
     return next(attempt for attempt in control.attempts(batch.batch_id) if attempt.attempt == batch.pinned_attempt)
 
 
-def verified_receipt(
-    batch: Batch, attempt: Attempt, control: ControlTables, sinks: Sinks, *, actor: str, limits: BatchLimits
-) -> Receipt:
+def verified_receipt(batch: Batch, attempt: Attempt, parts: Parts, *, actor: str, limits: BatchLimits) -> Receipt:
     """Return the pinned receipt after checking it against plan, pin and staged files.
 
     A WRITTEN batch whose staged output is proven unusable, or that is refused for what its records became, goes back to
     PLANNED, to be written again. An I/O error proves nothing: it is raised, and the batch stays as it is.
     """
+    control, sinks = parts.control, parts.sinks
     sink = sinks(batch.plan.output)
     try:
         receipt = pinned_receipt(batch, attempt, sink)

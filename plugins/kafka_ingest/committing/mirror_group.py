@@ -12,7 +12,7 @@ from kafka_ingest.model.hold import OF_WHOLE_TOPICS
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.ports.cluster import KafkaCluster, MirrorRefusedError
-from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,7 @@ class Mirrored:
     failure: str | None = None
 
 
-def mirror_group(
-    feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, actor: str
-) -> Mirrored:
+def mirror_group(feed_id: UUID, group: str | None, parts: Parts, *, batch_id: UUID | None, actor: str) -> Mirrored:
     """Set the group to the stored offsets, and again if they moved since; Kafka's failure is recorded, never raised.
 
     Invariant 8: the commit does not need Kafka to be up. A stale task reads the stored offsets now, not those of its
@@ -39,20 +37,20 @@ def mirror_group(
         return Mirrored(None)
     failure: str | None = None
     for _ in range(TRIES):
-        feed = control.feed_of_id(feed_id)
+        feed = parts.control.feed_of_id(feed_id)
         if feed is None:
             return Mirrored(group)
         try:
-            offsets, failure = offsets_to_mirror(feed, kafka)
+            offsets, failure = offsets_to_mirror(feed, parts.kafka)
             if offsets:
                 metadata = f"kafka_ingest {batch_id}" if batch_id else "kafka_ingest"
-                set_group_offsets(group, offsets, metadata, kafka)
+                set_group_offsets(group, offsets, metadata, parts.kafka)
         except (KafkaIngestError, MirrorRefusedError) as error:
             failure = str(error)
             break
         # Not the revision: another process that plans and writes would use up the tries, and the group would silently
         # lag.
-        if control.stored_offsets(feed_id) == feed.stored:
+        if parts.control.stored_offsets(feed_id) == feed.stored:
             break
     else:
         moved = f"the stored offsets moved {TRIES} times while the group was set; the next commit sets it again"
@@ -60,7 +58,7 @@ def mirror_group(
     if failure is not None:
         log.info("consumer group %s was not set to the stored offsets: %s", group, failure)
         detail = {"group": group, "reason": failure}
-        control.record_event(feed_id, "mirror_failed", actor=actor, batch_id=batch_id, detail=detail)
+        parts.control.record_event(feed_id, "mirror_failed", actor=actor, batch_id=batch_id, detail=detail)
     return Mirrored(group, failure)
 
 
