@@ -20,11 +20,11 @@ from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
 from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
-from kafka_ingest.sinks.delta.output import DeltaOutput as TableOutput
 from kafka_ingest.sinks.delta.places import entry_name
-from kafka_ingest.sinks.delta.table_log import TableLog, form_of
+from kafka_ingest.sinks.delta.table_fit import form_of
+from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
-from kafka_ingest.sinks.tables.marks import Mark, Outcome
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 BEFORE, AFTER = (1, 2, 3), (4, 5)
 """The batches before and after a checkpoint."""
@@ -56,7 +56,7 @@ def test_a_file_that_the_log_names_outside_of_the_table_is_neither_read_nor_coun
     add = {"path": path, "size": 7, "partitionValues": {}, "modificationTime": 1, "dataChange": True, "stats": None}
     (log_of(output) / entry_name(2)).write_text(json.dumps({"add": add}))
 
-    for ask in (DeltaRows(TableLog(output.path)).visible, lambda: TableOutput(output.path).delete_rows(batch.batch_id)):
+    for ask in (DeltaRows(TableLog(output.path)).visible, lambda: TableLog(output.path).delete_rows(batch.batch_id)):
         with pytest.raises(OutputNotUsableError, match="expected files below the Delta table, found "):
             ask()
 
@@ -104,7 +104,7 @@ def test_the_rows_of_a_batch_are_not_deleted_through_a_link_to_another_file(outp
     file.unlink()
     file.symlink_to(other)
     with pytest.raises(OSError, match="expected no symbolic link below"):
-        TableOutput(output.path).delete_rows(first.batch_id)
+        TableLog(output.path).delete_rows(first.batch_id)
     assert table(output).version() == 2
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -37,7 +36,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.parquet import examine, parquet_sink
+from kafka_ingest.sinks.parquet import parquet_sink
 
 ROUNDS = 25
 BATCH = batch_id_of(1)
@@ -135,7 +134,7 @@ def test_run_and_doctor_refuse_an_output_on_another_file_system_than_its_staging
     with tempfile.TemporaryDirectory(dir=other) as elsewhere:
         output.symlink_to(elsewhere)
 
-        for look in (partial(examine, output), parquet_sink(output).publisher.prepare):
+        for look in (parquet_sink(output).publisher.examine, parquet_sink(output).publisher.prepare):
             with pytest.raises(OutputNotUsableError, match="on one file system, found two"):
                 look()
 

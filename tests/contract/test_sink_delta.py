@@ -28,7 +28,6 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks import delta
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.places import entry_name
 
@@ -132,7 +131,7 @@ def test_a_table_that_cannot_be_written_is_refused_by_name_when_planning_and_bef
     for refuse in (
         staged.sink.publisher.prepare,
         lambda: staged.sink.publisher.can_take(directory, published.receipt),
-        lambda: delta.examine(staged.path),
+        staged.sink.publisher.examine,
     ):
         with pytest.raises(OutputNotUsableError) as refused:
             refuse()
@@ -459,7 +458,7 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
     monkeypatch.setitem(sys.modules, "deltalake", None)
     monkeypatch.delitem(sys.modules, "deltalake")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    for refuse in (output.sink.publisher.prepare, lambda: delta.examine(output.path)):
+    for refuse in (output.sink.publisher.prepare, output.sink.publisher.examine):
         with pytest.raises(InstallationError, match=r"pip install deltalake==1\.6\.6"):
             refuse()
 

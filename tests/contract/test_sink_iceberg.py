@@ -43,7 +43,6 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks import iceberg
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
@@ -324,7 +323,7 @@ def assert_refused(staged: IcebergOutput, directory: Path, receipt: Any, said: s
     for refuse in (
         staged.sink.publisher.prepare,
         lambda: staged.sink.publisher.can_take(directory, receipt),
-        lambda: iceberg.examine(iceberg_at(staged.path), connections_beside(staged.path).catalog),
+        staged.sink.publisher.examine,
     ):
         with pytest.raises(OutputNotUsableError) as refused:
             refuse()
@@ -752,7 +751,7 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
     path = tmp_path / "orders"
     for refuse in (
         sink_of(iceberg_at(path), connections_beside(path)).publisher.prepare,
-        lambda: iceberg.examine(iceberg_at(path), connections_beside(path).catalog),
+        sink_of(iceberg_at(path), connections_beside(path)).publisher.examine,
     ):
         with pytest.raises(InstallationError, match=r"pip install pyiceberg==0\.12\.0"):
             refuse()

@@ -18,8 +18,7 @@ from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIP
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.staged_data import DATA_REVOKED
-from kafka_ingest.sinks.staged_files import StagedFiles
+from kafka_ingest.sinks.staged_files import DATA_REVOKED, StagedFiles
 
 FIRST = "part-0.parquet"
 INSIDE = "day=1/part-1.parquet"
@@ -276,44 +275,22 @@ def test_what_is_no_attempt_of_this_output_is_not_removed(staging: StagedFiles, 
     assert opened(place / DOCUMENT).exists()
 
 
-class DataElsewhere:
-    """Data at a place that is not the attempt's own, as of a table whose files are published where they are."""
-
-    is_published = False
-
-    def __init__(self, table: Place) -> None:
-        self._table = table
-
-    def place(self, directory: Place) -> Place:
-        return self._table / directory.parent.name / directory.name
-
-    def has_batch_column(self, _directory: Place) -> bool:
-        return False
-
-    def places(self, directory: Place) -> tuple[Place, ...]:
-        return (self.place(directory),)
-
-    def to_remove(self, directory: Place) -> Place | None:
-        return None if self.is_published else self.place(directory)
-
-
 @pytest.mark.parametrize("is_published", [False, True])
 def test_data_that_lies_elsewhere_is_removed_with_its_attempt_unless_it_is_published(
     folder: Place,
     *,
     is_published: bool,
 ) -> None:
-    data = DataElsewhere(folder.parent.parent / "orders")
-    data.is_published = is_published
-    staging = StagedFiles(folder, data)
+    staging = StagedFiles(folder, None, folder.parent.parent / "orders", lambda *_: is_published)
     place = attempt(staging)
-    receipt = written(data.place(place))
+    data = staging.data_place(place)
+    receipt = written(data)
     staging.verify(place, receipt)
 
     staging.remove(place)
 
     assert not opened(place).exists()
-    assert opened(data.place(place) / FIRST).exists() == is_published
+    assert opened(data / FIRST).exists() == is_published
 
 
 # ── In a file system that is no disk ──────────────────────────────────────────────────────────────────────────────────

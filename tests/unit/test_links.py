@@ -10,7 +10,6 @@ import pytest
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import read_at_most, read_each, read_end, read_whole
 from kafka_ingest.sinks.staged_files import StagedFiles
-from kafka_ingest.sinks.tables.parts import DataInTable
 
 BATCH_ID = UUID("01890000-0000-7000-8000-000000000001")
 
@@ -44,7 +43,7 @@ def staged(tmp_path: Path) -> StagedFiles:
     folder = tmp_path / "orders.kafka-ingest" / "staging"
     folder.mkdir(parents=True)
     (tmp_path / "orders" / "batches").mkdir(parents=True)
-    return StagedFiles(folder, DataInTable(tmp_path / "orders" / "batches", lambda _: False))
+    return StagedFiles(folder, None, tmp_path / "orders" / "batches")
 
 
 @pytest.mark.parametrize("folder", ["orders.kafka-ingest/staging", "orders/batches"])

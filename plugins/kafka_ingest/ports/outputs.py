@@ -70,6 +70,9 @@ class Publisher(Protocol):
     visible in the same atomic step.
     """
 
+    def examine(self) -> None:
+        """Raise where the output cannot be used here; on a disk it creates nothing."""
+
     def prepare(self) -> None:
         """Create the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
 

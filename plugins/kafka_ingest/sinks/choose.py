@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,9 @@ from kafka_ingest.sinks import delta, iceberg, parquet
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
-from kafka_ingest.sinks.delta import file_places as delta_places
-from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
-from kafka_ingest.sinks.usable_places import check_makeable, check_reachable, check_usable
+from kafka_ingest.sinks.tables.file_places import place_in_table
+from kafka_ingest.sinks.usable_places import check_makeable, check_reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,15 @@ class Format:
     """The properties of a format.
 
     ``in_stores``: whether its outputs may be in object stores. ``guarantee`` is one sentence on what readers see;
-    ``examine`` checks whether an output can be used here; on a disk it creates nothing. ``commit_imports`` are modules
-    that take a while to import, and that only a commit needs.
+    ``commit_imports`` are modules that take a while to import, and that only a commit needs. ``place_of`` says whose
+    data file a path names, if it is one of the ``places_in_words``.
     """
 
     sink: Callable[[OutputLocation, SinkConnections], Sink]
-    place_of: Callable[[Path], FilePlace | None]
-    places_in_words: str
-    guarantee: str
-    examine: Callable[[OutputLocation, SinkConnections], None]
-    commit_imports: tuple[str, ...]
+    place_of: Callable[[Path], FilePlace | None] = lambda _: None
+    places_in_words: str = ""
+    guarantee: str = ""
+    commit_imports: tuple[str, ...] = ()
     in_stores: bool = False
 
 
@@ -53,17 +52,15 @@ FORMATS: Mapping[str, Format] = {
         parquet_places.place_of,
         parquet_places.IN_WORDS,
         parquet.GUARANTEE,
-        lambda output, _: parquet.examine(output.path),
         ("pyarrow.parquet",),
     ),
     "delta": Format(
         lambda output, connections: delta.delta_sink(
             output.place, access_to(output, connections), table_options(output)
         ),
-        delta_places.place_of,
-        delta_places.IN_WORDS,
+        partial(place_in_table, table_format="delta", folders=(delta.BATCHES,)),
+        f"TABLE/{delta.BATCHES}/<batch>/<attempt>/<file> of a Delta table",
         delta.GUARANTEE,
-        lambda output, connections: delta.examine(output.place, access_to(output, connections), table_options(output)),
         ("kafka_ingest.sinks.delta.add_actions", "kafka_ingest.sinks.delta.file_columns"),
         in_stores=True,
     ),
@@ -71,12 +68,9 @@ FORMATS: Mapping[str, Format] = {
         lambda output, connections: iceberg.iceberg_sink(
             output, connections.catalog, access_to(output, connections), table_options(output)
         ),
-        iceberg_places.place_of,
-        iceberg_places.IN_WORDS,
+        partial(place_in_table, table_format="iceberg", folders=(iceberg.DATA, iceberg.BATCHES)),
+        f"TABLE/{iceberg.DATA}/{iceberg.BATCHES}/<batch>/<attempt>/<file> of an Iceberg table",
         iceberg.GUARANTEE,
-        lambda output, connections: iceberg.examine(
-            output, connections.catalog, access_to(output, connections), table_options(output)
-        ),
         ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.durable_io", "pyiceberg.catalog.sql"),
         in_stores=True,
     ),
@@ -86,11 +80,6 @@ FORMATS: Mapping[str, Format] = {
 OF_DEAD_LETTERS: Mapping[str, Format] = {
     IN_STORE: Format(
         lambda output, connections: dead_letter_objects_sink(output.place, access_to(output, connections)),
-        lambda _: None,
-        "",
-        "",
-        lambda output, connections: check_usable(output.place, access_to(output, connections)),
-        (),
         in_stores=True,
     )
 }
@@ -110,7 +99,7 @@ def sink_of(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> None:
     """Raise where an output cannot be used here."""
     check_makeable(output.place)
-    format_there(output).examine(output, connections)
+    sink_of(output, connections).publisher.examine()
 
 
 def import_for_commit(output: OutputLocation) -> None:

@@ -110,7 +110,7 @@ class DeadLetterObjects:
         """Return the output at a place."""
         folder: Place = beside(output)
         receipts = KeptReceipts(opened(folder / "receipts", access))
-        return cls(output, access, StagedFiles(folder / "staging", access=access), receipts)
+        return cls(output, access, StagedFiles(folder / "staging", access), receipts)
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place."""
@@ -140,6 +140,10 @@ class Publisher:
         self._archive = archive
 
     def prepare(self) -> None:
+        """Check that the store can be used."""
+        self.examine()
+
+    def examine(self) -> None:
         """Check that the store refuses to overwrite what should only be created."""
         check_usable(self._objects.output, self._objects.access)
 

@@ -6,7 +6,7 @@ Every sink stages plain Parquet, so there is one implementation for all ways of 
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -26,24 +26,61 @@ from kafka_ingest.foundation.storage import (
     write_new,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.model.dead_letters import are_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.staged_data import DataInAttempt, StagedData
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of, verify_footer
 from kafka_ingest.sinks.storage_errors import storage_errors
 
+DATA_PUBLISHED = "data.published"
+DATA_REVOKED = "data.revoked"
 MOST_OF_FAILURE = 4 * 1024 * 1024
 
 
 class StagedFiles:
-    """The folder ``staging`` of one output, and the data of its attempts where the sink puts it."""
+    """The folder ``staging`` of one output, with the data of its attempts.
 
-    def __init__(self, folder: Place, data: StagedData | None = None, access: StoreAccess | None = None) -> None:
+    ``of_table``: where a table has the data files of its batches, staged and published alike; dead letters are no rows
+    of it. ``is_published``: whether those of a batch's attempt are. Other data is in the attempt's directory, which
+    publishing moves and revoking renames.
+    """
+
+    def __init__(
+        self,
+        folder: Place,
+        access: StoreAccess | None = None,
+        of_table: Place | None = None,
+        is_published: Callable[[UUID, int], bool] = lambda *_: False,
+    ) -> None:
         self.folder = folder
-        self._data = data or DataInAttempt()
         self._access = access
+        self._of_table = of_table
+        self._is_published = is_published
+
+    def data_place(self, directory: Place) -> Place:
+        """Return where the data of the attempt in a directory is written, and stays until it is published."""
+        if self._of_table is None or are_dead_letters(directory):
+            return directory / DATA
+        return self._of_table / directory.parent.name / directory.name
+
+    def has_batch_column(self, directory: Place) -> bool:
+        """Whether each row carries its batch's id, which no path tells readers of a table."""
+        return self._of_table is not None and not are_dead_letters(directory)
+
+    def _data_of(self, directory: Place, receipt: Receipt) -> Opened:
+        """Return where the files of an attempt are, revoked or not; raises StagedOutputUnusableError."""
+        from kafka_ingest.sinks.restaged_parquet import staged_data  # noqa: PLC0415 - see restage
+
+        places = self.data_place(directory), directory / DATA_REVOKED
+        return staged_data([self._open(place) for place in places], receipt)
+
+    def _to_remove(self, directory: Place) -> Place | None:
+        """Return what must be removed with an attempt's directory; None where that is all, or it is published."""
+        if not self.has_batch_column(directory) or self._is_published(UUID(directory.parent.name), int(directory.name)):
+            return None
+        return self.data_place(directory)
 
     def _open(self, place: Place) -> Opened:
         return opened(place, self._access)
@@ -69,7 +106,7 @@ class StagedFiles:
         """Make the attempt's directory with its document in it, durably."""
         with storage_errors(directory):
             self.check_mounted()
-            self._refuse_links(directory, self._data.place(directory))
+            self._refuse_links(directory, self.data_place(directory))
             make_folder(self._open(directory))
             write_new(self._open(directory / DOCUMENT), document)
 
@@ -111,7 +148,7 @@ class StagedFiles:
 
     def verify(self, directory: Place, receipt: Receipt) -> None:
         """Check the staged files against their receipt; they are on the disk when this returns."""
-        place = self._data.place(directory)
+        place = self.data_place(directory)
         with storage_errors(place):
             self.check_mounted()
             data = self._open(place)
@@ -124,30 +161,28 @@ class StagedFiles:
 
     def check_restageable(self, directory: Place, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, match its receipt."""
-        from kafka_ingest.sinks.restaged_parquet import staged_data  # noqa: PLC0415
-
         with storage_errors(directory):
             self.check_mounted()
-            staged_data([self._open(place) for place in self._data.places(directory)], receipt)
+            self._data_of(directory, receipt)
 
     def restage(
         self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
     ) -> list[WrittenFile]:
         """Stage the records of ranges from the files of an earlier attempt, revoked or not, for another one."""
         # A third of a second for pyarrow, which only a restore should pay.
-        from kafka_ingest.sinks.restaged_parquet import restage, staged_data  # noqa: PLC0415
+        from kafka_ingest.sinks.restaged_parquet import restage  # noqa: PLC0415
 
         with storage_errors(target):
             self.check_mounted()
-            data = staged_data([self._open(place) for place in self._data.places(source)], receipt)
-            batch_id = target.parent.name if self._data.has_batch_column(target) else None
-            return restage(data, receipt, self._open(self._data.place(target)), ranges, batch_id=batch_id)
+            batch_id = target.parent.name if self.has_batch_column(target) else None
+            data = self._data_of(source, receipt)
+            return restage(data, receipt, self._open(self.data_place(target)), ranges, batch_id=batch_id)
 
     def size_bytes(self, directory: Place) -> int:
         """Return how large an attempt's directory is, with its data that is not published; 0 where there is none."""
         with storage_errors(directory):
             self.check_mounted()
-            elsewhere = self._data.to_remove(directory)
+            elsewhere = self._to_remove(directory)
             found = [directory, *([elsewhere] if elsewhere is not None else [])]
             return sum(size_below(self._open(place)) for place in found)
 
@@ -160,7 +195,7 @@ class StagedFiles:
             raise ValueError(f"expected the directory of an attempt below {self.folder}, found {directory}")
         with storage_errors(directory):
             self.check_mounted()
-            elsewhere = self._data.to_remove(directory)
+            elsewhere = self._to_remove(directory)
             self._refuse_links(directory, *([elsewhere] if elsewhere is not None else []))
             # The data first: without its attempt it would never be found.
             if elsewhere is not None:

@@ -12,19 +12,17 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.delta.output import DeltaOutput
-from kafka_ingest.sinks.tables.parts import TableParts
-from kafka_ingest.sinks.tables.publisher import examine as examine_table
+from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
+from kafka_ingest.sinks.delta.places import BATCHES
+from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.tables.sink import table_sink
+
+__all__ = ("BATCHES", "GUARANTEE", "delta_sink")
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in one version of the table: one commit to its log adds it."
 
 
-def examine(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
-    examine_table(TableParts.of(DeltaOutput(output, access, options), access))
-
-
 def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
-    return table_sink(DeltaOutput(output, access, options), access)
+    log = TableLog(output, access, options)
+    return table_sink(log, access, DeltaStatistics(log))

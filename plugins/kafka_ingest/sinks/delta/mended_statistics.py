@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.sinks.delta.searched_columns import with_bounds
-from kafka_ingest.sinks.delta.table_log import TRIES, TableLog, brief, failures, form_of
+from kafka_ingest.sinks.delta.table_fit import form_of
+from kafka_ingest.sinks.delta.table_log import TRIES, TableLog, brief, failures
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -23,7 +24,7 @@ class DeltaStatistics:
 
     def may_lack(self) -> list[str]:
         """Return the columns for which readers look, and of whose types no bounds are recorded."""
-        searched = self._log.searched()
+        searched = form.searched if (form := self._log.form()) is not None else {}
         return [name for name in searched if name not in with_bounds(searched)]
 
     def look(self) -> TableStatistics:
@@ -55,7 +56,7 @@ class DeltaStatistics:
             found = self._recorded(table)
             if table is None or not found.lacking:
                 with self._log.named_errors():
-                    self._log.sync()
+                    self._log.make_durable()
                 return
             if attempt < TRIES:
                 try:

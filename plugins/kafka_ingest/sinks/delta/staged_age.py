@@ -1,17 +1,7 @@
-"""Whether another program's clean-up could take staged files at this moment.
-
-VACUUM deletes files that the table does not name and that are older than the table's retention. It deletes what it has
-listed, even if a file changes afterwards. So files that are nearly that old are renewed, and committed only once a
-VACUUM that saw them as old must have ended.
-"""
+"""At which age VACUUM takes staged files: it deletes what the table does not name, past the table's retention."""
 
 import re
-from collections.abc import Mapping, Sequence
-
-from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.foundation.counting import are, counted
-from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.sinks.tables.staged_age import renew_older
+from collections.abc import Mapping
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_S = 7 * 86_400.0
@@ -30,16 +20,7 @@ def retention_s(configuration: Mapping[str, str]) -> float:
     return int(found[1]) * UNITS_S[found[2].lower()]
 
 
-def check_safe_from_clean_up(files: Sequence[Opened], configuration: Mapping[str, str]) -> None:
-    """Raise OutputUnavailableError where files are so old that VACUUM could take them; they are renewed."""
+def oldest_s(configuration: Mapping[str, str]) -> float:
+    """Return at which age of staged files VACUUM is near to taking them."""
     retention = retention_s(configuration)
-    oldest = retention - min(MARGIN_S, retention / 2)
-    old = renew_older(files, oldest)
-    if not old:
-        return
-    raise OutputUnavailableError(
-        f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than {oldest / 86_400:.3g} "
-        f"days, so that a VACUUM may "
-        "take them while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of "
-        "this table is under way that began before now."
-    )
+    return retention - min(MARGIN_S, retention / 2)

@@ -1,13 +1,17 @@
 """Whether a Delta table can be written without Spark: delta-rs does not check it, and would silently break readers."""
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
 from kafka_ingest.sinks.delta.searched_columns import searched
 from kafka_ingest.sinks.delta.staged_age import LEAST_RETENTION_S, RETENTION, retention_s
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 READER_FEATURES = frozenset({"timestampNtz"})
 WRITER_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
@@ -37,14 +41,20 @@ class TableForm:
     schema: Mapping[str, Any]
 
     @property
+    def fields(self) -> Sequence[Mapping[str, Any]]:
+        """The columns as the protocol writes them."""
+        fields: Sequence[Mapping[str, Any]] = self.schema["fields"]
+        return fields
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns."""
-        return [field["name"] for field in self.schema["fields"]]
+        return [field["name"] for field in self.fields]
 
     @property
     def searched(self) -> dict[str, object]:
         """The columns, with their types, whose bounds readers look for in each file."""
-        return searched(self.schema["fields"], self.configuration, self.partition_columns)
+        return searched(self.fields, self.configuration, self.partition_columns)
 
 
 def why_not_read(form: TableForm) -> Iterator[str]:
@@ -79,3 +89,17 @@ def why_not_written(form: TableForm, options: TableOptions) -> Iterator[str]:
         elif key in OFF and key != "delta.columnMapping.mode" and value != OFF[key]:
             yield f"{key}={value}"
     yield from differences_of_table(form.schema, options)
+
+
+def form_of(table: "DeltaTable") -> TableForm:
+    """Return a snapshot's protocol and metadata."""
+    protocol, metadata = table.protocol(), table.metadata()
+    return TableForm(
+        reader_version=protocol.min_reader_version,
+        writer_version=protocol.min_writer_version,
+        reader_features=protocol.reader_features or (),
+        writer_features=protocol.writer_features or (),
+        partition_columns=tuple(metadata.partition_columns),
+        configuration=dict(metadata.configuration),
+        schema=json.loads(table.schema().to_json()),
+    )

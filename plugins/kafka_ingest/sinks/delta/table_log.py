@@ -21,14 +21,15 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import sync
-from kafka_ingest.foundation.storage import Opened, names_from, opened, refuse_links
+from kafka_ingest.foundation.storage import Opened, names_from, names_in, opened, refuse_links
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.sinks.delta.columns import columns_of, nullable, raw_schema
+from kafka_ingest.sinks.delta.columns import columns_of, differences_of_file, nullable, raw_schema
 from kafka_ingest.sinks.delta.decoded_columns import (
     NOT_IN_NAMES,
     Fields,
@@ -39,15 +40,18 @@ from kafka_ingest.sinks.delta.decoded_columns import (
     without_nulls,
 )
 from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
-from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.delta.library import check_installed, delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
-from kafka_ingest.sinks.delta.places import LOG
+from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS
 from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
-from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
+from kafka_ingest.sinks.delta.staged_age import oldest_s
+from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, why_not_read, why_not_written
+from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
-from kafka_ingest.sinks.tables.marks import Mark, Outcome
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
@@ -80,18 +84,31 @@ OUTCOMES = {version: outcome for outcome, version in VERSIONS.items()}
 
 
 class TableLog:
-    """The log below ``_delta_log`` of a table in a directory, or in a store that ``access`` leads to."""
+    """The log below ``_delta_log`` of a table in a directory, or in a store that ``access`` leads to.
+
+    It is a :class:`.TableFormat`, and its own commits.
+    """
+
+    check_installed = staticmethod(check_installed)
 
     def __init__(
         self, output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS
     ) -> None:
         self.output = output
+        self.data_folder = output / BATCHES
+        self.says = f"the log of {output} says"
+        self.options = options
+        self.own_columns = any(term.is_of_time for term in options.partition_by)
         self._access = access
-        self._form = options
         self._folder = output / LOG
-        self._options = access.for_delta() if access is not None else None
+        self._storage_options = access.for_delta() if access is not None else None
         self._keeps_reading = False
         self._kept: LogReading | None = None
+
+    @property
+    def commits(self) -> "TableLog":
+        """This: the library is imported where it is needed."""
+        return self
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place of the table."""
@@ -108,7 +125,7 @@ class TableLog:
         if self._now() is None:  # which bounds what the library reads
             return None
         with self.named_errors():
-            table: DeltaTable = delta_lake().DeltaTable(self._uri, storage_options=self._options)
+            table: DeltaTable = delta_lake().DeltaTable(self._uri, storage_options=self._storage_options)
             return table
 
     @contextmanager
@@ -160,47 +177,127 @@ class TableLog:
             )
         return Mark(batch_id, OUTCOMES[version])
 
+    def form(self) -> TableForm | None:
+        """Return the newest protocol and metadata, None where there is no table yet."""
+        table = self._now()
+        return self._form_of(table) if table is not None else None
+
+    def rows(self) -> DeltaRows:
+        """Return what the newest version holds."""
+        return DeltaRows(self)
+
+    def published(self) -> set[str]:
+        """Return the ids of the batches whose own files are part of the table."""
+        return self.rows().published()
+
+    def check_usable(self) -> None:
+        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
+        if isinstance(self.output, Path) and (wrong := NOT_IN_PATHS.search(str(self.output))) is not None:
+            raise OutputNotUsableError(
+                "expected a path without '\\' and without '%' before two hexadecimal digits, which Delta's library "
+                f"reads as another path, found {wrong[0]!r} in {self.output}. Give the feed another sink.path."
+            )
+        self._check_no_other_files()
+        self.check_writable()
+
+    def _check_no_other_files(self) -> None:
+        """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
+        if isinstance(self.output, Path):
+            if (self.output / LOG).exists() or not self.output.is_dir():
+                return
+        elif self.is_there():
+            return
+        names = names_in(self.opened(self.output))
+        strange = next((name for name in names if name.endswith(".parquet") or "=" in name), None)
+        if strange is not None:
+            raise OutputNotUsableError(
+                f"expected a Delta table in {self.output}, or an empty directory to make one in, found {strange}: "
+                "files of another output, which VACUUM would delete. Give the feed another sink.path."
+            )
+
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
-        if (table := self._now()) is not None:
-            self._check_fits(self._form_of(table))
+        if (form := self.form()) is not None:
+            self._check_fits(form)
 
-    def configuration(self) -> dict[str, str]:
-        """Return the table's properties; none where there is no table yet."""
-        table = self._now()
-        return dict(self._form_of(table).configuration) if table is not None else {}
+    def check_can_remove(self, *, replacing: bool = False) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written, or only appended to."""
+        self.check_writable()
+        set_to_true = {name for name, value in self._configuration().items() if value.lower() == "true"}
+        if "delta.appendOnly" in set_to_true:
+            raise OutputNotUsableError(
+                f"{self.output}: expected a Delta table whose rows may be deleted, found delta.appendOnly=true. "
+                "Nothing was changed; unset that property where rows are to be removed."
+            )
+        if replacing and "delta.enableChangeDataFeed" in set_to_true:
+            raise OutputNotUsableError(
+                f"{self.output}: expected a Delta table without a change data feed, found "
+                "delta.enableChangeDataFeed=true: its readers would take rows that only move to another file for "
+                "changed ones. Nothing was changed; unset that property, or copy the ranges elsewhere."
+            )
 
-    def searched(self) -> dict[str, object]:
-        """Return the columns, with their types, whose bounds readers look for; none where there is no table yet."""
-        table = self._now()
-        return self._form_of(table).searched if table is not None else {}
+    def _configuration(self) -> Mapping[str, str]:
+        form = self.form()
+        return form.configuration if form is not None else {}
+
+    def clean_up(self) -> CleanUp:
+        """Return what VACUUM takes."""
+        return CleanUp("VACUUM", oldest_s(self._configuration()))
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
-        if not self._form.may_lack or (table := self._now()) is None:
-            return ()
-        return self._form.left_out(self._form_of(table).columns)
+        form = self.form() if self.options.may_lack else None
+        return self.options.left_out(form.columns) if form is not None else ()
 
-    def columns(self) -> dict[str, str]:
-        """Return the columns beside Kafka's own as receipts list them; none where there is no table yet."""
-        table = self._now()
-        return listed(self._form_of(table).schema["fields"]) if table is not None else {}
-
-    def check_columns(self, columns: Fields) -> None:
-        """Raise ColumnsChangedError where files with these columns would be misread in the table as it is now."""
-        table = self._now()
-        self._check_columns(self._form_of(table).schema["fields"] if table is not None else (), columns)
-
-    def _check_columns(self, there: Fields, columns: Fields) -> None:
-        names = [field["name"] for field in columns]
-        wrong = [*wrong_names(named(columns), NOT_IN_NAMES), *without_nulls(there, names)]
-        refuse_misfits(str(self.output), listed(there), listed(columns), wrong)
+    def columns(self, _written: WrittenColumns) -> dict[str, str]:
+        """Return the columns beside Kafka's own; every type has a name of its own."""
+        form = self.form()
+        return listed(form.fields) if form is not None else {}
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
         """Yield which columns that are to be written the table as it is now cannot have, whatever their types."""
         yield from wrong_names(last_names(written), NOT_IN_NAMES)
-        if (table := self._now()) is not None:
-            yield from without_nulls(self._form_of(table).schema["fields"], names_of_columns(written))
+        if (form := self.form()) is not None:
+            yield from without_nulls(form.fields, names_of_columns(written))
+
+    def check_files(self, staged: Staged) -> None:
+        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
+        # A third of a second, for commits.
+        from kafka_ingest.sinks.delta.file_columns import schema_of  # noqa: PLC0415
+        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see above
+
+        unknown, decoded = self.columns_left_out(), self.options.decoded
+
+        def differences(found: "pa.Schema") -> list[str]:
+            return list(differences_of_file(schema_of(found), self.options, unknown))
+
+        terms = self.options.partition_by
+        check_files(staged.data, staged.receipt, differences, terms, own_columns=self.own_columns, alike=decoded)
+        if decoded:
+            form = self.form()
+            self._check_columns(form.fields if form is not None else (), self._columns(staged))
+
+    def _columns(self, staged: Staged) -> Fields:
+        """Return the columns of files of decoded records; none of raw ones, which have those of the raw format."""
+        if not (staged.receipt.files and self.options.decoded):
+            return ()
+        from kafka_ingest.sinks.delta.file_columns import columns_of_files  # noqa: PLC0415 - see check_files
+
+        return columns_of_files(staged.data, staged.receipt)
+
+    def _check_columns(self, there: Fields, columns: Fields) -> None:
+        """Raise ColumnsChangedError where files with these columns would be misread in a table with those."""
+        names = [field["name"] for field in columns]
+        wrong = [*wrong_names(named(columns), NOT_IN_NAMES), *without_nulls(there, names)]
+        refuse_misfits(str(self.output), listed(there), listed(columns), wrong)
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield the files with rows of some ranges."""
+        from kafka_ingest.sinks.delta.replaced_files import replaced_files  # noqa: PLC0415 - see check_files
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see check_files
+
+        if self.is_there():
+            yield from replaced_files(self.rows(), ReplacedRows.of(replaced))
 
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
@@ -209,17 +306,30 @@ class TableLog:
                 f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
-    def land(
-        self,
-        mark: Mark,
-        files: Sequence[AddedFile] = (),
-        replacing: "Replacing | None" = None,
-        columns: Fields = (),
-    ) -> Mark:
-        """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
+    def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
+        """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's."""
+        files: Sequence[AddedFile] = ()
+        if staged is not None and staged.receipt.files:
+            from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see check_files
 
-        After each try the table is read again: a commit may have landed although it failed. ``replacing`` returns what
-        else the commit does to the snapshot that it is given. ``columns`` are those of the files, of decoded records.
+            files = added_files(staged.folder, staged.data, staged.receipt, self.options.partition_by)
+        columns = self._columns(staged) if staged is not None else ()
+        return self._land(mark, files, columns, self._replacing(replaced) if replaced else None)
+
+    def _replacing(self, replaced: Sequence[ReplacedRange]) -> "Replacing":
+        """Return what takes the rows of some ranges out of a snapshot."""
+        from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see check_files
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see check_files
+
+        self.check_can_remove(replacing=True)
+        wanted = ReplacedRows.of(replaced)
+        return lambda table: actions_for(DeltaRows(self, table), wanted)
+
+    def _land(self, mark: Mark, files: Sequence[AddedFile], columns: Fields, replacing: "Replacing | None") -> Mark:
+        """Commit a mark with files of these columns; after each try the table is read again.
+
+        A commit may have landed although it failed. ``replacing`` returns what else the commit does to the snapshot
+        that it is given.
         """
         failure: Exception | None = None
         rivals = tries = 0
@@ -231,7 +341,7 @@ class TableLog:
                 break
             form = self._form_of(table)
             self._check_fits(form)
-            self._check_columns(form.schema["fields"], columns)
+            self._check_columns(form.fields, columns)
             try:
                 if files and self._add_columns(table.version, form, columns):
                     # A commit of its own: the library has none that changes columns and adds files. A crash after it
@@ -306,7 +416,7 @@ class TableLog:
             return
         # Not to be said later: the checkpoint is what readers use from now on, and a disk reports a failure once.
         with self.named_errors():
-            self.sync()
+            self.make_durable()
         if form.configuration.get(CLEAN_UP, "true").lower() == "true":
             try:
                 with self.named_errors():
@@ -318,15 +428,17 @@ class TableLog:
         cause = brief(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         log.warning("%s in %s: %s. A later commit tries it again.", what, self.output, cause)
 
-    def delete_rows(self, batch_id: UUID, is_visible: Callable[[], bool]) -> None:
-        """Delete a batch's rows in one commit; does nothing where ``is_visible`` says that there are none.
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Delete a batch's rows in one commit; does nothing where there are none.
 
         Its own files are removed from the table. A file that OPTIMIZE made of several batches is rewritten without its
         rows.
         """
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
-            if not is_visible():
+            rows = self.rows()
+            rows.refuse_links_of(batch_id)  # the library reads them, and keeps what is not of the batch
+            if not rows.is_visible(batch_id):
                 return
             table = self.open()
             if attempt == TRIES or table is None:
@@ -346,9 +458,9 @@ class TableLog:
 
         Where another writer changed the columns since the reading, the library refuses it.
         """
-        own = columns_of(self._form)
-        missing = [nullable(name, own[name]) for name in self._form.to_add(own, form.columns)]
-        missing += to_add(form.schema["fields"], columns)
+        own = columns_of(self.options)
+        missing = [nullable(name, own[name]) for name in self.options.to_add(own, form.columns)]
+        missing += to_add(form.fields, columns)
         if not missing:
             return False
         table = self.open()
@@ -388,7 +500,7 @@ class TableLog:
         }
         write_version(folder, version + 1, [{"commitInfo": said}, {"metaData": metadata}])
 
-    def sync(self) -> None:
+    def make_durable(self) -> None:
         """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
         if not isinstance(self._folder, Path) or not isinstance(self.output, Path):
             return  # a put is durable once it is answered
@@ -426,13 +538,13 @@ class TableLog:
     def _create(self, columns: Fields, files: Sequence[AddedFile]) -> None:
         """Make the table without a row, or fail where another writer was first."""
         library = delta_lake()
-        schema = new_schema(columns, self._form) if columns else raw_schema(self._form)
-        partitions = [term.own_column for term in self._form.partition_by]
-        properties, statistics = dict(self._form.properties), [file.statistics for file in files]
+        schema = new_schema(columns, self.options) if columns else raw_schema(self.options)
+        partitions = [term.own_column for term in self.options.partition_by]
+        properties, statistics = dict(self.options.properties), [file.statistics for file in files]
         library.DeltaTable.create(
             self._uri,
             library.Schema.from_json(json.dumps(schema)),
-            storage_options=self._options,
+            storage_options=self._storage_options,
             mode="error",
             partition_by=partitions or None,
             configuration=for_new_table(schema["fields"], properties, partitions, statistics) | properties,
@@ -446,8 +558,8 @@ class TableLog:
             return table.form
 
     def _check_fits(self, form: TableForm) -> None:
-        if problems := list(why_not_written(form, self._form)):
-            lacks = f" {HOW_TO_TAKE_IT}" if columns_of(self._form).keys() - form.columns else ""
+        if problems := list(why_not_written(form, self.options)):
+            lacks = f" {HOW_TO_TAKE_IT}" if columns_of(self.options).keys() - form.columns else ""
             raise OutputNotUsableError(
                 f"{self.output}: expected a Delta table that can be appended to without Spark, found "
                 f"{listing(problems)}. Nothing was written and no offset was moved. Change the table back, or give the "
@@ -518,17 +630,3 @@ def interval_of(form: TableForm) -> int:
     """Return after how many entries a checkpoint is due."""
     asked = form.configuration.get(CHECKPOINT_INTERVAL, "")
     return int(asked) if re.fullmatch(r"0*[1-9][0-9]{0,8}", asked) else DEFAULT_INTERVAL
-
-
-def form_of(table: "DeltaTable") -> TableForm:
-    """Return a snapshot's protocol and metadata."""
-    protocol, metadata = table.protocol(), table.metadata()
-    return TableForm(
-        reader_version=protocol.min_reader_version,
-        writer_version=protocol.min_writer_version,
-        reader_features=protocol.reader_features or (),
-        writer_features=protocol.writer_features or (),
-        partition_columns=tuple(metadata.partition_columns),
-        configuration=dict(metadata.configuration),
-        schema=json.loads(table.schema().to_json()),
-    )

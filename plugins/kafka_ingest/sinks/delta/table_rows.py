@@ -3,7 +3,6 @@
 A file below ``batches/`` holds one batch; rows of any other file name their batch in ``kafka_batch``.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,13 +15,14 @@ from kafka_ingest.foundation.storage import Opened, refuse_links
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.table_log import TableLog, form_of
-from kafka_ingest.sinks.tables.marks import Mark
-from kafka_ingest.sinks.tables.own_files import OwnFiles
+from kafka_ingest.sinks.delta.table_fit import form_of
+from kafka_ingest.sinks.tables.table_format import Mark, OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+    from kafka_ingest.sinks.delta.table_log import TableLog
 
 OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
 """A path that is absolute, a URI, or leads out of the folder that it begins in."""
@@ -31,7 +31,7 @@ OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
 class DeltaRows:
     """A snapshot: the one given, or the newest when this is made. I/O errors are left to the caller."""
 
-    def __init__(self, log: TableLog, table: "DeltaTable | None" = None) -> None:
+    def __init__(self, log: "TableLog", table: "DeltaTable | None" = None) -> None:
         self.output = log.output
         self._log = log
         self._table = table if table is not None else log.open()
@@ -50,9 +50,7 @@ class DeltaRows:
     @property
     def column_types(self) -> dict[str, Any]:
         """The types of the table's columns by name, as its log has them."""
-        if self._table is None:
-            return {}
-        return {field["name"]: field["type"] for field in json.loads(self._table.schema().to_json())["fields"]}
+        return {field["name"]: field["type"] for field in form_of(self._table).fields} if self._table else {}
 
     @cached_property
     def files(self) -> dict[str, int]:

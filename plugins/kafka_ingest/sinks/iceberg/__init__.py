@@ -16,21 +16,12 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
-from kafka_ingest.sinks.tables.parts import TableParts
-from kafka_ingest.sinks.tables.publisher import examine as examine_table
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA
 from kafka_ingest.sinks.tables.sink import table_sink
 
+__all__ = ("BATCHES", "DATA", "GUARANTEE", "iceberg_sink")
+
 GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
-
-
-def examine(
-    output: OutputLocation,
-    find_catalog: FindCatalog,
-    access: StoreAccess | None = None,
-    options: TableOptions = NO_TABLE_OPTIONS,
-) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
-    examine_table(TableParts.of(IcebergOutput(output, find_catalog, access, options), access))
 
 
 def iceberg_sink(

@@ -19,13 +19,11 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.properties import property_as_bool
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.batch_column import BATCH_COLUMN
-from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.iceberg.added_files import added_files
 from kafka_ingest.sinks.iceberg.columns import RAW, own_fields
@@ -41,10 +39,9 @@ from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.file_partition import partition_values
-from kafka_ingest.sinks.tables.marks import Mark
-from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.staged_checks import check_files, footer, schema_of_files
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +50,15 @@ Done = TypeVar("Done")
 TRIES = 10
 LONGEST_PAUSE_S = 0.2
 
+ORPHANS = CleanUp("remove_orphan_files", 2 * 86_400.0)
+"""It deletes files that no snapshot names and that are older than three days, unless it is asked for another age."""
+
 
 class IcebergCommits:
     """The commits to one table, and its rows."""
 
     def __init__(self, table: IcebergTable, older: OlderMarks) -> None:
+        self.says = f"the marks of {table} say"
         self._table = table
         self._older = older
 
@@ -72,29 +73,38 @@ class IcebergCommits:
     def _rows_of(self, table: Table | None) -> IcebergRows:
         return IcebergRows(self._table.output, table, self._table.settings, self._older)
 
+    def clean_up(self) -> CleanUp:
+        """Return what ``remove_orphan_files`` takes."""
+        return ORPHANS
+
+    def check_can_remove(self, *, replacing: bool = False) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written."""
+        del replacing  # a file that holds other rows, too, is refused when it is found
+        self._table.check_writable()
+
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         """Yield the files with rows of some ranges; raises OutputNotUsableError as :meth:`land` does."""
         for _, file in self.rows().files_with(ReplacedRows.of(replaced)):
             self._check_leaves(file)
             yield file
 
-    def check_files(self, data: Opened, receipt: Receipt) -> None:
+    def check_files(self, staged: Staged) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         form, unknown = self._table.form, self._table.columns_left_out()
 
         def differences(found: pa.Schema) -> Iterator[str]:
             return differences_of_file(found, form, unknown)
 
-        check_files(data, receipt, differences, form.partition_by, alike=form.decoded)
-        if (columns := self.columns_of_files(data, receipt)) is not None:
+        check_files(staged.data, staged.receipt, differences, form.partition_by, alike=form.decoded)
+        if (columns := self._columns_of(staged)) is not None:
             self._check_columns(self._table.open(), columns)
 
-    def columns_of_files(self, data: Opened, receipt: Receipt) -> Schema | None:
+    def _columns_of(self, staged: Staged) -> Schema | None:
         """Return the columns of files of decoded records; None of raw ones, and where there are no files.
 
         Raises ColumnsChangedError for a type that Iceberg has not.
         """
-        files = schema_of_files(data, receipt) if self._table.form.decoded else None
+        files = schema_of_files(staged.data, staged.receipt) if self._table.form.decoded else None
         try:
             return None if files is None else schema_of(files)
         except ValueError as error:
@@ -116,22 +126,19 @@ class IcebergCommits:
                 f"rows by {BATCH_COLUMN} with an engine that copies the others, such as Spark, and run this again."
             )
 
-    def land(
-        self,
-        mark: Mark,
-        files: Mapping[str, Opened] = EMPTY_DICT,
-        replaced: Sequence[ReplacedRange] | None = None,
-        columns: Schema | None = None,
-    ) -> Mark:
+    def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
 
-        ``files`` by their names relative to the table's place, ``columns`` theirs, of decoded records. The files with
-        rows of the ``replaced`` ranges leave the table in the same snapshot. Raises OutputNotUsableError where one
-        holds other rows, too, StagedOutputUnusableError where a file's rows are not of the one partition that the table
-        would say, and ColumnsChangedError where they would be misread in the table as it is now.
+        The files with rows of the ``replaced`` ranges leave the table in the same snapshot. Raises OutputNotUsableError
+        where one holds other rows, too, StagedOutputUnusableError where a file's rows are not of the one partition that
+        the table would say, and ColumnsChangedError where they would be misread in the table as it is now.
         """
-        terms = self._table.form.partition_by
-        wanted = None if replaced is None else ReplacedRows.of(replaced)
+        terms, columns = self._table.form.partition_by, self._columns_of(staged) if staged is not None else None
+        wanted = ReplacedRows.of(replaced) if replaced else None
+        # By their names relative to the table's place.
+        files = (
+            {f"{staged.folder}/{each.name}": staged.data / each.name for each in staged.receipt.files} if staged else {}
+        )
         partitions = {
             name: partition_values(path, footer(path), terms, own_columns=False) if terms else ()
             for name, path in files.items()
@@ -233,7 +240,8 @@ class IcebergCommits:
     def delete_rows(self, batch_id: UUID) -> None:
         """Take the files with a batch's rows out of the table in one commit; does nothing where there are none.
 
-        Raises OutputNotUsableError where a file holds rows of other batches, too.
+        Raises OutputNotUsableError where a compaction has put its rows into files of several batches: PyIceberg 0.12.0
+        reads a null list of headers as an empty one, so it must not copy other batches' rows.
         """
 
         def delete(table: Table, change: OneTry) -> None:
@@ -257,6 +265,9 @@ class IcebergCommits:
         table = self._table.open()
         if table is not None:
             self._commit(f"to delete the rows of batch {batch_id}", self._open_or_create, done, delete)
+
+    def make_durable(self) -> None:
+        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`), or put into the store."""
 
     def _commit(
         self,

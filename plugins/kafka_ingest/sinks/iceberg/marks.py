@@ -12,7 +12,7 @@ from uuid import UUID
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.storage import Opened, make_folder, read_at_most, write_new
 from kafka_ingest.sinks.kept_receipts import day_of
-from kafka_ingest.sinks.tables.marks import Mark, Outcome
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 PREFIX = "kafka_ingest.batch."
 OF_A_BATCH = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")

@@ -1,28 +1,19 @@
-"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.commits`).
+"""An Iceberg table as a plan asks for it: without the library where that is not needed, and without pyarrow.
 
-Whether another program's clean-up could take staged files at this moment.
-
-``remove_orphan_files`` deletes files that no snapshot names and that are older than three days, unless it is asked for
-another age. It deletes what it has listed, even if a file changes afterwards. So files that are nearly that old are
-renewed, and committed only once a clean-up that saw them as old must have ended.
+Commits to its catalog decide (:mod:`.commits`).
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
-from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.foundation.counting import are, counted
-from kafka_ingest.foundation.storage import Opened, names_in, opened
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, below
-from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.beside_output import beside
@@ -32,31 +23,10 @@ from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
-from kafka_ingest.sinks.tables.marks import Mark
-from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
-from kafka_ingest.sinks.tables.staged_age import renew_older
-
-OLDEST_S = 2 * 86_400.0
-
-
-def check_safe_from_clean_up(files: Iterable[Opened]) -> None:
-    """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed."""
-    old = renew_older(files, OLDEST_S)
-    if not old:
-        return
-    raise OutputUnavailableError(
-        f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than {OLDEST_S / 86_400:.0f} "
-        f"days, so that "
-        "remove_orphan_files may take them while they are committed. They were renewed. No offset was moved; run this "
-        "again after every remove_orphan_files of this table that runs now has finished."
-    )
-
 
 if TYPE_CHECKING:
-    from kafka_ingest.ports.outputs import Statistics
     from kafka_ingest.sinks.iceberg.commits import IcebergCommits
     from kafka_ingest.sinks.iceberg.table import IcebergTable
-    from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
 
 WITH_LIBRARY = "kafka_ingest.sinks.iceberg.table"
 CATALOG, TABLE = "catalog", "table"
@@ -66,8 +36,10 @@ CATALOG, TABLE = "catalog", "table"
 class IcebergOutput:
     """The table in a directory, or in a store that ``access`` leads to.
 
-    The catalog is asked when the table is first needed.
+    A :class:`.TableFormat`. The catalog is asked when the table is first needed.
     """
+
+    check_installed = staticmethod(check_installed)
 
     def __init__(
         self,
@@ -81,11 +53,8 @@ class IcebergOutput:
         self._access = access
         self._address: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
-        self.replacement: TableReplacement | None = self
-        self.statistics: Statistics | None = None
         self.options = form
         self.own_columns = False
-        self.says = f"the marks of Iceberg table {self._address.get(TABLE, '')} in {self.output} say"
 
     @cached_property
     def _in_catalog(self) -> tuple[CatalogSettings, str]:
@@ -113,15 +82,12 @@ class IcebergOutput:
         return WITH_LIBRARY not in sys.modules and is_absent(self.output, *self._in_catalog, self._access)
 
     @cached_property
-    def _commits(self) -> "IcebergCommits":
+    def commits(self) -> "IcebergCommits":
+        """The commits to the table, with pyarrow."""
         table = self._table
         from kafka_ingest.sinks.iceberg.commits import IcebergCommits  # noqa: PLC0415 - pyarrow, for commits only
 
         return IcebergCommits(table, OlderMarks(opened(beside(self.output) / "marks", self._access)))
-
-    def check_installed(self) -> None:
-        """Raise InstallationError where the library is missing; imports nothing."""
-        check_installed()
 
     def one_reading(self) -> AbstractContextManager[None]:
         """Ask the catalog once within this, and after each try to commit that failed."""
@@ -156,24 +122,12 @@ class IcebergOutput:
                 "of another output, which remove_orphan_files would delete. Give the feed another sink.path."
             )
 
-    def check_can_remove(self) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written."""
-        self._table.check_writable()
-
-    def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none."""
-        return self._commits.mark(batch_id)
-
-    def rows(self) -> "IcebergRows":
-        """Return what the newest snapshot holds."""
-        return self._commits.rows()
-
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published; a first plan imports no pyarrow."""
         if self._is_absent():
             return set()
         with self.one_reading():
-            return self.rows().published() if self._table.open() is not None else set()
+            return self.commits.rows().published() if self._table.open() is not None else set()
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
@@ -195,48 +149,3 @@ class IcebergOutput:
         from kafka_ingest.sinks.iceberg.decoded_columns import misfits  # noqa: PLC0415 - the library, see above
 
         yield from misfits(table, written)
-
-    def check_files(self, data: Opened, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
-        self._commits.check_files(data, receipt)
-
-    def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
-        """Raise OutputUnavailableError where ``remove_orphan_files`` could take staged files."""
-        check_safe_from_clean_up(files)
-
-    def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
-        """Commit a batch's mark with its files; return the first writer's mark."""
-        columns = self._commits.columns_of_files(opened(data, self._access), receipt)
-        return self._commits.land(mark, self._added(data, receipt), columns=columns)
-
-    def check_can_replace(self) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written."""
-        self._table.check_writable()
-
-    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
-        """Yield the files with rows of some ranges; raises OutputNotUsableError where one holds other rows, too."""
-        return self._commits.replaced_files(replaced)
-
-    def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
-        """Commit a batch's mark with its files, and without those of some ranges; return the first writer's mark."""
-        columns = self._commits.columns_of_files(opened(data, self._access), receipt)
-        return self._commits.land(mark, self._added(data, receipt), replaced, columns)
-
-    def _added(self, data: Place, receipt: Receipt) -> dict[str, Opened]:
-        """Return a batch's files by their names in the table's place."""
-        return {below(data / each.name, self.output): opened(data, self._access) / each.name for each in receipt.files}
-
-    def revoke(self, mark: Mark) -> Mark:
-        """Commit the mark with an empty snapshot; return the first writer's mark."""
-        return self._commits.land(mark)
-
-    def delete_rows(self, batch_id: UUID) -> None:
-        """Take a batch's own files out in one commit.
-
-        Raises OutputNotUsableError where a compaction has put its rows into files of several batches: PyIceberg 0.12.0
-        reads a null list of headers as an empty one, so it must not copy other batches' rows.
-        """
-        self._commits.delete_rows(batch_id)
-
-    def make_durable(self) -> None:
-        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`), or put into the store."""

@@ -24,11 +24,9 @@ from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.damaged_files import read_to_replace
-from kafka_ingest.sinks.tables.marks import Mark, Outcome
-from kafka_ingest.sinks.tables.output import ReplacedFile
-from kafka_ingest.sinks.tables.own_files import OwnFiles
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.row_columns import TYPES
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles, ReplacedFile
 
 NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
 

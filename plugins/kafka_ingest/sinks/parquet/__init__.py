@@ -19,18 +19,11 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.dead_letter_objects import PublishedDeadLetters
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.inspector import ParquetInspector
-from kafka_ingest.sinks.parquet.publisher import ParquetPublisher, check_no_table
+from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.parquet.remover import ParquetRemover
 from kafka_ingest.sinks.parquet.salvage import ParquetSalvage
-from kafka_ingest.sinks.usable_places import check_one_file_system
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
-
-
-def examine(output: Path) -> None:
-    """Raise OutputNotUsableError where a directory cannot be the output; makes nothing."""
-    check_one_file_system(output)
-    check_no_table(output)
 
 
 def parquet_sink(output: Path) -> Sink:

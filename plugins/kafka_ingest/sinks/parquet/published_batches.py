@@ -16,7 +16,7 @@ from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.published_output import FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.staged_data import DATA_REVOKED
+from kafka_ingest.sinks.staged_files import DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import difference, file_sizes
 
 PUBLISHED = "kafka_batch="

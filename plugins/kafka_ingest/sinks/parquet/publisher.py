@@ -21,7 +21,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
-from kafka_ingest.sinks.staged_data import DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.sinks.staged_files import DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable
@@ -39,12 +39,16 @@ class ParquetPublisher:
         self._batches = directory.batches
         self._listed = directory.listed
 
+    def examine(self) -> None:
+        """Raise OutputNotUsableError where a directory cannot be the output; makes nothing."""
+        check_one_file_system(self._output)
+        check_no_table(self._output)
+
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
             make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
-            check_one_file_system(self._output)
-            check_no_table(self._output)
+            self.examine()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.

@@ -9,7 +9,7 @@ from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 
 
-def place_of(path: Path, table_format: str, folders: tuple[str, ...]) -> FilePlace | None:
+def place_in_table(path: Path, table_format: str, folders: tuple[str, ...]) -> FilePlace | None:
     """Return which batch's data file an absolute path names, None where the format stores none there.
 
     ``folders`` lie between a table and its batches.

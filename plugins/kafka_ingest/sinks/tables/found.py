@@ -7,11 +7,10 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.published_output import FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.staged_parquet import difference, staged_sizes
-from kafka_ingest.sinks.tables.marks import Outcome
-from kafka_ingest.sinks.tables.output import TableOutput, TableRows
+from kafka_ingest.sinks.tables.table_format import Outcome, TableCommits, TableRows
 
 
-def found_files(table: TableOutput, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
+def found_files(table: TableCommits, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
     """Return what exists of one batch of many; its data was staged in ``data``. I/O errors are left to the caller."""
     mark = rows.mark(receipt.batch_id)
     if mark is not None and mark.outcome is Outcome.REVOKED:

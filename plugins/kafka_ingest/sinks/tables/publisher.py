@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, StagedOutputUnusableError
@@ -11,14 +12,14 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
 from kafka_ingest.sinks.tables.found import found_files
-from kafka_ingest.sinks.tables.marks import Mark, Outcome
 from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.tables.staged_age import check_safe_from
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged
 from kafka_ingest.sinks.usable_places import check_usable, make_usable
 
 
@@ -32,9 +33,19 @@ class TablePublisher:
         self._staging = parts.staging
         self._receipts = parts.receipts
 
+    def examine(self) -> None:
+        """Raise InstallationError without the library, OutputNotUsableError for an unusable table.
+
+        On a disk it creates nothing; in a store one empty object, by which it sees whether the store can be used.
+        """
+        self._table.check_installed()
+        check_usable(self._output, self._parts.access)
+        with storage_errors(self._output):
+            self._table.check_usable()
+
     def prepare(self) -> None:
         """Make the directories of table, staging and receipts; an existing table must be one that can be written."""
-        examine(self._parts)
+        self.examine()
         with storage_errors(self._output):
             make_usable(self._output, (self._parts.beside, self._staging.folder, self._receipts.folder))
 
@@ -58,7 +69,7 @@ class TablePublisher:
         """
         names = self.known_batches()
         with storage_errors(self._output):
-            rows = self._table.rows() if names else None
+            rows = self._table.commits.rows() if names else None
         for name in names:
             published = self._parts.archive.published_named(name)
             removal = self._parts.archive.removal(published.plan.batch_id)
@@ -70,7 +81,7 @@ class TablePublisher:
             else:
                 with storage_errors(self._output):
                     data = self._parts.opened(self._parts.place_of(published.receipt))
-                    files = found_files(self._table, rows, published.receipt, data)
+                    files = found_files(self._table.commits, rows, published.receipt, data)
             yield replace(published, files=files, removal=removal)
 
     def data_needs(self, directory: Place) -> DataNeeds:
@@ -79,8 +90,8 @@ class TablePublisher:
         with storage_errors(self._output):
             without = self._table.columns_left_out()
         return DataNeeds(
-            self._parts.data.place(directory),
-            batch_column=self._parts.data.has_batch_column(directory),
+            self._staging.data_place(directory),
+            batch_column=self._staging.has_batch_column(directory),
             without=without,
             partition_by=self._table.options.partition_by,
             own_columns=self._table.own_columns,
@@ -116,16 +127,17 @@ class TablePublisher:
             self.prepare()
             if self._receipts.is_withdrawn(batch_id):
                 raise being_abandoned(batch_id)
-            if (mark := self._table.mark(batch_id)) is not None:
+            commits = self._table.commits
+            if (mark := commits.mark(batch_id)) is not None:
                 raise OutputConflictError(
-                    f"batch {batch_id} is WRITTEN, but {self._table.says} that it was {mark.outcome.value}. Nothing "
+                    f"batch {batch_id} is WRITTEN, but {commits.says} that it was {mark.outcome.value}. Nothing "
                     "was done. Were the control tables restored from an older backup?"
                 )
-            data = self._parts.opened(self._parts.data.place(directory))
-            check_listing(data, receipt)
+            staged = self._parts.staged(directory, receipt)
+            check_listing(staged.data, receipt)
             with say_how_to_go_on(BEFORE_COMMITTING):
-                self._table.check_files(data, receipt)
-            self._table.check_safe_from_clean_up([data / file.name for file in receipt.files])
+                commits.check_files(staged)
+            self._check_safe(staged)
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
@@ -134,18 +146,19 @@ class TablePublisher:
             self._staging.check_mounted()
             if self._parts.archive.removal(batch_id) is not None:
                 return  # it was published, and removed since: older control tables may not know
-            mark = self._table.mark(batch_id)
+            commits = self._table.commits
+            mark = commits.mark(batch_id)
             if is_revoked(mark) or self._receipts.is_withdrawn(batch_id):
                 raise being_abandoned(batch_id)
             if mark is not None and not self._receipts.is_kept(batch_id):
                 raise OutputConflictError(
-                    f"{self._table.says} that batch {batch_id} was published, but its receipt is not kept beside it, "
+                    f"{commits.says} that batch {batch_id} was published, but its receipt is not kept beside it, "
                     "so its plan is unknown. No offset was moved; restore the receipts from a backup."
                 )
             # Where one is kept, this compares the two, by the plan's fingerprint among others.
             self._receipts.keep(published)
             if mark is None:
-                mark = self._add(self._parts.data.place(directory), published)
+                mark = self._add(self._parts.staged(directory, published.receipt), published)
             if is_revoked(mark):
                 raise being_abandoned(batch_id)
             if mark.fingerprint and mark.fingerprint != published.plan.fingerprint:
@@ -153,37 +166,39 @@ class TablePublisher:
                     f"{self._output}: expected batch {batch_id} published by plan {published.plan.fingerprint}, found "
                     f"plan {mark.fingerprint}. No offset was moved; find what else writes to this table."
                 )
-            self._table.make_durable()
+            commits.make_durable()
 
-    def _add(self, place: Place, published: PublishedReceipt) -> Mark:
-        receipt, data = published.receipt, self._parts.opened(place)
+    def _check_safe(self, staged: Staged) -> None:
+        if staged.receipt.files:
+            files = [staged.data / file.name for file in staged.receipt.files]
+            check_safe_from(self._table.commits.clean_up(), files)
+
+    def _add(self, staged: Staged, published: PublishedReceipt) -> Mark:
+        receipt = staged.receipt
         try:
             # Also after a crash: what was verified then may be missing now, or nearly so old that it soon is.
-            check_listing(data, receipt)
-            self._table.check_safe_from_clean_up([data / file.name for file in receipt.files])
+            check_listing(staged.data, receipt)
+            self._check_safe(staged)
             if receipt.files:
-                self._flush_folders(place, receipt)
+                self._flush_folders(staged)
             mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint)
             with say_how_to_go_on(f"{WHILE_COMMITTING}{how_to_abandon(receipt.batch_id)}."):
-                if not published.plan.replaces:
-                    return self._table.publish(mark, place, receipt)
-                replacement = role_of(published.plan.output, self._table.replacement, REPLACE_ROWS)
-                return replacement.publish_in_place_of(published.plan.replaces, mark, place, receipt)
+                return self._table.commits.land(mark, staged, published.plan.replaces)
         except StagedOutputUnusableError as error:
-            if (found := self._table.mark(receipt.batch_id)) is not None:
+            if (found := self._table.commits.mark(receipt.batch_id)) is not None:
                 return found
             raise OutputConflictError(
                 f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. "
                 f"Either restore them and run the commit again, or {how_to_abandon(receipt.batch_id)}."
             ) from error
 
-    def _flush_folders(self, place: Place, receipt: Receipt) -> None:
+    def _flush_folders(self, staged: Staged) -> None:
         """Make the files' names durable, up to the table's directory."""
-        for folder in folders_of(self._parts.opened(place), receipt):
+        for folder in folders_of(staged.data, staged.receipt):
             flush(folder)
-        above = place.parent
-        while above != self._output:
-            flush(self._parts.opened(above))
+        above = staged.data.parent
+        while isinstance(above, Path) and above != self._output:
+            flush(above)
             above = above.parent
 
     def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
@@ -191,23 +206,12 @@ class TablePublisher:
         del rows  # the mark alone decides, also of a batch that has none
         with storage_errors(self._output):
             self._staging.check_mounted()
-            if not is_revoked(self._table.revoke(Mark(batch_id, Outcome.REVOKED))):
+            if not is_revoked(self._table.commits.land(Mark(batch_id, Outcome.REVOKED))):
                 raise published_already(batch_id)
-            self._table.make_durable()
+            self._table.commits.make_durable()
             self._receipts.withdraw(batch_id)
 
 
 def is_revoked(mark: Mark | None) -> bool:
     """Whether a mark says that a batch is never to be published."""
     return mark is not None and mark.outcome is Outcome.REVOKED
-
-
-def examine(parts: TableParts) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError for an unusable table.
-
-    On a disk it creates nothing; in a store one empty object, by which it sees whether the store can be used.
-    """
-    parts.table.check_installed()
-    check_usable(parts.output, parts.access)
-    with storage_errors(parts.output):
-        parts.table.check_usable()

@@ -20,7 +20,6 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.tables.output import TableReplacement
 from kafka_ingest.sinks.tables.parts import TableParts
 
 if TYPE_CHECKING:
@@ -40,15 +39,14 @@ class TableReplacer:
     batches of their own.
     """
 
-    def __init__(self, parts: TableParts, table: TableReplacement) -> None:
+    def __init__(self, parts: TableParts) -> None:
         self._parts = parts
-        self._table = table
         self._receipts: dict[UUID, Receipt | None] = {}
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
         with storage_errors(self._parts.output):
-            self._table.check_can_replace()
+            self._parts.table.commits.check_can_remove(replacing=True)
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
         """Return what readers see of some ranges, and in how many files.
@@ -58,7 +56,7 @@ class TableReplacer:
         with storage_errors(self._parts.output):
             self._check_without_dead_letters(replaced)
             self._check_not_removed(replaced)
-            files = list(self._table.replaced_files(replaced))
+            files = list(self._parts.table.commits.replaced_files(replaced))
         return RowsReplaced(
             rows=sum(file.leaving.num_rows for file in files),
             files=len(files),
@@ -92,8 +90,10 @@ class TableReplacer:
         with storage_errors(self._parts.output):
             self._check_not_removed(plan.replaces)
             self._check_one_by_one(plan, receipt)
-            leaving = contents_by_partition(file.leaving for file in self._table.replaced_files(plan.replaces))
-            data = self._parts.opened(self._parts.data.place(directory))
+            leaving = contents_by_partition(
+                file.leaving for file in self._parts.table.commits.replaced_files(plan.replaces)
+            )
+            data = self._parts.staged(directory, receipt).data
             read = contents_of_files(data / file.name for file in receipt.files)
         found = union(each for held in read for each in held.intervals)
         if lost := subtract(union(each for held in leaving.values() for each in held.intervals), found):

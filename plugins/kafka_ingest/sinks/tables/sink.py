@@ -9,13 +9,13 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedLook
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import RemovalCause
-from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.tables.output import TableOutput
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.replacer import TableReplacer
+from kafka_ingest.sinks.tables.table_format import TableFormat
 
 
 class TableInspector:
@@ -33,7 +33,7 @@ class TableInspector:
             receipt = self._parts.receipts.receipt(batch_id)
             if receipt is None:
                 return PublishedLook()
-            rows = self._parts.table.rows()
+            rows = self._parts.table.commits.rows()
             named, moved = rows.own_files(batch_id, receipt.attempt), rows.rows_elsewhere(batch_id)
             data = self._parts.opened(self._parts.place_of(receipt))
             return look_at_batch(data, receipt, named, moved, closely=closely)
@@ -47,7 +47,7 @@ class TableInspector:
 
         Raises NotADataFileError where the file is damaged, OSError where it cannot be read or does not exist.
         """
-        receipt, rows = self._receipt(batch_id), self._parts.table.rows()
+        receipt, rows = self._receipt(batch_id), self._parts.table.commits.rows()
         if file.name in rows.own_files(batch_id, receipt.attempt):
             path = self._parts.opened(self._parts.place_of(receipt) / file.name)
             return data_file(path).holds(topic_partition, offset)
@@ -70,7 +70,7 @@ class TableRemover:
 
     def check_can_remove(self) -> None:
         """Raise OutputNotUsableError on a table whose rows cannot be taken out."""
-        self._parts.table.check_can_remove()
+        self._parts.table.commits.check_can_remove()
 
     def hide(self, batch_id: UUID) -> None:
         """Delete a removed batch's rows in one commit; does nothing where there are none."""
@@ -79,8 +79,8 @@ class TableRemover:
         with storage_errors(self._parts.output):
             self._parts.staging.check_mounted()
             self.check_can_remove()
-            self._parts.table.delete_rows(batch_id)
-            self._parts.table.make_durable()
+            self._parts.table.commits.delete_rows(batch_id)
+            self._parts.table.commits.make_durable()
 
     def unfinished(self) -> list[str]:
         """Return the removed batches that readers still see."""
@@ -90,15 +90,18 @@ class TableRemover:
             expired = [each for each in removals if each is not None and each.cause is RemovalCause.EXPIRED]
             if not expired:
                 return []
-            visible = self._parts.table.rows().visible()
+            visible = self._parts.table.commits.rows().visible()
             return sorted(str(each.batch_id) for each in expired if str(each.batch_id) in visible)
 
     def delete_hidden(self, batch_id: UUID) -> None:
         """Do nothing: the format's clean-up deletes them later; readers of older versions may need them."""
 
 
-def table_sink(table: TableOutput, access: StoreAccess | None = None) -> Sink:
-    """Return the roles of a table; ``access`` leads to its store, None on a disk."""
+def table_sink(table: TableFormat, access: StoreAccess | None = None, statistics: Statistics | None = None) -> Sink:
+    """Return the roles of a table; ``access`` leads to its store, None on a disk.
+
+    ``statistics`` is None where readers take none that are missing for others.
+    """
     parts = TableParts.of(table, access)
     return Sink(
         staging=parts.staging,
@@ -108,7 +111,7 @@ def table_sink(table: TableOutput, access: StoreAccess | None = None) -> Sink:
         remover=TableRemover(parts),
         # A file that a table names cannot be moved; and rows are deleted by batch, not by file.
         salvage=None,
-        replacer=TableReplacer(parts, table.replacement) if table.replacement is not None else None,
+        replacer=TableReplacer(parts),
         places=(parts.output, parts.beside),
-        statistics=table.statistics,
+        statistics=statistics,
     )

@@ -1,8 +1,13 @@
-"""What a table format brings: its table in one place, as the roles of a sink need it."""
+"""What a table format brings: its table in one place, as the roles of a sink need it.
 
-from collections.abc import Iterator, Sequence
+A :class:`TableFormat` answers what a plan asks, without imports for which a plan would wait. Its ``commits`` are what
+decides: the class that writes the log or the snapshot.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -13,12 +18,42 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.ports.outputs import Statistics
-from kafka_ingest.sinks.tables.marks import Mark
-from kafka_ingest.sinks.tables.own_files import OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Outcome(Enum):
+    """What became of a batch. The first mark that is committed is final."""
+
+    PUBLISHED = "published"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of one batch; with the fingerprint of its plan where it is published and the table can say it."""
+
+    batch_id: UUID
+    outcome: Outcome
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The files of an attempt at their final place: ``folder`` is its name relative to the table's."""
+
+    folder: str
+    data: Opened
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """What deletes files that a table does not name. Files of more than ``oldest_s`` seconds may be taken by it."""
+
+    program: str
+    oldest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +69,24 @@ class ReplacedFile:
     def stays(self) -> bool:
         """Whether it holds other rows, too, which stay."""
         return self.leaving.num_rows < self.rows
+
+
+class OwnFiles:
+    """The files of many attempts, by their names below the folder of batches: ``<batch>/<attempt>/<file>``.
+
+    They are put in order once: there may be one for every five minutes of years.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_attempt: dict[tuple[str, str], set[str]] = {}
+        for name in names:
+            batch, _, rest = name.partition("/")
+            attempt, _, file = rest.partition("/")
+            self._by_attempt.setdefault((batch, attempt), set()).add(file)
+
+    def of(self, batch_id: UUID, attempt: int) -> set[str]:
+        """Return the names of an attempt's files; empty where there are none."""
+        return self._by_attempt.get((str(batch_id), str(attempt)), set())
 
 
 class TableRows(Protocol):
@@ -74,38 +127,62 @@ class TableRows(Protocol):
         """Whether one of these rows is that record."""
 
 
-class TableReplacement(Protocol):
-    """Replaces rows of a table by those of a batch, in one commit."""
+class TableCommits(Protocol):
+    """Looks at one table and commits to it: the first mark of a batch is final.
 
-    def check_can_replace(self) -> None:
-        """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
+    ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
+    """
+
+    says: str
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as of now, None where it has none."""
+
+    def rows(self) -> TableRows:
+        """Return what the table holds now."""
+
+    def clean_up(self) -> CleanUp:
+        """Return what another program's clean-up of this table takes."""
+
+    def check_can_remove(self, *, replacing: bool = False) -> None:
+        """Raise OutputNotUsableError on a table whose rows cannot be taken out, or not ``replacing`` them by others."""
+
+    def check_files(self, staged: Staged) -> None:
+        """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says.
+
+        ColumnsChangedError where columns of decoded records would be misread in it.
+        """
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         """Yield the files in which readers see rows of some ranges."""
 
-    def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
-        """Publish as :meth:`TableOutput.publish` does; the rows of some ranges leave the table in the same commit.
+    def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
+        """Commit a batch's mark with its files; return the mark that it then has, which is the first writer's.
 
-        They are found in what the commit follows, wherever they are by then. All other rows stay.
+        The rows of the ``replaced`` ranges leave the table in the same commit; they are found in what it follows,
+        wherever they are by then, and all other rows stay. Raises StagedOutputUnusableError, before anything is
+        committed, where files are not as staged.
         """
 
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Take a batch's rows out of the table in one commit; does nothing where there are none."""
 
-class TableOutput(Protocol):
-    """One table. Its commits decide what was published, and what was revoked: the first mark of a batch is final.
+    def make_durable(self) -> None:
+        """Flush what was committed, where commits are not durable when they return."""
 
-    ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
-    ``replacement`` is None where no commit of the format can take rows out and add a batch's files, ``statistics``
-    where readers take none that are missing for others.
-    """
+
+class TableFormat(Protocol):
+    """One table of a format, which need not be there yet."""
 
     output: Place
     data_folder: Place
-    says: str
-    replacement: "TableReplacement | None"
-    statistics: Statistics | None
     options: TableOptions
     own_columns: bool
     """Whether a day or an hour that the table is partitioned by needs a column of its own."""
+
+    @property
+    def commits(self) -> TableCommits:
+        """What looks at the table and commits to it."""
 
     def check_installed(self) -> None:
         """Raise InstallationError where the format's library is missing; imports nothing."""
@@ -118,15 +195,6 @@ class TableOutput(Protocol):
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
-
-    def check_can_remove(self) -> None:
-        """Raise OutputNotUsableError on a table whose rows cannot be taken out."""
-
-    def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark as of now, None where it has none."""
-
-    def rows(self) -> TableRows:
-        """Return what the table holds now."""
 
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published, by its marks or by their own files."""
@@ -143,27 +211,3 @@ class TableOutput(Protocol):
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
         """Yield which columns that are to be written the table cannot have, or has otherwise than by their type."""
-
-    def check_files(self, data: Opened, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says.
-
-        ColumnsChangedError where columns of decoded records would be misread in it.
-        """
-
-    def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
-        """Raise OutputUnavailableError where another program's clean-up could take staged files; they are renewed."""
-
-    def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
-        """Commit a batch's mark with its files; return the mark that it then has, which is the first writer's.
-
-        Raises StagedOutputUnusableError, before anything is committed, where files are not as staged.
-        """
-
-    def revoke(self, mark: Mark) -> Mark:
-        """Commit the mark alone; return the mark that the batch then has."""
-
-    def delete_rows(self, batch_id: UUID) -> None:
-        """Take a batch's rows out of the table in one commit; does nothing where there are none."""
-
-    def make_durable(self) -> None:
-        """Flush what was committed, where commits are not durable when they return."""
