@@ -37,10 +37,10 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.batch_folders import PUBLISHED
 from kafka_ingest.sinks.kept_receipts import KEPT, day_of
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 from kafka_ingest.sinks.published_document import published_document
 
 EVERY = timedelta(minutes=5)
@@ -313,7 +313,7 @@ def fill_output(years: Years) -> None:
     link_names(years, directory, linked)
     for number in range(years.first_whole, years.batches):
         batch_id = years.batch_id(number)
-        directory.batches.directory(batch_id).mkdir()
+        directory.place_of(batch_id).mkdir()
         kept = directory.receipts.path(batch_id)
         kept.parent.mkdir(exist_ok=True)
         kept.write_bytes(published_document(published(years, number)))

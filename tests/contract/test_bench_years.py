@@ -70,6 +70,6 @@ def test_an_output_has_the_names_of_all_batches_where_they_are_looked_for_and_no
     directory = ParquetDirectory.at(history.output)
     batch_ids = [history.batch_id(number) for number in range(310)]
     assert parquet_sink(history.output).publisher.known_batches() == [str(each) for each in batch_ids]
-    assert all(directory.batches.is_there(each) and directory.receipts.is_kept(each) for each in batch_ids)
+    assert all(directory.is_there(each) and directory.receipts.is_kept(each) for each in batch_ids)
     assert len(list(history.output.iterdir())) == 310
     assert [each.batch_id for each in map(directory.receipts.receipt, batch_ids[-3:]) if each] == batch_ids[-3:]

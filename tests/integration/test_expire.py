@@ -14,7 +14,7 @@ from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.parquet.published_batches import PublishedBatches
+from kafka_ingest.sinks.parquet.remover import ParquetRemover
 
 NOW = ("--before", "2100-01-01")
 EXECUTE = ("--execute", "--reason", "older than the contract")
@@ -93,9 +93,9 @@ def test_expiring_needs_a_reason(feed: QuickProject) -> None:
 
 STEPS: list[tuple[type, str]] = [
     (KeptReceipts, "note_removal"),
-    (PublishedBatches, "hide"),
+    (ParquetRemover, "hide"),
     (OutputStore, "record_removed"),
-    (PublishedBatches, "delete_hidden"),
+    (ParquetRemover, "delete_hidden"),
 ]
 
 

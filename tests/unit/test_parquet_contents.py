@@ -192,7 +192,7 @@ def test_a_file_that_is_not_there_is_the_systems_error(path: Path) -> None:
 def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those() -> None:
     sink = parquet_sink(OUTPUT)
     assert DataFilesOfAllFormats().place_of(
-        ParquetDirectory.at(OUTPUT).batches.directory(BATCH) / "part-0.parquet"
+        ParquetDirectory.at(OUTPUT).place_of(BATCH) / "part-0.parquet"
     ) == FilePlace(parquet_at(OUTPUT), BATCH, None)
     for data in ("data", "data.revoked"):
         staged = sink.staging.attempt_directory(BATCH, 2) / data / "part-0.parquet"

@@ -24,7 +24,7 @@ from kafka_ingest.sinks import delta, iceberg, parquet
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
-from kafka_ingest.sinks.parquet import file_places as parquet_places
+from kafka_ingest.sinks.parquet import directory as parquet_files
 from kafka_ingest.sinks.tables.file_places import place_in_table
 from kafka_ingest.sinks.usable_places import check_makeable, check_reachable
 
@@ -49,8 +49,8 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     "parquet": Format(
         lambda output, _: parquet.parquet_sink(output.path),
-        parquet_places.place_of,
-        parquet_places.IN_WORDS,
+        parquet_files.file_place,
+        parquet_files.IN_WORDS,
         parquet.GUARANTEE,
         ("pyarrow.parquet",),
     ),

@@ -8,6 +8,8 @@ without listing the names of years.
 
 import contextlib
 import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,11 @@ from kafka_ingest.foundation.foreign_json import ENOUGH_BYTES, ForeignJsonError,
 from kafka_ingest.foundation.storage import Opened, flush, names_in, read_at_most, remove_file, write_new, write_whole
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.dated_ids import DATED, milliseconds_of
-from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.published_output import FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.removal import Removal
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.published_document import published_document, published_of
+from kafka_ingest.sinks.storage_errors import storage_errors
 
 KEPT = ".json"
 REVOKED = ".revoked"
@@ -30,10 +33,21 @@ REMOVED = ".removed"
 
 
 class KeptReceipts:
-    """A folder of receipts, on a disk or elsewhere. I/O errors are left to the caller, who knows whose step failed."""
+    """The receipts and marks beside one output, in a folder on a disk or elsewhere: a :class:`.ReceiptArchive`.
 
-    def __init__(self, folder: Opened) -> None:
+    ``check_mounted`` raises FileNotFoundError where the storage is not available; ``is_visible``: whether readers see
+    anything of a batch. I/O errors of steps of publishing are left to the publisher, who knows whose step failed.
+    """
+
+    def __init__(
+        self,
+        folder: Opened,
+        check_mounted: Callable[[], None] = lambda: None,
+        is_visible: Callable[[UUID], bool] = lambda _: False,
+    ) -> None:
         self.folder = folder
+        self._check_mounted = check_mounted
+        self._is_visible = is_visible
 
     def path(self, batch_id: UUID | str) -> Opened:
         """Return where a batch's receipt is kept, or is to be kept."""
@@ -53,26 +67,54 @@ class KeptReceipts:
 
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept, and the batch was not revoked."""
-        return self._is_there(batch_id, KEPT) and not self.is_withdrawn(batch_id)
+        with storage_errors(self.folder):
+            return self._is_there(batch_id, KEPT) and not self.is_withdrawn(batch_id)
 
     def is_of_attempt(self, batch_id: UUID, attempt: int) -> bool:
         """Whether a receipt of the batch is kept, and this is the attempt that was published."""
         kept = self.receipt(batch_id) if self.is_kept(batch_id) else None
         return kept is not None and kept.attempt == attempt
 
-    def published(self, batch_id: str) -> PublishedReceipt:
-        """Return what is kept of a batch; raises ValueError if unusable."""
-        kept = self._read(UUID(batch_id))
+    def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
+        """Return what is kept of one batch, None where nothing is; its files are not checked."""
+        return self._published(str(batch_id)) if self.is_kept(batch_id) else None
+
+    def published(
+        self, names: Iterable[str], found: Callable[[PublishedReceipt, Removal | None], FoundFiles]
+    ) -> Iterator[PublishedReceipt]:
+        """Yield what is kept of batches, by the names found, with what exists of each now; raises OutputConflictError.
+
+        ``found`` is asked what exists of a batch, and why it was removed where it was.
+        """
+        for name in names:
+            published = self._published(name)
+            removal = self.removal(published.plan.batch_id)
+            yield replace(published, files=found(published, removal), removal=removal)
+
+    def _published(self, name: str) -> PublishedReceipt:
+        path = self.path(name)
+        try:
+            with storage_errors(path):
+                return self._usable(name)
+        except ValueError as error:
+            raise OutputConflictError(
+                f"the output holds batch {name}, expected its receipt in {path}, found that it cannot be used: "
+                f"{error}. Restore that file from a backup; without it, it is unknown which offsets the batch holds."
+            ) from error
+
+    def _usable(self, name: str) -> PublishedReceipt:
+        kept = self._read(UUID(name))
         if kept is None:
             raise ValueError("there is none")
         published = published_of(kept)
-        if str(published.plan.batch_id) != batch_id:
+        if str(published.plan.batch_id) != name:
             raise ValueError(f"it is of batch {published.plan.batch_id}")
         return published
 
     def receipt(self, batch_id: UUID) -> Receipt | None:
         """Return a batch's receipt, None where none is kept; raises OutputConflictError where it cannot be used."""
-        kept = self._read(batch_id)
+        with storage_errors(self.folder):
+            kept = self._read(batch_id)
         if kept is None:
             return None
         try:
@@ -124,14 +166,26 @@ class KeptReceipts:
 
     def note_removal(self, removal: Removal) -> None:
         """Mark a batch as removed, durably; an existing mark is kept, unless it only records missing files."""
-        mark, known = self._place(removal.batch_id, REMOVED), self.removal(removal.batch_id)
-        if known is None or known.is_overruled_by(removal):
-            self._make(mark.parent)
-            write_whole(mark, canonical_json(removal.as_document()))
-        flush(mark.parent)
+        mark = self._place(removal.batch_id, REMOVED)
+        with storage_errors(self.folder):
+            self._check_mounted()
+            known = self._noted_removal(removal.batch_id)
+            if known is None or known.is_overruled_by(removal):
+                self._make(mark.parent)
+                write_whole(mark, canonical_json(removal.as_document()))
+            flush(mark.parent)
 
     def removal(self, batch_id: UUID) -> Removal | None:
-        """Return why a batch was removed, None where it was not; raises OutputConflictError on an unusable mark."""
+        """Return why readers no longer see a published batch, None where they should see it.
+
+        Files that were only found missing may have come back since. Raises OutputConflictError on an unusable mark.
+        """
+        with storage_errors(self.folder):
+            removal = self._noted_removal(batch_id)
+            is_back = removal is not None and removal.cause is RemovalCause.GONE and self._is_visible(batch_id)
+            return None if is_back else removal
+
+    def _noted_removal(self, batch_id: UUID) -> Removal | None:
         mark = self._place(batch_id, REMOVED)
         try:
             return Removal.from_document(read_foreign_object(read_at_most(mark, ENOUGH_BYTES)))
@@ -143,9 +197,10 @@ class KeptReceipts:
                 "Restore it from a backup; if readers see the batch's files, move the mark elsewhere."
             ) from error
 
-    def removed(self) -> set[str]:
-        """Return the ids of the batches that are marked as removed."""
-        return {name.removesuffix(REMOVED) for name in self._names(None) if name.endswith(REMOVED)}
+    def removed_batches(self) -> list[str]:
+        """Return the ids of the batches that are marked as removed, oldest first."""
+        with storage_errors(self.folder):
+            return sorted(name.removesuffix(REMOVED) for name in self._names(None) if name.endswith(REMOVED))
 
     def is_withdrawn(self, batch_id: UUID) -> bool:
         """Whether a batch was marked as revoked."""

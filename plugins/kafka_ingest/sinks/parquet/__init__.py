@@ -8,7 +8,7 @@ Polars read hidden directories too::
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
     P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be published
     P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
-    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.published_batches`)
+    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.remover`)
     P.kafka-ingest/listed.json                    since when P's names need no reading (:mod:`.listed_output`)
 """
 
@@ -16,12 +16,10 @@ from pathlib import Path
 
 from kafka_ingest.model.place import local
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.dead_letter_objects import PublishedDeadLetters
+from kafka_ingest.sinks.batch_folders import FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.parquet.inspector import ParquetInspector
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.parquet.remover import ParquetRemover
-from kafka_ingest.sinks.parquet.salvage import ParquetSalvage
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 
@@ -29,13 +27,14 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its 
 def parquet_sink(output: Path) -> Sink:
     """Return the roles of the output in a local or mounted directory."""
     directory = ParquetDirectory.at(output)
+    remover = ParquetRemover(directory)
     return Sink(
         staging=directory.staging,
         publisher=ParquetPublisher(directory),
-        archive=directory.archive,
-        inspector=ParquetInspector(directory),
-        remover=ParquetRemover(directory),
-        salvage=ParquetSalvage(directory),
+        archive=directory.receipts,
+        inspector=FolderInspector(directory.receipts, directory.place_of, local),
+        remover=remover,
+        salvage=remover,
         places=(directory.output, directory.beside),
-        dead_letters=PublishedDeadLetters(directory.archive, directory.batches.directory, local),
+        dead_letters=PublishedDeadLetters(directory.receipts, directory.place_of, local),
     )

@@ -23,7 +23,7 @@ from kafka_ingest.foundation.foreign_json import (
     whole,
 )
 from kafka_ingest.foundation.storage import read_at_most
-from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
+from kafka_ingest.sinks.batch_folders import PUBLISHED
 
 VERSION = 1
 

@@ -3,7 +3,6 @@
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,11 +13,11 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.model.removal import Removal
+from kafka_ingest.sinks.batch_folders import AnyColumns
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_files import DATA_PUBLISHED, DATA_REVOKED
@@ -27,16 +26,14 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable
 
 
-class ParquetPublisher:
+class ParquetPublisher(AnyColumns):
     """Makes batches visible in a local or mounted directory."""
 
     def __init__(self, directory: ParquetDirectory) -> None:
+        self._directory = directory
         self._output = directory.output
-        self._beside = directory.beside
         self._staging = directory.staging
         self._receipts = directory.receipts
-        self._archive = directory.archive
-        self._batches = directory.batches
         self._listed = directory.listed
 
     def examine(self) -> None:
@@ -47,7 +44,7 @@ class ParquetPublisher:
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
-            make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
+            make_usable(self._output, (self._directory.beside, self._staging.folder, self._receipts.folder))
             self.examine()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
@@ -81,32 +78,15 @@ class ParquetPublisher:
 
         Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
         """
-        for name in self.known_batches():
-            published = self._archive.published_named(name)
-            batch_id = published.plan.batch_id
-            removal = self._archive.removal(batch_id)
-            if removal is not None:
-                files = FoundFiles(FilesState.EXPIRED, str(removal))
-            else:
-                with storage_errors(self._batches.directory(batch_id)):
-                    directory = local(self._staging.attempt_directory(batch_id, published.receipt.attempt))
-                    files = self._batches.found(published.receipt, directory)
-            yield replace(published, files=files, removal=removal)
+        return self._receipts.published(self.known_batches(), self._found)
 
-    def data_needs(self, _directory: Place) -> DataNeeds:
-        """Return that Spark writes into the attempt's own directory, which is renamed."""
-        return DataNeeds()
-
-    def check_records(self, *, decoded: bool) -> None:
-        """Do nothing: a directory holds files with any columns."""
-
-    def columns_there(self, _written: WrittenColumns) -> None:
-        """Return that the directory has no columns of its own."""
-        return
-
-    def misfits(self, _written: WrittenColumns) -> tuple[str, ...]:
-        """Return that there are none."""
-        return ()
+    def _found(self, published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
+        batch_id = published.plan.batch_id
+        if removal is not None:
+            return FoundFiles(FilesState.EXPIRED, str(removal))
+        with storage_errors(self._directory.place_of(batch_id)):
+            attempt = local(self._staging.attempt_directory(batch_id, published.receipt.attempt))
+            return self._directory.found(published.receipt, attempt)
 
     def can_take(self, place: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
@@ -123,7 +103,7 @@ class ParquetPublisher:
                 )
         if self._receipts.is_withdrawn(batch_id):
             raise being_abandoned(batch_id)
-        target = self._batches.directory(batch_id)
+        target = self._directory.place_of(batch_id)
         if os.path.lexists(target):
             raise OutputConflictError(
                 f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it "
@@ -139,7 +119,7 @@ class ParquetPublisher:
         target = self._target(directory, receipt.batch_id, rows=receipt.rows)
         with storage_errors(self._output):
             self._staging.check_mounted()
-            if self._archive.removal(receipt.batch_id) is not None:
+            if self._receipts.removal(receipt.batch_id) is not None:
                 return  # it was published, and removed since: older control tables may not know
             if not self._is_published(target, receipt):
                 self._refuse_revoked(directory, receipt.batch_id)
@@ -155,7 +135,7 @@ class ParquetPublisher:
 
     def _target(self, directory: Path, batch_id: UUID, *, rows: int) -> Path:
         # Without rows nothing becomes visible, but publishing and revoking have to agree who was first.
-        return self._batches.directory(batch_id) if rows else directory / DATA_PUBLISHED
+        return self._directory.place_of(batch_id) if rows else directory / DATA_PUBLISHED
 
     def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
         data = directory / DATA

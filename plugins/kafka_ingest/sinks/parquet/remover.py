@@ -1,45 +1,90 @@
-"""Take batches out of readers' sight."""
+"""Take batches out of readers' sight, or single damaged files of them: by one rename.
 
+Beside the output ``P``, on its file system::
+
+    P.kafka-ingest/removed/<batch>/         an expired batch, until it is deleted
+    P.kafka-ingest/lost/<batch>/<file>      damaged files, kept for repair until their batch expires
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.storage_errors import storage_errors
 
 
 class ParquetRemover:
-    """Removes what was published in a Parquet directory."""
+    """Removes what was published in a Parquet directory, and sets damaged files of it aside."""
 
     def __init__(self, directory: ParquetDirectory) -> None:
         self._directory = directory
-        self._batches = directory.batches
+        self._removed = directory.beside / "removed"
+        self._lost = directory.beside / "lost"
 
     def check_can_remove(self) -> None:
         """Do nothing: who may publish here may remove."""
 
     def hide(self, batch_id: UUID) -> None:
         """Hide a removed batch from readers, completely and durably; does nothing where nothing is visible."""
-        if self._directory.archive.removal(batch_id) is None:
+        directory, target, hidden = self._directory, self._directory.place_of(batch_id), self._removed / str(batch_id)
+        if directory.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
-        with storage_errors(self._batches.directory(batch_id)):
-            self._directory.staging.check_mounted()
-            with self._directory.listed.kept_up():
-                self._batches.hide(batch_id)
+        with storage_errors(target):
+            directory.staging.check_mounted()
+            with directory.listed.kept_up():
+                make_directory_durably(self._removed)
+                # What an earlier try moved there is of the same batch, and to be deleted all the same.
+                if target.is_dir() and hidden.exists():
+                    shutil.rmtree(hidden)
+                with contextlib.suppress(FileNotFoundError):
+                    target.rename(hidden)
+                sync(self._removed)
+                if directory.output.is_dir():
+                    sync(directory.output)
 
     def unfinished(self) -> list[str]:
         """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
-        archive = self._directory.archive
+        receipts = self._directory.receipts
         with storage_errors(self._directory.beside):
             left = [
                 batch_id
-                for batch_id in map(UUID, archive.removed_batches())
-                if self._batches.is_there(batch_id) or self._batches.has_set_aside(batch_id)
+                for batch_id in map(UUID, receipts.removed_batches())
+                if self._directory.is_there(batch_id) or self.aside(batch_id).exists()
             ]
-            removals = [removal for batch_id in left if (removal := archive.removal(batch_id)) is not None]
+            removals = [removal for batch_id in left if (removal := receipts.removal(batch_id)) is not None]
             expired = {str(removal.batch_id) for removal in removals if removal.cause is RemovalCause.EXPIRED}
-            return sorted(expired | set(self._batches.hidden()))
+            hidden = {path.name for path in self._removed.iterdir()} if self._removed.exists() else set()
+            return sorted(expired | hidden)
 
     def delete_hidden(self, batch_id: UUID) -> None:
-        """Delete what was hidden of a removed batch; does nothing where that was done."""
+        """Delete what was hidden of a removed batch, damaged files included; does nothing where that was done."""
         with storage_errors(self._directory.beside):
-            self._batches.delete_hidden(batch_id)
+            for folder in (self._lost, self._removed):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(folder / str(batch_id))
+
+    def aside(self, batch_id: UUID) -> Path:
+        """Return where files of a batch are kept that were moved out of readers' sight."""
+        return self._lost / str(batch_id)
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
+        directory, target, aside = self._directory, self._directory.place_of(batch_id), self.aside(batch_id)
+        with storage_errors(target):
+            directory.staging.check_mounted()
+            with directory.listed.kept_up():
+                make_directory_durably(aside)
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        (target / name).rename(aside / name)
+                sync(aside)
+                if target.is_dir():
+                    sync(target)
+                    # Polars refuses a directory that holds no file.
+                    with contextlib.suppress(OSError):
+                        target.rmdir()
+                        sync(directory.output)

@@ -9,7 +9,6 @@ from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.receipt_archive import ArchivedReceipts
 from kafka_ingest.sinks.staged_files import StagedFiles
 from kafka_ingest.sinks.tables.table_format import Staged, TableFormat
 
@@ -24,23 +23,23 @@ class TableParts:
     access: StoreAccess | None
     staging: StagedFiles
     receipts: KeptReceipts
-    archive: ArchivedReceipts
 
     @classmethod
     def of(cls, table: TableFormat, access: StoreAccess | None = None) -> "TableParts":
         """Return the parts of a table; it is not read before a question needs it."""
         folder: Place = beside(table.output)
-        receipts = KeptReceipts(opened(folder / "receipts", access))
 
         def is_published(batch_id: UUID, attempt: int) -> bool:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
             return receipts.is_of_attempt(batch_id, attempt) or table.commits.rows().names_files_of(batch_id, attempt)
 
         staging = StagedFiles(folder / "staging", access, table.data_folder, is_published)
-        archive = ArchivedReceipts(
-            receipts, staging.check_mounted, lambda batch_id: table.commits.rows().is_visible(batch_id)
+        receipts = KeptReceipts(
+            opened(folder / "receipts", access),
+            staging.check_mounted,
+            lambda batch_id: table.commits.rows().is_visible(batch_id),
         )
-        return cls(table, table.output, folder, access, staging, receipts, archive)
+        return cls(table, table.output, folder, access, staging, receipts)
 
     def place_of(self, receipt: Receipt) -> Place:
         """Return where the data files of a receipt's attempt are."""

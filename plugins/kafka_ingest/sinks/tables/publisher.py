@@ -1,7 +1,6 @@
 """Publish in a table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -11,6 +10,7 @@ from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
@@ -68,21 +68,20 @@ class TablePublisher:
         Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
         """
         names = self.known_batches()
+        if not names:
+            return
         with storage_errors(self._output):
-            rows = self._table.commits.rows() if names else None
-        for name in names:
-            published = self._parts.archive.published_named(name)
-            removal = self._parts.archive.removal(published.plan.batch_id)
-            if removal is not None or rows is None:
-                with storage_errors(self._output):
-                    mark = rows.mark(published.plan.batch_id) if rows is not None and published.plan.replaces else None
-                is_marked = mark is not None and not is_revoked(mark)
-                files = FoundFiles(FilesState.EXPIRED, str(removal), is_marked=is_marked)
-            else:
-                with storage_errors(self._output):
+            rows = self._table.commits.rows()
+
+        def found(published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
+            with storage_errors(self._output):
+                if removal is None:
                     data = self._parts.opened(self._parts.place_of(published.receipt))
-                    files = found_files(self._table.commits, rows, published.receipt, data)
-            yield replace(published, files=files, removal=removal)
+                    return found_files(self._table.commits, rows, published.receipt, data)
+                mark = rows.mark(published.plan.batch_id) if published.plan.replaces else None
+            return FoundFiles(FilesState.EXPIRED, str(removal), is_marked=mark is not None and not is_revoked(mark))
+
+        yield from self._receipts.published(names, found)
 
     def data_needs(self, directory: Place) -> DataNeeds:
         """Return that Spark writes to the files' final place, in the form that the table needs."""
@@ -144,7 +143,7 @@ class TablePublisher:
         batch_id = published.receipt.batch_id
         with storage_errors(self._output), self._table.one_reading():
             self._staging.check_mounted()
-            if self._parts.archive.removal(batch_id) is not None:
+            if self._receipts.removal(batch_id) is not None:
                 return  # it was published, and removed since: older control tables may not know
             commits = self._table.commits
             mark = commits.mark(batch_id)

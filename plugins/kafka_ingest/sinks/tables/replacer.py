@@ -124,7 +124,7 @@ class TableReplacer:
 
     def _check_not_removed(self, replaced: tuple[ReplacedRange, ...]) -> None:
         """Raise OffsetsMovedError where a batch is being removed: until that is done, its rows may be there or not."""
-        of_batches = {each.batch_id: self._parts.archive.removal(each.batch_id) for each in replaced}
+        of_batches = {each.batch_id: self._parts.receipts.removal(each.batch_id) for each in replaced}
         removed = [
             f"{each.offset_range} of batch {each.batch_id}, {removal}"
             for each in replaced
@@ -153,7 +153,7 @@ class TableReplacer:
     def _count(self, replaced: ReplacedRange) -> RangeCount:
         """Return what a range's batch committed of it, whatever became of that since."""
         if replaced.batch_id not in self._receipts:
-            self._receipts[replaced.batch_id] = self._parts.archive.receipt(replaced.batch_id)
+            self._receipts[replaced.batch_id] = self._parts.receipts.receipt(replaced.batch_id)
         receipt = self._receipts[replaced.batch_id]
         if receipt is None:
             raise OutputConflictError(

@@ -54,7 +54,7 @@ class TableInspector:
         return rows.holds_elsewhere(batch_id, topic_partition, offset)
 
     def _receipt(self, batch_id: UUID) -> Receipt:
-        receipt = self._parts.archive.receipt(batch_id)
+        receipt = self._parts.receipts.receipt(batch_id)
         if receipt is None:
             raise OutputConflictError(
                 f"batch {batch_id}: expected its receipt beside {self._parts.output}, found none."
@@ -74,7 +74,7 @@ class TableRemover:
 
     def hide(self, batch_id: UUID) -> None:
         """Delete a removed batch's rows in one commit; does nothing where there are none."""
-        if self._parts.archive.removal(batch_id) is None:
+        if self._parts.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
         with storage_errors(self._parts.output):
             self._parts.staging.check_mounted()
@@ -84,7 +84,7 @@ class TableRemover:
 
     def unfinished(self) -> list[str]:
         """Return the removed batches that readers still see."""
-        archive = self._parts.archive
+        archive = self._parts.receipts
         with storage_errors(self._parts.output):
             removals = [archive.removal(UUID(batch_id)) for batch_id in archive.removed_batches()]
             expired = [each for each in removals if each is not None and each.cause is RemovalCause.EXPIRED]
@@ -106,7 +106,7 @@ def table_sink(table: TableFormat, access: StoreAccess | None = None, statistics
     return Sink(
         staging=parts.staging,
         publisher=TablePublisher(parts),
-        archive=parts.archive,
+        archive=parts.receipts,
         inspector=TableInspector(parts),
         remover=TableRemover(parts),
         # A file that a table names cannot be moved; and rows are deleted by batch, not by file.

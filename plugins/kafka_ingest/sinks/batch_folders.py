@@ -1,0 +1,137 @@
+"""Outputs that are files in a folder of each batch: a directory of Parquet files, and dead letters in a store."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.errors import BatchStateError, OutputUnavailableError
+from kafka_ingest.foundation.storage import Opened, remote_sizes
+from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.offset_sets import union
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import PublishedLook
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.staged_parquet import file_sizes
+from kafka_ingest.sinks.storage_errors import storage_errors
+
+PUBLISHED = "kafka_batch="
+"""How the name of a batch's folder begins, from which readers get the column."""
+
+
+def sizes_in(folder: Opened) -> dict[str, int]:
+    """Return the names of a batch's files, with their sizes; none where there is no folder."""
+    if isinstance(folder, Path):
+        return file_sizes(folder) if folder.is_dir() else {}
+    return remote_sizes(folder)
+
+
+class AnyColumns:
+    """What a publisher of files with any columns answers, which Spark writes into the attempt's own directory."""
+
+    def data_needs(self, _directory: Place) -> DataNeeds:
+        """Return that there are none."""
+        return DataNeeds()
+
+    def check_records(self, *, decoded: bool) -> None:
+        """Do nothing: there are files with any columns."""
+
+    def columns_there(self, _written: WrittenColumns) -> None:
+        """Return that the output has no columns of its own."""
+        return
+
+    def misfits(self, _written: WrittenColumns) -> tuple[str, ...]:
+        """Return that there are none."""
+        return ()
+
+
+class FolderInspector:
+    """Answers what readers see of a batch. ``place_of``: where its files are; ``opened`` is what reads a place."""
+
+    def __init__(
+        self, receipts: KeptReceipts, place_of: Callable[[UUID], Place], opened: Callable[[Place], Opened]
+    ) -> None:
+        self._receipts = receipts
+        self._place_of = place_of
+        self._opened = opened
+
+    def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
+        """Read what readers see of a batch file by file, so that a damaged one does not hide the others."""
+        # A third of a second for pyarrow, which only a count should pay.
+        from kafka_ingest.sinks.file_counts import look_at_named  # noqa: PLC0415
+
+        target = self._place_of(batch_id)
+        with storage_errors(target):
+            folder = self._opened(target)
+            return look_at_named(folder, sizes_in(folder), self._receipts.receipt(batch_id), closely=closely)
+
+    def path(self, batch_id: UUID, file: WrittenFile) -> Place:
+        """Return where readers find a file of a batch."""
+        return self._place_of(batch_id) / file.name
+
+    def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether the record of that partition and offset is in a published file.
+
+        Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
+        """
+        return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
+
+
+class PublishedDeadLetters:
+    """Finds and counts dead letters by the receipts that are kept beside the output; made as an inspector is."""
+
+    def __init__(
+        self, receipts: KeptReceipts, place_of: Callable[[UUID], Place], opened: Callable[[Place], Opened]
+    ) -> None:
+        self._receipts = receipts
+        self._place_of = place_of
+        self._opened = opened
+
+    def files(self, batch_id: UUID) -> tuple[Place, ...]:
+        """Return where readers find the files of a batch's dead letters, all that its receipt names."""
+        target = self._place_of(batch_id)
+        with storage_errors(target):
+            if (removal := self._receipts.removal(batch_id)) is not None:
+                raise BatchStateError(f"batch {batch_id}: its dead letters were given up: {removal}")
+            receipt = self._receipts.receipt(batch_id)
+            if receipt is None:
+                raise OutputUnavailableError(
+                    f"batch {batch_id}: expected the receipt of its dead letters beside {target.parent}, "
+                    "found none: is its storage mounted?"
+                )
+            found = tuple(target / file.name for file in receipt.files)
+            if missing := [path for path in found if not self._opened(path).is_file()]:
+                raise OutputUnavailableError(
+                    f"batch {batch_id}: expected its dead letters in {missing[0]}, found no file there. Restore it "
+                    "from a backup; or give the letters up, for good: `kafka-ingest dead-letters FEED --batch "
+                    f"{batch_id} --give-up --reason …`."
+                )
+        return found
+
+    def count(self, batch_id: UUID, ranges: Sequence[OffsetRange]) -> Mapping[OffsetRange, Mapping[str, int]]:
+        """Return how many letters of a batch there are in each range, by the names of their causes."""
+        # A third of a second for pyarrow, which only a replay should pay.
+        from kafka_ingest.sinks.dead_letter_files import count_in_ranges  # noqa: PLC0415
+
+        files = self.files(batch_id)
+        found: dict[OffsetRange, Counter[str]] = {each: Counter() for each in ranges}
+        for path in files:
+            with storage_errors(path):
+                for offset_range, counts in count_in_ranges(self._opened(path), ranges).items():
+                    found[offset_range].update(counts)
+        return found
+
+    def offsets(self, batch_id: UUID, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
+        """Return the offsets of some of a batch's letters, merged and sorted."""
+        from kafka_ingest.sinks.dead_letter_files import offsets_of  # noqa: PLC0415
+
+        found: list[OffsetRange] = []
+        for path in self.files(batch_id):
+            with storage_errors(path):
+                found += offsets_of(self._opened(path), letters)
+        return union(found)
