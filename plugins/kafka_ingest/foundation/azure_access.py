@@ -4,19 +4,14 @@ Python reads and writes documents with adlfs, the commit uses delta-rs, and Spar
 key, a token or a secret each of them uses a workload's identity, which the environment names, then the machine's.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
-CONNECT_TIMEOUT_S = 10
-READ_TIMEOUT_S = 60.0
-"""Between two pieces of an answer; of the commit's library and of Spark, for a whole answer."""
-TRIES = 5
-"""Of a request that fails as a network or a busy store does."""
+from kafka_ingest.foundation.stores.access import StoreAccess
+
 HOST_OF_ACCOUNTS = "dfs.core.windows.net"
 BLOBS = "blob.core.windows.net"
 AUTHORITY = "https://login.microsoftonline.com"
@@ -24,7 +19,7 @@ PROVIDERS = "org.apache.hadoop.fs.azurebfs.oauth2"
 
 
 @dataclass(frozen=True, slots=True)
-class AzureAccess:
+class AzureAccess(StoreAccess):
     """One connection to an account. ``endpoint_url`` is that of another server, such as ``http://HOST:PORT/ACCOUNT``.
 
     There is ``account_key``, or ``sas_token``, or ``client_secret`` of an application; or ``client_id`` may name one of
@@ -34,7 +29,6 @@ class AzureAccess:
 
     scheme: ClassVar[str] = "abfss"
 
-    conn_id: str
     account: str
     endpoint_url: str | None = None
     account_key: str | None = field(default=None, repr=False)
@@ -42,8 +36,6 @@ class AzureAccess:
     tenant_id: str | None = None
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
-    tries: int = TRIES
-    read_timeout_s: float = READ_TIMEOUT_S
 
     def __post_init__(self) -> None:
         given = [self.account_key, self.sas_token, self.client_secret]
@@ -73,11 +65,6 @@ class AzureAccess:
         return tuple(dict.fromkeys(filter(None, found)))
 
     @property
-    def only_on_this_machine(self) -> None:
-        """Nothing: Spark hands what it needs to its executors."""
-        return
-
-    @property
     def blob_url(self) -> str:
         """The address at which Python's clients reach the account."""
         return self.endpoint_url or f"https://{self.account}.{BLOBS}"
@@ -92,17 +79,13 @@ class AzureAccess:
 
     def for_delta(self) -> dict[str, str]:
         """Return the ``storage_options`` of a Delta table; the log's entries are always written by create-if-absent."""
-        limit = f"{round(self.read_timeout_s * 1000)}ms"
         options = {
             "azure_storage_account_name": self.account,
             # Also Azure's own address: variables of the environment could lead elsewhere.
             "azure_storage_endpoint": self.blob_url,
             "azure_storage_use_emulator": "false",
             "allow_http": str(self.blob_url.startswith("http://")).lower(),
-            "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-            "timeout": limit,
-            "max_retries": str(self.tries - 1),
-            "retry_timeout": limit,
+            **self.limits_for_delta(),
         }
         given = {
             "azure_storage_account_key": self.account_key,
@@ -146,23 +129,6 @@ class AzureAccess:
                 "account.oauth2.token.file": file,
             }
         return found | {"account.oauth.provider.type": f"{PROVIDERS}.MsiTokenProvider"}
-
-    def with_key_in(self, _: Path) -> "AzureAccess":
-        """Return this: Hadoop reads keys from its settings."""
-        return self
-
-    def with_offered(self, _: Mapping[str, str]) -> "AzureAccess":
-        """Return this: what catalogs offer are tokens that end after an hour, and nothing renews them."""
-        return self
-
-    def as_json(self) -> str:
-        """Return this as a text for the driver's environment; it holds the key."""
-        return json.dumps({"scheme": self.scheme} | {name: getattr(self, name) for name in self.__slots__})
-
-    @classmethod
-    def from_json(cls, text: str) -> "AzureAccess":
-        """Return what :meth:`as_json` wrote."""
-        return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})
 
 
 def by_secret(tenant_id: str | None, client_id: str | None, secret: str) -> dict[str, str]:

@@ -6,33 +6,29 @@ machine's own account.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-CONNECT_TIMEOUT_S = 10
-READ_TIMEOUT_S = 60.0
-"""Between two pieces of an answer; of the commit's library and of Spark, for a whole answer."""
-TRIES = 5
-"""Of a request that fails as a network or a busy store does. gcsfs has a number of its own, which is 6."""
+from kafka_ingest.foundation.stores.access import StoreAccess
+
 SHORTEST_SECRET = 16
 """Lines of a key that are shorter may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class GcsAccess:
-    """One connection to a store. ``key`` is the JSON key of a service account, ``key_path`` the file that it is in."""
+class GcsAccess(StoreAccess):
+    """One connection to a store. ``key`` is the JSON key of a service account, ``key_path`` the file that it is in.
+
+    gcsfs has a number of tries of its own, which is 6.
+    """
 
     scheme: ClassVar[str] = "gs"
 
-    conn_id: str
     endpoint_url: str | None = None
     project: str | None = None
     key: str | None = field(default=None, repr=False)
     key_path: str | None = None
-    tries: int = TRIES
-    read_timeout_s: float = READ_TIMEOUT_S
 
     @property
     def has_credentials(self) -> bool:
@@ -70,13 +66,7 @@ class GcsAccess:
 
     def for_delta(self) -> dict[str, str]:
         """Return the ``storage_options`` of a Delta table; the log's entries are always written by create-if-absent."""
-        limit = f"{round(self.read_timeout_s * 1000)}ms"
-        options = {
-            "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-            "timeout": limit,
-            "max_retries": str(self.tries - 1),
-            "retry_timeout": limit,
-        }
+        options = self.limits_for_delta()
         if self.endpoint_url is not None:
             options["google_base_url"] = self.endpoint_url
             options["allow_http"] = str(self.endpoint_url.startswith("http://")).lower()
@@ -111,16 +101,3 @@ class GcsAccess:
         file.touch(mode=0o600)
         file.write_text(self.key)
         return replace(self, key_path=str(file))
-
-    def with_offered(self, _: Mapping[str, str]) -> "GcsAccess":
-        """Return this: what catalogs offer are tokens that end after an hour, and nothing renews them."""
-        return self
-
-    def as_json(self) -> str:
-        """Return this as a text for the driver's environment; it holds the key."""
-        return json.dumps({"scheme": self.scheme} | {name: getattr(self, name) for name in self.__slots__})
-
-    @classmethod
-    def from_json(cls, text: str) -> "GcsAccess":
-        """Return what :meth:`as_json` wrote."""
-        return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})

@@ -4,23 +4,17 @@ Python reads and writes documents with s3fs, the commit uses delta-rs, and Spark
 each of them looks for credentials itself: in the environment, then the machine's or the container's role.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-CONNECT_TIMEOUT_S = 10
-READ_TIMEOUT_S = 60.0
-"""Between two pieces of an answer; of the commit's library, for a whole answer."""
-TRIES = 5
-"""Of a request that fails as a network or a busy store does."""
+from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess
 
 S3A_CREDENTIALS = "org.apache.hadoop.fs.s3a"
 
 
 @dataclass(frozen=True, slots=True)
-class S3Access:
+class S3Access(StoreAccess):
     """One connection to a store. ``session_token`` belongs to temporary keys; who puts them there renews them.
 
     Raises ValueError where a key has no secret, or a token no key.
@@ -28,14 +22,11 @@ class S3Access:
 
     scheme: ClassVar[str] = "s3"
 
-    conn_id: str
     endpoint_url: str | None = None
     region: str | None = None
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
-    tries: int = TRIES
-    read_timeout_s: float = READ_TIMEOUT_S
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
@@ -80,15 +71,8 @@ class S3Access:
 
     def for_delta(self) -> dict[str, str]:
         """Return the ``storage_options`` of a Delta table."""
-        limit = f"{round(self.read_timeout_s * 1000)}ms"
-        options = {
-            # The log's entries are written by create-if-absent: the first of two writers wins.
-            "conditional_put": "etag",
-            "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-            "timeout": limit,
-            "max_retries": str(self.tries - 1),
-            "retry_timeout": limit,
-        }
+        # The log's entries are written by create-if-absent: the first of two writers wins.
+        options = {"conditional_put": "etag", **self.limits_for_delta()}
         if self.endpoint_url is not None:
             options["AWS_ENDPOINT_URL"] = self.endpoint_url
             options["AWS_ALLOW_HTTP"] = str(self.endpoint_url.startswith("http://")).lower()
@@ -118,15 +102,6 @@ class S3Access:
             settings["session.token"] = self.session_token
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
 
-    @property
-    def only_on_this_machine(self) -> None:
-        """Nothing: Spark hands the keys to its executors."""
-        return
-
-    def with_key_in(self, _: Path) -> "S3Access":
-        """Return this: Hadoop reads the keys from its settings."""
-        return self
-
     def with_offered(self, offered: Mapping[str, str]) -> "S3Access":
         """Return this with the keys that an Iceberg catalog offers, where it has none of its own."""
         key, secret = offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
@@ -134,12 +109,3 @@ class S3Access:
             return self
         token = offered.get("s3.session-token") or None
         return replace(self, access_key=key, secret_key=secret, session_token=token)
-
-    def as_json(self) -> str:
-        """Return this as a text for the driver's environment; it holds the secrets."""
-        return json.dumps({"scheme": self.scheme} | {name: getattr(self, name) for name in self.__slots__})
-
-    @classmethod
-    def from_json(cls, text: str) -> "S3Access":
-        """Return what :meth:`as_json` wrote."""
-        return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kafka_ingest.foundation.gcs_access import CONNECT_TIMEOUT_S
-from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess
 from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none, found_below, remove_by_name
 from kafka_ingest.foundation.stores.errors import remote_errors
 
