@@ -173,6 +173,19 @@ def test_any_number_of_levels_is_read_or_refused_and_python_keeps_its_limit() ->
     assert sys.getrecursionlimit() == limit
 
 
+def test_a_value_of_more_than_a_million_elements_is_refused_before_it_is_read() -> None:
+    read = JsonReader("x string", "ignore").read
+
+    assert read(b'{"x": "' + b'\\",' * 1_000_000 + b'"}') == ('",' * 1_000_000,)
+    assert len(read(b'{"x": [' + b"1," * 999_999 + b"1]}")[0]) == 2_000_001
+    for begin, each, end in (('{"x": [', "1 ", "]}"), ("[", "{}", ""), ("{", '"x": 1', "}"), ("", "[", "")):
+        error = refused(f"{begin}{','.join([each] * 1_000_001)}{end}")
+        assert (error.dead_class, error.said) == (
+            "TOO_LARGE",
+            "expected at most 1,000,000 elements and fields in a value, found more",
+        )
+
+
 def test_it_names_classes_and_settings_as_the_package_does_and_needs_nothing_but_python() -> None:
     own = {value for name, value in vars(json_values).items() if name == value and name != "ROUND_HALF_UP"}
     assert own <= set(DeadClass)

@@ -167,7 +167,12 @@ HOSTILE: dict[str, tuple[bytes, str | DeadClass]] = {
     "100,000 levels": (b"[" * 100_000, NO_JSON),
     "a number of 100,000 digits for f": (b'{"f": ' + b"1" * 100_000 + b"}", NO_FIT),
     "a number of 100,000 digits for another field": (b'{"x": ' + b"1" * 100_000 + b"}", "null"),
-    "an array of 100,000 elements for another field": (b'{"x": [' + b"[]," * 99_999 + b"[]]}", "null"),
+    "an array of 1,000,000 elements for another field": (b'{"x": [' + b"[]," * 999_999 + b"[]]}", "null"),
+    "3,000,000 empty objects for an array<string>": (
+        f'{{"{FIELDS["array<string>"]}": ['.encode() + b"{}," * 2_999_999 + b"{}]}",
+        DeadClass.TOO_LARGE,
+    ),
+    "1,000,000 commas in a text for another field": (b'{"x": "' + b"," * 1_000_000 + b" " * 1_000_000 + b'"}', "null"),
 }
 
 

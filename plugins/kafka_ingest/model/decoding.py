@@ -124,7 +124,7 @@ class DeadClass(StrEnum):
     """The message indexes before the value are those of another message of the schema."""
 
     TOO_LARGE = "TOO_LARGE"
-    """Key, value and headers together have more bytes than the feed's ``limits.max_record_bytes``."""
+    """More bytes than the feed's ``limits.max_record_bytes``, or JSON of more elements than are read."""
 
     EXPRESSION = "EXPRESSION"
     """An expression of the feed's ``where`` or ``select`` fails for the record."""

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, read_schema
 
-INVALID_UTF8, NOT_JSON, NOT_AN_OBJECT = "INVALID_UTF8", "NOT_JSON", "NOT_AN_OBJECT"
+INVALID_UTF8, TOO_LARGE, NOT_JSON, NOT_AN_OBJECT = "INVALID_UTF8", "TOO_LARGE", "NOT_JSON", "NOT_AN_OBJECT"
 DOES_NOT_FIT, OUT_OF_RANGE = "DOES_NOT_FIT", "OUT_OF_RANGE"
 DUPLICATE_FIELD, OTHER_CASE, UNKNOWN_FIELD = "DUPLICATE_FIELD", "OTHER_CASE", "UNKNOWN_FIELD"
 
@@ -39,6 +39,14 @@ FORMS = (
     "days are written 2026-01-31, times 2026-01-31T12:00:00.123456+02:00, also without seconds or fraction, with Z, "
     "+0200, +02 or (UTC) nothing at their end"
 )
+
+MOST_ELEMENTS = 1_000_000
+"""As Avro's limit (``AVRO_LIMITS``): 3 bytes of text for each become a hundred in memory."""
+
+MANY_BYTES = 2 * MOST_ELEMENTS
+"""No shorter value has so many: the shortest elements are a digit and a comma."""
+
+FEW_ELEMENTS = f"expected at most {MOST_ELEMENTS:,} elements and fields in a value, found more"
 
 LONGEST_TEXT = 300
 MOST_NAMED = 3
@@ -126,6 +134,8 @@ class JsonReader:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise RefusedError(INVALID_UTF8, UTF8) from error
+        if len(raw) >= MANY_BYTES and QUOTED.sub("", text).count(",") >= MOST_ELEMENTS:
+            raise RefusedError(TOO_LARGE, FEW_ELEMENTS)
         levels = levels_of(text)
         with deep_enough(levels):
             try:

@@ -15,13 +15,13 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from kafka_ingest.model.record_schema import RecordType, Scalar, Struct
+from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing.catalyst import BOOLEAN, INT, Catalyst
 from kafka_ingest.writing.decode_dates import is_date
 from kafka_ingest.writing.decoded_part import PlainSchema, text_of
 from kafka_ingest.writing.expressions import ALWAYS
 from kafka_ingest.writing.java_classes import Java
-from kafka_ingest.writing.json_values import MOST_LEVELS
+from kafka_ingest.writing.json_values import MANY_BYTES, MOST_LEVELS
 from kafka_ingest.writing.kafka_records import jvm_of, parser_of
 
 FEW_OBJECTS = 1_000_000
@@ -115,7 +115,8 @@ class PlainObjects:
         needed elsewhere, too.
         """
         catalyst, every = self._catalyst, self._expressions
-        text = catalyst.call(self._parser.parseExpression(text_of(plain.body)), "toString", TEXT)
+        small = f"if(length({quoted(plain.body)}) < {MANY_BYTES}, {text_of(plain.body)}, null)"
+        text = catalyst.call(self._parser.parseExpression(small), "toString", TEXT)
         tree = every.TryEval(catalyst.call(catalyst.constant(self._reader(), READER), "readTree", NODE, text))
         found = self._object(tree, plain.schema)
         there = [every.IsNotNull(self._field(tree, name)) for name in plain.schema.names]
