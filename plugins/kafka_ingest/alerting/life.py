@@ -15,6 +15,7 @@ from uuid import UUID
 from kafka_ingest.alerting.rules import Look
 from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Notifier, Said
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.control import AlertTables
 
@@ -62,10 +63,7 @@ class Notice:
         """Return the notice as templates of a notifier's arguments see it."""
         return {
             "feed": listing(self.feeds, 3),
-            "kind": self.kind.value,
-            "change": self.change.value,
-            "title": self.title,
-            "text": self.text,
+            **document_of(self, "kind", "change", "title", "text"),
             "alerts": [alert.as_document() for alert in self.alerts[:MOST_LINES]],
         }
 

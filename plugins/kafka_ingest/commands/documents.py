@@ -1,11 +1,10 @@
 """What ``--json`` prints, where the object has no document of its own class."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kafka_ingest.model.control_rows import StartOver
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchSummary, FeedSummary
 from kafka_ingest.operating.adopt import AdoptDecision
@@ -18,49 +17,26 @@ def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
     if decision is None:
         return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "max_records", "waiting_since"))
     return {
-        "ranges": [range_document(found) for found in decision.ranges],
+        "ranges": [found.as_document() for found in decision.ranges],
         "seeds": [
-            {
-                "topic": seed.topic_partition.topic,
-                "partition": seed.topic_partition.partition,
-                "offset": seed.next_offset,
-                "rule": seed.seeded_by,
-            }
+            document_of(seed, "topic_partition") | {"offset": seed.next_offset, "rule": seed.seeded_by}
             for seed in decision.seeds
         ],
-        "left_out": [
-            {"topic": tp.topic, "partition": tp.partition, "reason": reason}
-            for tp, reason in sorted(decision.left_out.items())
-        ],
-        "gaps": [
-            range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
-        ],
+        "left_out": [document_of(tp) | {"reason": reason} for tp, reason in sorted(decision.left_out.items())],
+        "gaps": [document_of(gap) for gap in decision.gaps],
         "holds": [hold.as_document() for hold in decision.holds],
-        "capped": decision.capped,
-        "max_records": decision.max_records,
-        "waiting_since": decision.waiting_since.isoformat() if decision.waiting_since else None,
+        **document_of(decision, "capped", "max_records", "waiting_since"),
     }
 
 
 def range_document(found: OffsetRange) -> dict[str, Any]:
     """Return a range as ``--json`` shows it."""
-    return {
-        "topic": found.topic,
-        "partition": found.partition,
-        "start_offset": found.start_offset,
-        "end_offset": found.end_offset,
-    }
+    return found.as_document()
 
 
 def row_document(row: StoredOffset) -> dict[str, Any]:
     """Return a stored offset as ``--json`` shows it."""
-    return {
-        "topic": row.topic_partition.topic,
-        "topic_id": row.topic_id,
-        "partition": row.topic_partition.partition,
-        "stored_offset": row.next_offset,
-        "seeded_by": row.seeded_by,
-    }
+    return document_of(row, "topic_partition", "topic_id", "seeded_by") | {"stored_offset": row.next_offset}
 
 
 def change_document(
@@ -115,23 +91,13 @@ def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool
 
 def batch_document(batch: BatchSummary) -> dict[str, Any]:
     """Return a batch as ``--json`` shows it."""
-    document = dataclasses.asdict(batch)
-    times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
-    texts = {"batch_id": str(batch.batch_id), "state": batch.state.value, "output": str(batch.output)}
-    return document | times | texts | {"left_out": [each.as_document() for each in batch.left_out]}
+    return document_of(batch)
 
 
 def summary_document(summary: FeedSummary) -> dict[str, Any]:
     """Return one line of ``status`` as ``--json`` shows it."""
-    return {
-        "feed": summary.name,
-        "cluster_id": summary.cluster_id,
-        "partitions": summary.partitions,
-        "open_batch": str(summary.open_batch) if summary.open_batch else None,
-        "open_batch_state": summary.open_batch_state.value if summary.open_batch_state else None,
-        "last_committed_at": summary.last_committed_at.isoformat() if summary.last_committed_at else None,
-        "rows_committed": summary.rows_committed,
-    } | summary.not_rows.as_document()
+    names = ("cluster_id", "partitions", "open_batch", "open_batch_state", "last_committed_at", "rows_committed")
+    return {"feed": summary.name, **document_of(summary, *names), **summary.not_rows.as_document()}
 
 
 def never_planned_document(feed_name: str) -> dict[str, Any]:

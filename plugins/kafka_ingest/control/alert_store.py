@@ -16,6 +16,7 @@ from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import alert, alert_notice, feed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Said
+from kafka_ingest.model.documents import read_row
 
 ALERTS_LOCK = 0x6B61666B62  # any number that nothing else locks in this database
 CLAIM_EXPIRES = timedelta(minutes=10)
@@ -127,20 +128,8 @@ class AlertStore(Store):
 
 def alerts_of(connection: Connection, *conditions: ColumnElement[bool]) -> list[Alert]:
     """Return alerts, oldest first."""
-    query = select(alert, feed.c.name).join(feed, feed.c.feed_id == alert.c.feed_id).where(*conditions)
-    found = [
-        Alert(
-            row.alert_id,
-            row.feed_id,
-            row.name,
-            AlertKind(row.kind),
-            row.subject,
-            row.text,
-            row.began_at,
-            row.ended_at,
-        )
-        for row in connection.execute(query)
-    ]
+    query = select(alert, feed.c.name.label("feed")).join(feed, feed.c.feed_id == alert.c.feed_id).where(*conditions)
+    found = [read_row(Alert, row) for row in connection.execute(query).mappings()]
     return sorted(found, key=lambda each: (each.began_at, each.feed, each.kind, each.subject))
 
 

@@ -8,12 +8,11 @@ from sqlalchemy import and_, bindparam, func, or_, select, update
 from kafka_ingest.control.batch_statements import insert_attempt, locked_batch
 from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import touch_feed
-from kafka_ingest.control.rows import attempt_of
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.receipt import RangeCount
 
 BATCHES_OF_SPEED = 20
@@ -31,7 +30,7 @@ class AttemptStore(Store):
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
         with transaction(self._engine, "read") as connection:
-            return [attempt_of(row) for row in connection.execute(ATTEMPTS, {"batch_id": batch_id}).mappings()]
+            return [read_row(Attempt, row) for row in connection.execute(ATTEMPTS, {"batch_id": batch_id}).mappings()]
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
         """Return the attempts that ended before then: those of ended batches, and discarded ones; oldest first.
@@ -52,7 +51,9 @@ class AttemptStore(Store):
         # Each by its index, and unsorted: sorting would read every attempt of years.
         cleaned = (attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before)
         with transaction(self._engine, "read") as connection:
-            found = [attempt_of(row) for when in cleaned for row in connection.execute(query.where(when)).mappings()]
+            found = [
+                read_row(Attempt, row) for when in cleaned for row in connection.execute(query.where(when)).mappings()
+            ]
         return sorted(found, key=lambda each: (each.batch_id, each.attempt))
 
     def speeds(self, feed_id: UUID) -> list[float]:
@@ -98,17 +99,7 @@ class AttemptStore(Store):
         """Return the counts of a written batch's receipt for each range, in the plan's order."""
         with transaction(self._engine, "read") as connection:
             counts = [
-                RangeCount(
-                    offset_range=OffsetRange(
-                        TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
-                    ),
-                    rows=row["rows"],
-                    smallest_offset=row["smallest_offset"],
-                    largest_offset=row["largest_offset"],
-                    dead_letters=row["dead_letters"],
-                    filtered=row["filtered"],
-                )
-                for row in connection.execute(COUNTS, {"batch_id": batch_id}).mappings()
+                read_row(RangeCount, row) for row in connection.execute(COUNTS, {"batch_id": batch_id}).mappings()
             ]
         return sorted(counts, key=lambda count: count.offset_range)
 

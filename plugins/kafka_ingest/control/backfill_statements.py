@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 
 from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import backfill_ranges, span_of_row
+from kafka_ingest.control.coverage_rows import backfill_ranges
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
@@ -19,6 +19,7 @@ from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
+from kafka_ingest.model.documents import range_of_row
 from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offset_sets import shared as offsets_shared
@@ -92,7 +93,7 @@ def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPla
         .subquery()
     )
     shared = connection.execute(select(query).where(query.c.start_offset < query.c.taken_to)).mappings()
-    taken = intersect([planned for chunk in chunks for planned in chunk.ranges], map(span_of_row, shared))
+    taken = intersect([planned for chunk in chunks for planned in chunk.ranges], map(range_of_row, shared))
     if taken:
         taken = taken_by_others(connection, feed_id, chunks)
     if taken and any(chunk.kind is BatchKind.BACKFILL for chunk in chunks):
@@ -132,7 +133,7 @@ def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) ->
     )
     beyond = connection.execute(query).mappings().all()
     if beyond:
-        found = listing(f"{span_of_row(row)}, stored offset {row['next_offset']}" for row in beyond)
+        found = listing(f"{range_of_row(row)}, stored offset {row['next_offset']}" for row in beyond)
         raise OffsetsMovedError(
             f"backfill {batch_id} reads offsets that are not below the stored ones: {found}. A live run reads those, "
             f"so they would be in the output twice. Nothing was changed; abandon it: `kafka-ingest abandon {batch_id} "
@@ -174,7 +175,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
     cuts = Cuts.of(decided)
     overtaken: set[OffsetRange] = set()
     for row in connection.execute(read_by_another).mappings():
-        span = span_of_row(row)
+        span = range_of_row(row)
         read = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
         cut = cuts.at(span.topic_partition, row["topic_id"], PlannedOn.of_row(row))
         by = BackfillRange(row["by"], BatchState.COMMITTED, read, row["topic_id"], cut)
@@ -189,7 +190,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             same = [
                 each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now
             ]
-            overtaken.update(intersect([span_of_row(row)], same))
+            overtaken.update(intersect([range_of_row(row)], same))
     if overtaken:
         raise OffsetsMovedError(
             f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "
@@ -204,7 +205,7 @@ def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, actor: str
     ids = ids_before(resets(connection, feed_id))
     read: dict[tuple[TopicPartition, str | None], OffsetRange] = {}
     for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
-        span = span_of_row(row)
+        span = range_of_row(row)
         read[span.topic_partition, ids.get((row["topic"], row["topic_id"]), row["topic_id"])] = span
     split = {
         found.gap_id: (found, found.read_by(batch_id, [planned]))

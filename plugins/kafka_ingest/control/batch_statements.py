@@ -18,6 +18,7 @@ from kafka_ingest.control.schema import attempt, batch, batch_range, feed
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
@@ -63,18 +64,7 @@ def range_values(plan: BatchPlan, offset_range: OffsetRange) -> dict[str, object
 def insert_attempt(connection: Connection, new: Attempt) -> None:
     """Write the attempt's row; of two drivers that open the same number one wins."""
     try:
-        connection.execute(
-            NEW_ATTEMPT,
-            {
-                "batch_id": new.batch_id,
-                "attempt": new.attempt,
-                "state": new.state.value,
-                "directory": str(new.directory),
-                "document_sha256": new.document_sha256,
-                "opened_at": new.opened_at,
-                "opened_by": new.opened_by,
-            },
-        )
+        connection.execute(NEW_ATTEMPT, row_of(new))
     except IntegrityError as error:
         raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by another process") from error
 

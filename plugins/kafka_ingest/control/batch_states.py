@@ -8,6 +8,7 @@ from kafka_ingest.control.rows import NEWEST_LEDGER_EVENT
 from kafka_ingest.control.schema import batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
+from kafka_ingest.model.documents import row_of
 
 
 def begin_batch(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:
@@ -48,13 +49,9 @@ def transition_of(row: RowMapping, to: BatchState) -> Transition:
 
 def first_values(plan: BatchPlan, actor: str) -> dict[str, object]:
     """Return a batch's row as it begins, without its state."""
-    return {
-        "batch_id": plan.batch_id,
-        "feed_id": plan.feed_id,
-        "kind": plan.kind.value,
+    return row_of(plan, "batch_id", "feed_id", "kind", "planned_at") | {
         "plan": plan.as_document(),
         "plan_fingerprint": plan.fingerprint,
-        "planned_at": plan.planned_at,
         "planned_by": actor,
         "updated_at": plan.planned_at,
     }

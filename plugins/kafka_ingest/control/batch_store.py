@@ -23,6 +23,7 @@ from kafka_ingest.control.rows import (
 from kafka_ingest.control.schema import batch, batch_range, feed
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.summaries import BatchSummary, ReadCounts
@@ -156,20 +157,10 @@ class BatchStore(Store):
             rows = connection.execute(query).mappings().all()
             ranges = ranges_of(connection, select(query.subquery().c.batch_id))
             return [
-                BatchSummary(
-                    batch_id=row["batch_id"],
+                read_row(
+                    BatchSummary,
+                    row,
                     feed=names[row["feed_id"]],
-                    kind=row["kind"],
-                    state=BatchState(row["state"]),
-                    planned_at=row["planned_at"],
-                    planned_by=row["planned_by"],
-                    written_at=row["written_at"],
-                    committed_at=row["committed_at"],
-                    committed_by=row["committed_by"],
-                    rows=row["rows"],
-                    size_bytes=row["size_bytes"],
-                    reason=row["reason"],
-                    abandoned_by=row["abandoned_by"],
                     attempt=row["pinned_attempt"],
                     output=place_of(row["plan"]["sink"]["path"]),
                     ranges=tuple(ranges.get(row["batch_id"], [])),

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
+from sqlalchemy import ColumnElement, Connection, bindparam, literal, select
 
 from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
 from kafka_ingest.control.folded_rows import folded_ranges
@@ -22,6 +22,7 @@ from kafka_ingest.model.control_rows import (
     DeadLetters,
     FeedSnapshot,
 )
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.offset_sets import place
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -105,10 +106,7 @@ def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
     )
     # Not joined: the ranges with dead letters lead, and not years of batches.
     query = select(batch_range).where(HAS_DEAD_LETTERS, committed.exists())
-    found = [
-        DeadLetters(row["batch_id"], span_of_row(row), row["topic_id"], row["dead_letters"], row["replayed"])
-        for row in connection.execute(query).mappings()
-    ]
+    found = [read_row(DeadLetters, row, count=row["dead_letters"]) for row in connection.execute(query).mappings()]
     return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
 
 
@@ -125,15 +123,7 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
     ranges: dict[UUID, list[CommittedRange]] = {row["batch_id"]: [] for row in found}
     of_batches = select(batch_range).where(batch_range.c.batch_id.in_(list(ranges)))
     for row in connection.execute(of_batches).mappings():
-        count = RangeCount(
-            span_of_row(row),
-            row["rows"] or 0,
-            row["smallest_offset"],
-            row["largest_offset"],
-            row["dead_letters"] or 0,
-            row["filtered"] or 0,
-        )
-        ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
+        ranges[row["batch_id"]].append(CommittedRange(read_row(RangeCount, row), row["topic_id"]))
     return [
         CommittedBatch(
             row["batch_id"],
@@ -144,8 +134,3 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
         )
         for row in found
     ]
-
-
-def span_of_row(row: RowMapping) -> OffsetRange:
-    """Return the range that a row describes."""
-    return OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"])

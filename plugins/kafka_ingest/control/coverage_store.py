@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, exists, func, select
 
 from kafka_ingest.control.coverage_rows import (
     committed_batches_after,
     copied_ranges,
     copy_outputs,
     coverage_rows,
-    span_of_row,
 )
 from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
@@ -26,6 +25,7 @@ from kafka_ingest.control.rows import batch_row, events_of, gaps_of, stored_offs
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows, HeldRange
+from kafka_ingest.model.documents import range_of_row, read_row
 from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -51,7 +51,7 @@ def offset_rows(
         topics=tuple(row.topics),
         largest_partitions=dict(sorted(tuple(found) for found in connection.execute(largest))),
         batches=[
-            batch_of_offset(found)
+            read_row(BatchOfOffset, found, output=output_of(found))
             for found in connection.execute(batches_of_offset(row.feed_id, topic_partition, offset)).mappings()
         ],
         gaps=sorted(gaps, key=lambda found: found.decided_at, reverse=True),
@@ -111,27 +111,6 @@ def holds_offset(table: Table, offset: int) -> tuple[ColumnElement[bool], ...]:
     return table.c.start_offset <= offset, table.c.end_offset > offset
 
 
-def batch_of_offset(row: RowMapping) -> BatchOfOffset:
-    """Return the batch that a row of that query describes."""
-    return BatchOfOffset(
-        batch_id=row["batch_id"],
-        kind=BatchKind(row["kind"]),
-        state=BatchState(row["state"]),
-        planned_at=row["planned_at"],
-        planned_by=row["planned_by"],
-        committed_at=row["committed_at"],
-        committed_by=row["committed_by"],
-        reason=row["reason"],
-        offset_range=OffsetRange(
-            TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
-        ),
-        topic_id=row["topic_id"],
-        dead_letters=row["dead_letters"],
-        filtered=row["filtered"],
-        output=output_of(row),
-    )
-
-
 class CoverageStore(Store):
     """Which offset is where."""
 
@@ -182,7 +161,7 @@ class CoverageStore(Store):
             row = batch_row(connection, batch_id)
             cuts, planned = Cuts.of(resets(connection, row["feed_id"])), PlannedOn.of_row(row)
             ranges = connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
-            logs = {span_of_row(each).topic_partition: each["topic_id"] for each in ranges}
+            logs = {range_of_row(each).topic_partition: each["topic_id"] for each in ranges}
             found = {tp: cuts.at(tp, topic_id, planned) for tp, topic_id in logs.items()}
             return {tp: offset for tp, offset in found.items() if offset is not None}
 

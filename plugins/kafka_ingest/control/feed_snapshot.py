@@ -10,6 +10,7 @@ from kafka_ingest.control.rows import batch_of, behind_losses, gaps_of, holds_of
 from kafka_ingest.control.schema import batch, feed, gap
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import RECENT_BATCHES, FeedSnapshot
+from kafka_ingest.model.documents import read_row
 
 # Put together once: a feed's rows are asked for before and after nearly every step.
 OPEN_BATCH = select(batch, bindparam("name", type_=String()).label("feed_name")).where(
@@ -37,21 +38,14 @@ def snapshot(connection: Connection, query: Select[Any], which: Mapping[str, obj
         return None
     open_row = connection.execute(OPEN_BATCH, {"feed_id": row["feed_id"], "name": row["name"]}).mappings().one_or_none()
     published = newest_published(connection, row["feed_id"])
-    return FeedSnapshot(
-        feed_id=row["feed_id"],
-        name=row["name"],
-        cluster_id=row["cluster_id"],
-        revision=row["revision"],
+    return read_row(
+        FeedSnapshot,
+        row,
         topics=tuple(row["topics"]),
         stored=stored_offsets(connection, row["feed_id"]),
         open_batch=batch_of(open_row) if open_row is not None else None,
-        topic_pattern=row["topic_pattern"],
         gaps_ahead=gaps_of(connection, row["feed_id"], NOT_APPLIED),
         behind_losses=behind_losses(connection, row["feed_id"]),
         holds=holds_of(connection, row["feed_id"]),
-        waiting_since=row["waiting_since"],
-        newest_batch=row["newest_batch"],
         published_to=published.output if published is not None else None,
-        planned_at=row["planned_at"],
-        recent_batch=row["recent_batch"],
     )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from kafka_ingest.control.schema import LEDGER_KINDS, event, feed, hold
 from kafka_ingest.errors import FeedChangedError, UnknownFeedError
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
+from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.hold import Hold
 
 MAX_ENTRIES = 100
@@ -78,19 +79,7 @@ def replace_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) 
 
 def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
     """Write holds."""
-    rows = [
-        {
-            "hold_id": uuid6.uuid7(),
-            "feed_id": feed_id,
-            "topic": new.topic,
-            "partition": new.partition,
-            "cause": new.cause.value,
-            "reason": new.reason,
-            "at_offset": new.at_offset,
-            "since": new.since,
-        }
-        for new in holds
-    ]
+    rows = [{"hold_id": uuid6.uuid7(), "feed_id": feed_id, **row_of(new)} for new in holds]
     if rows:
         connection.execute(insert(hold), rows)
 

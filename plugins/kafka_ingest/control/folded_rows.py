@@ -11,8 +11,9 @@ from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.schema import batch, folded_range
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch, FoldedFeed
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.folded import FoldedRange, kept_of_folded
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.removal import LostRange
 
 IdNow = Mapping[tuple[str, str | None], str | None]
@@ -21,17 +22,7 @@ IdNow = Mapping[tuple[str, str | None], str | None]
 
 def folded_of(row: RowMapping) -> FoldedRange:
     """Return the folded range that a row describes."""
-    return FoldedRange(
-        OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]),
-        row["topic_id"],
-        row["rows"],
-        row["filtered"],
-        row["dead_letters"],
-        row["invisible"],
-        row["batches"],
-        row["oldest_commit"],
-        row["newest_commit"],
-    )
+    return read_row(FoldedRange, row, oldest=row["oldest_commit"], newest=row["newest_commit"])
 
 
 def folded_by_id(connection: Connection, feed_id: UUID) -> dict[UUID, FoldedRange]:
@@ -112,15 +103,4 @@ def folded_batches(connection: Connection, feed_id: UUID, oldest: datetime, newe
         batch.c.committed_at.between(oldest, newest),
     )
     rows = connection.execute(query.order_by(batch.c.committed_at, batch.c.batch_id)).mappings()
-    return [
-        FoldedBatch(
-            batch_id=row["batch_id"],
-            fingerprint=row["plan_fingerprint"],
-            planned_at=row["planned_at"],
-            planned_by=row["planned_by"],
-            committed_at=row["committed_at"],
-            committed_by=row["committed_by"],
-            output=output_of(row),
-        )
-        for row in rows
-    ]
+    return [read_row(FoldedBatch, row, fingerprint=row["plan_fingerprint"], output=output_of(row)) for row in rows]

@@ -13,8 +13,8 @@ from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import FOLDED_KINDS, attempt, batch, batch_range, event, folded_range, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.model.documents import read_row, row_of
 from kafka_ingest.model.folded import Chains, FoldedRange
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
 NOT_FOLDED = and_(
@@ -88,34 +88,19 @@ def chain(connection: Connection, feed_id: UUID, committed_at: dict[UUID, dateti
     order = {batch_id: number for number, batch_id in enumerate(committed_at)}
     for row in sorted(rows, key=lambda row: (order[row["batch_id"]], row["topic"], row["partition"])):
         at = committed_at[row["batch_id"]]
-        span = OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"])
-        counts = (row["rows"], row["filtered"], row["dead_letters"], row["invisible"])
-        chains.add(FoldedRange(span, row["topic_id"], *counts, batches=1, oldest=at, newest=at))
+        chains.add(read_row(FoldedRange, row, batches=1, oldest=at, newest=at))
     if chains.gone:
         gone = [{"id": folded_id} for folded_id in chains.gone]
         connection.execute(delete(folded_range).where(folded_range.c.folded_id == bindparam("id")), gone)
-    insert_rows(connection, folded_range, [row_of(feed_id, each) for each in chains.new])
+    insert_rows(connection, folded_range, [folded_row(feed_id, each) for each in chains.new])
     return len(rows)
 
 
-def row_of(feed_id: UUID, folded: FoldedRange) -> dict[str, Any]:
+def folded_row(feed_id: UUID, folded: FoldedRange) -> dict[str, Any]:
     """Return a folded range as a row."""
-    return {
-        "folded_id": uuid6.uuid7(),
-        "feed_id": feed_id,
-        "topic": folded.offset_range.topic,
-        "partition": folded.offset_range.partition,
-        "topic_id": folded.topic_id,
-        "start_offset": folded.offset_range.start_offset,
-        "end_offset": folded.offset_range.end_offset,
-        "rows": folded.rows,
-        "filtered": folded.filtered,
-        "dead_letters": folded.dead_letters,
-        "invisible": folded.invisible,
-        "batches": folded.batches,
-        "oldest_commit": folded.oldest,
-        "newest_commit": folded.newest,
-    }
+    values = row_of(folded)
+    oldest, newest = values.pop("oldest"), values.pop("newest")
+    return {"folded_id": uuid6.uuid7(), "feed_id": feed_id, **values, "oldest_commit": oldest, "newest_commit": newest}
 
 
 def fold_events(connection: Connection, feed_id: UUID, cut: FoldCut) -> int:

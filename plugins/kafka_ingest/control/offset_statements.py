@@ -15,6 +15,7 @@ from kafka_ingest.control.rows import stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 
@@ -103,21 +104,7 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
 def insert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:
     """Write the stored offsets of partitions that have none."""
     now = datetime.now(UTC)
-    rows = [
-        {
-            "feed_id": feed_id,
-            "topic": seed.topic_partition.topic,
-            "partition": seed.topic_partition.partition,
-            "topic_id": seed.topic_id,
-            "first_offset": seed.first_offset,
-            "next_offset": seed.next_offset,
-            "seeded_by": seed.seeded_by,
-            "leader_epoch": seed.leader_epoch,
-            "batch_id": seed.batch_id,
-            "updated_at": now,
-        }
-        for seed in seeds
-    ]
+    rows = [row_of(seed) | {"feed_id": feed_id, "updated_at": now} for seed in seeds]
     insert_rows(connection, stored_offset, rows)
 
 
@@ -208,24 +195,7 @@ def gap_of(new: NewGap, topic_id: str | None, actor: str, now: datetime, *, appl
 
 def insert_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap]) -> None:
     """Write gaps."""
-    rows = [
-        {
-            "gap_id": new.gap_id,
-            "feed_id": feed_id,
-            "topic": new.offset_range.topic,
-            "partition": new.offset_range.partition,
-            "topic_id": new.topic_id,
-            "start_offset": new.offset_range.start_offset,
-            "end_offset": new.offset_range.end_offset,
-            "cause": new.cause.value,
-            "reason": new.reason,
-            "decided_by": new.decided_by,
-            "decided_at": new.decided_at,
-            "applied_at": new.applied_at,
-            "closed_by_batch": new.closed_by_batch,
-        }
-        for new in gaps
-    ]
+    rows = [{"feed_id": feed_id, **row_of(new)} for new in gaps]
     if rows:
         connection.execute(insert(gap), rows)
 
@@ -275,22 +245,9 @@ def with_commas(number: int | None) -> str:
 
 def row_detail(row: StoredOffset) -> dict[str, Any]:
     """Return what the journal keeps of a stored offset."""
-    return {
-        "topic": row.topic_partition.topic,
-        "partition": row.topic_partition.partition,
-        "topic_id": row.topic_id,
-        "first_offset": row.first_offset,
-        "next_offset": row.next_offset,
-        "rule": row.seeded_by,
-    }
+    return row_of(row, "topic_partition", "topic_id", "first_offset", "next_offset") | {"rule": row.seeded_by}
 
 
 def seed_detail(seed: StoredOffset) -> dict[str, Any]:
     """Return what the journal keeps of a seed."""
-    return {
-        "topic": seed.topic_partition.topic,
-        "partition": seed.topic_partition.partition,
-        "topic_id": seed.topic_id,
-        "offset": seed.next_offset,
-        "rule": seed.seeded_by,
-    }
+    return row_of(seed, "topic_partition", "topic_id") | {"offset": seed.next_offset, "rule": seed.seeded_by}

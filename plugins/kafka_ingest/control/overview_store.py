@@ -11,12 +11,13 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, 
 from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
-from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.rows import OF_STORED_OFFSETS, gaps_of
 from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
 from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.gap import ACKNOWLEDGED, DECIDED, Gap, GapCause
-from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchLine, FeedOverview, GapDecision, NotRows, OpenGaps
 
@@ -38,15 +39,11 @@ class OverviewStore(Store):
                 select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
             )
             found = [
-                FeedOverview(
-                    feed_id=row["feed_id"],
-                    name=row["name"],
-                    cluster_id=row["cluster_id"],
+                read_row(
+                    FeedOverview,
+                    row,
                     topics=tuple(row["topics"]),
                     stored=stored.get(row["feed_id"], {}),
-                    rows_committed=row["rows_committed"],
-                    planned_at=row["planned_at"],
-                    waiting_since=row["waiting_since"],
                     last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
                     open_batch=open_row.batch_id if open_row is not None else None,
                     open_batch_state=BatchState(open_row.state) if open_row is not None else None,
@@ -68,22 +65,15 @@ class OverviewStore(Store):
 
     def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
         """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""
-        names = [name for name in BatchLine.__dataclass_fields__ if name not in {"state", "attempt", "folded"}]
-        query = select(
-            *(batch.c[name] for name in names), batch.c.state, batch.c.pinned_attempt, batch.c.folded_at
-        ).where(batch.c.feed_id == feed_id)
+        columns = [each for each in batch.c if each not in {batch.c.plan, batch.c.left_out}]
+        query = select(*columns).where(batch.c.feed_id == feed_id)
         if before is not None:
             query = query.where(batch.c.batch_id < before)
         # By id, which is ordered by time: a page that continues another one is found in the index.
         query = query.order_by(batch.c.batch_id.desc()).limit(limit)
         with transaction(self._engine, "read") as connection:
             return [
-                BatchLine(
-                    **{name: row[name] for name in names},
-                    state=BatchState(row["state"]),
-                    attempt=row["pinned_attempt"],
-                    folded=row["folded_at"] is not None,
-                )
+                read_row(BatchLine, row, attempt=row["pinned_attempt"], folded=row["folded_at"] is not None)
                 for row in connection.execute(query).mappings()
             ]
 
@@ -149,10 +139,8 @@ class OverviewStore(Store):
 
 def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
     """Return the stored offsets of all feeds."""
-    names = ("topic_id", "first_offset", "next_offset", "seeded_by", "leader_epoch", "batch_id", "updated_at")
-    columns = [stored_offset.c[name] for name in ("feed_id", "topic", "partition", *names)]
     found: dict[UUID, dict[TopicPartition, StoredOffset]] = {}
-    for feed_id, topic, number, *values in connection.execute(select(*columns)):
+    for feed_id, topic, number, *values in connection.execute(select(stored_offset.c.feed_id, *OF_STORED_OFFSETS)):
         partition = TopicPartition(topic, number)
         found.setdefault(feed_id, {})[partition] = StoredOffset(partition, *values)
     return found
@@ -161,9 +149,8 @@ def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, Stored
 def all_holds(connection: Connection) -> dict[UUID, list[Hold]]:
     """Return what takes no part in the batches of each feed."""
     found: dict[UUID, list[Hold]] = {}
-    for row in connection.execute(select(hold).order_by(hold.c.since)):
-        made = Hold(row.topic, row.partition, HoldCause(row.cause), row.reason, row.since, row.at_offset)
-        found.setdefault(row.feed_id, []).append(made)
+    for row in connection.execute(select(hold).order_by(hold.c.since)).mappings():
+        found.setdefault(row["feed_id"], []).append(read_row(Hold, row))
     return found
 
 

@@ -8,21 +8,16 @@ from sqlalchemy import Connection, delete, select
 
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import lost_range, removed_range
+from kafka_ingest.model.documents import read_row, row_of
 from kafka_ingest.model.offset_sets import subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
 
 def removed_ranges(connection: Connection, feed_id: UUID) -> list[RemovedRange]:
     """Return which committed offsets were let expire."""
     query = select(removed_range).where(removed_range.c.feed_id == feed_id)
-    return [
-        RemovedRange(
-            OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]),
-            row["topic_id"],
-        )
-        for row in connection.execute(query).mappings()
-    ]
+    return [read_row(RemovedRange, row) for row in connection.execute(query).mappings()]
 
 
 def add_removed_ranges(connection: Connection, feed_id: UUID, ranges: Sequence[RemovedRange]) -> None:
@@ -32,18 +27,7 @@ def add_removed_ranges(connection: Connection, feed_id: UUID, ranges: Sequence[R
     if set(union) == set(known):
         return
     connection.execute(delete(removed_range).where(removed_range.c.feed_id == feed_id))
-    rows = [
-        {
-            "range_id": uuid6.uuid7(),
-            "feed_id": feed_id,
-            "topic": each.offset_range.topic,
-            "partition": each.offset_range.partition,
-            "topic_id": each.topic_id,
-            "start_offset": each.offset_range.start_offset,
-            "end_offset": each.offset_range.end_offset,
-        }
-        for each in union
-    ]
+    rows = [{"range_id": uuid6.uuid7(), "feed_id": feed_id, **row_of(each)} for each in union]
     insert_rows(connection, removed_range, rows)
 
 
@@ -58,36 +42,13 @@ def union_of(ranges: Iterable[RemovedRange]) -> list[RemovedRange]:
 def lost_ranges(connection: Connection, feed_id: UUID) -> list[LostRange]:
     """Return what published files held that were lost."""
     query = select(lost_range).where(lost_range.c.feed_id == feed_id)
-    return [
-        LostRange(
-            row["batch_id"],
-            row["file"],
-            OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]),
-            row["topic_id"],
-            row["rows"],
-        )
-        for row in connection.execute(query).mappings()
-    ]
+    return [read_row(LostRange, row) for row in connection.execute(query).mappings()]
 
 
 def add_lost_ranges(connection: Connection, feed_id: UUID, lost: Sequence[LostRange]) -> None:
     """Record that files were lost, except those recorded before."""
     known = set(lost_ranges(connection, feed_id))
-    rows = [
-        {
-            "feed_id": feed_id,
-            "batch_id": each.batch_id,
-            "file": each.file,
-            "topic": each.offset_range.topic,
-            "partition": each.offset_range.partition,
-            "topic_id": each.topic_id,
-            "start_offset": each.offset_range.start_offset,
-            "end_offset": each.offset_range.end_offset,
-            "rows": each.rows,
-        }
-        for each in dict.fromkeys(lost)
-        if each not in known
-    ]
+    rows = [{"feed_id": feed_id, **row_of(each)} for each in dict.fromkeys(lost) if each not in known]
     insert_rows(connection, lost_range, rows)
 
 

@@ -1,6 +1,7 @@
 """What the rows of the control tables mean: each becomes one of the nouns."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -23,14 +24,14 @@ from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
-from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.place import place_of
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import BatchRange
 
 
@@ -39,41 +40,14 @@ def stored_offsets(
 ) -> dict[TopicPartition, StoredOffset]:
     """Return a feed's stored offsets, by partition."""
     query = STORED_OFFSETS.where(*conditions) if conditions else STORED_OFFSETS
-    rows = [
-        StoredOffset(
-            topic_partition=TopicPartition(row["topic"], row["partition"]),
-            topic_id=row["topic_id"],
-            first_offset=row["first_offset"],
-            next_offset=row["next_offset"],
-            seeded_by=row["seeded_by"],
-            leader_epoch=row["leader_epoch"],
-            batch_id=row["batch_id"],
-            updated_at=row["updated_at"],
-        )
-        for row in connection.execute(query, {"feed_id": feed_id}).mappings()
-    ]
-    return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
+    rows = sorted(connection.execute(query, {"feed_id": feed_id}), key=lambda row: (row.topic, row.partition))
+    return {tp: StoredOffset(tp, *values) for topic, number, *values in rows for tp in [TopicPartition(topic, number)]}
 
 
 def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
     """Return a feed's gaps, by partition and offset."""
     query = GAPS.where(*conditions) if conditions else GAPS
-    gaps = [
-        Gap(
-            gap_id=row["gap_id"],
-            offset_range=OffsetRange(
-                TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
-            ),
-            topic_id=row["topic_id"],
-            cause=GapCause(row["cause"]),
-            reason=row["reason"],
-            decided_by=row["decided_by"],
-            decided_at=row["decided_at"],
-            applied_at=row["applied_at"],
-            closed_by_batch=row["closed_by_batch"],
-        )
-        for row in connection.execute(query, {"feed_id": feed_id}).mappings()
-    ]
+    gaps = [read_row(Gap, row) for row in connection.execute(query, {"feed_id": feed_id}).mappings()]
     return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
 
 
@@ -107,7 +81,11 @@ def _behind_losses() -> Select[Any]:
 
 # Put together once: a feed's rows are asked for before and after nearly every step.
 BEHIND_LOSSES = _behind_losses()
-STORED_OFFSETS = select(stored_offset).where(stored_offset.c.feed_id == bindparam("feed_id"))
+OF_STORED_OFFSETS = [
+    stored_offset.c[name]
+    for name in ("topic", "partition", *(each.name for each in fields(StoredOffset) if each.name != "topic_partition"))
+]
+STORED_OFFSETS = select(*OF_STORED_OFFSETS).where(stored_offset.c.feed_id == bindparam("feed_id"))
 GAPS = select(gap).where(gap.c.feed_id == bindparam("feed_id"))
 HOLDS = select(hold).where(hold.c.feed_id == bindparam("feed_id"))
 BATCH = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == bindparam("batch_id"))
@@ -122,17 +100,7 @@ def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicParti
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
     """Return what takes no part in a feed's batches for now."""
-    holds = [
-        Hold(
-            topic=row["topic"],
-            partition=row["partition"],
-            cause=HoldCause(row["cause"]),
-            reason=row["reason"],
-            since=row["since"],
-            at_offset=row["at_offset"],
-        )
-        for row in connection.execute(HOLDS, {"feed_id": feed_id}).mappings()
-    ]
+    holds = [read_row(Hold, row) for row in connection.execute(HOLDS, {"feed_id": feed_id}).mappings()]
     # Not by the database: databases differ in the order of names and of nulls.
     return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
 
@@ -175,21 +143,7 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
             f"batch {row['batch_id']}: expected the plan with fingerprint {row['plan_fingerprint']}, found "
             f"{plan.fingerprint}. Plans never change, so the control tables were changed by hand. Nothing was done."
         )
-    return Batch(
-        feed_name=row["feed_name"],
-        plan=plan,
-        state=BatchState(row["state"]),
-        planned_by=row["planned_by"],
-        updated_at=row["updated_at"],
-        pinned_attempt=row["pinned_attempt"],
-        committed_at=row["committed_at"],
-        committed_by=row["committed_by"],
-        reason=row["reason"],
-        abandoned_by=row["abandoned_by"],
-        rows=row["rows"],
-        size_bytes=row["size_bytes"],
-        left_out=left_out_of(row),
-    )
+    return read_row(Batch, row, plan=plan, left_out=left_out_of(row))
 
 
 def left_out_of(row: Mapping[Any, Any]) -> tuple[LeftOut, ...]:
@@ -207,32 +161,9 @@ def is_of_run(actor: str | None, run_id: str) -> bool:
     return actor is not None and is_dag_run(actor) and actor.partition("/")[2] == run_id
 
 
-def attempt_of(row: Mapping[Any, Any]) -> Attempt:
-    """Return the attempt that a row describes."""
-    return Attempt(
-        batch_id=row["batch_id"],
-        attempt=row["attempt"],
-        state=AttemptState(row["state"]),
-        directory=place_of(row["directory"]),
-        document_sha256=row["document_sha256"],
-        opened_at=row["opened_at"],
-        opened_by=row["opened_by"],
-        receipt_sha256=row["receipt_sha256"],
-        reason=row["reason"],
-        cleaned_at=row["cleaned_at"],
-    )
-
-
 def event_of(row: Mapping[Any, Any]) -> Event:
     """Return the event that a row describes."""
-    return Event(
-        event_id=row["event_id"],
-        kind=row["kind"],
-        at=row["at"],
-        actor=row["who"],
-        batch_id=row["batch_id"],
-        detail=row["detail"],
-    )
+    return read_row(Event, row, actor=row["who"])
 
 
 def events_of(

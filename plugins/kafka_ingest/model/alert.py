@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.model.documents import document_of
+
 
 class AlertKind(StrEnum):
     """What an alert is about; the rules of a feed file carry these names."""
@@ -141,14 +143,7 @@ class Alert:
 
     def as_document(self) -> dict[str, Any]:
         """Return the alert as JSON-able data."""
-        return {
-            "feed": self.feed,
-            "kind": self.kind.value,
-            "subject": self.subject,
-            "text": self.text,
-            "began_at": self.began_at.isoformat(),
-            "ended_at": self.ended_at.isoformat() if self.ended_at is not None else None,
-        }
+        return document_of(self, "feed", "kind", "subject", "text", "began_at", "ended_at")
 
 
 @dataclass(frozen=True, slots=True)

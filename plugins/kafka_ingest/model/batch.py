@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said, said_or_none, whole
+from kafka_ingest.foundation.foreign_json import read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.documents import document_of, read_document
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -203,34 +204,21 @@ class BatchPlan:
     def as_document(self) -> dict[str, Any]:
         """Return the plan as JSON-able data, with its format version."""
         # Only where there is one: other plans keep the form, and so the fingerprint, that earlier versions gave them.
-        folded = {"folded": self.folded} if self.folded is not None else {}
-        replaces = {"replaces": [each.as_document() for each in self.replaces]} if self.replaces else {}
-        replays = {"replays": [each.as_document() for each in self.replays]} if self.replays else {}
-        return (
-            folded
-            | replaces
-            | replays
-            | {
-                "version": PLAN_VERSION,
-                "batch_id": str(self.batch_id),
-                "kind": self.kind.value,
-                "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
-                "cluster_id": self.cluster_id,
-                "topic_ids": dict(sorted(self.topic_ids.items())),
-                "ranges": [
-                    {
-                        **offset_range.as_document(),
-                        "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
-                    }
-                    for offset_range in self.ranges
-                ],
-                "isolation": self.isolation.value,
-                "offsets": self.offsets_policy.value,
-                "sink": self.output.as_document(),
-                "capped": self.capped,
-                "planned_at": self.planned_at.isoformat(),
-            }
-        )
+        rare = [name for name in ("folded", "replaces", "replays") if getattr(self, name)]
+        return document_of(self, *rare, "batch_id", "kind", "cluster_id", "isolation", "capped", "planned_at") | {
+            "version": PLAN_VERSION,
+            "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "ranges": [
+                {
+                    **offset_range.as_document(),
+                    "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
+                }
+                for offset_range in self.ranges
+            ],
+            "offsets": self.offsets_policy.value,
+            "sink": self.output.as_document(),
+        }
 
     @classmethod
     @read_as_ours()
@@ -243,23 +231,16 @@ class BatchPlan:
             ranges.append(OffsetRange.from_document(entry))
             if entry["leader_epoch"] is not None:
                 leader_epochs[ranges[-1].topic_partition] = whole(entry, "leader_epoch")
-        return cls(
-            batch_id=UUID(said(document, "batch_id")),
-            kind=BatchKind(document["kind"]),
+        return read_document(
+            cls,
+            document,
             feed_id=UUID(said(document["feed"], "feed_id")),
             feed_name=said(document["feed"], "name"),
-            cluster_id=said(document, "cluster_id"),
             topic_ids=ids_of(document["topic_ids"]),
             ranges=tuple(ranges),
-            isolation=Isolation(document["isolation"]),
             offsets_policy=OffsetsPolicy(document["offsets"]),
             output=OutputLocation.from_document(document["sink"]),
-            planned_at=moment(document, "planned_at"),
-            capped=document["capped"],
             leader_epochs=leader_epochs,
-            folded=document.get("folded"),
-            replaces=tuple(map(ReplacedRange.from_document, document.get("replaces", ()))),
-            replays=tuple(map(ReplayedLetters.from_document, document.get("replays", ()))),
         )
 
     @property

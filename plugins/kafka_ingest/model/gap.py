@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid5
 
-from kafka_ingest.foundation.foreign_json import moment, said, said_or_none
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -54,7 +53,7 @@ class NewGap:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Documented):
     """A gap as the control tables hold it. ``applied_at`` is None while it is ahead of the stored offset."""
 
     gap_id: UUID
@@ -118,39 +117,6 @@ class Gap:
             return None
         piece = OffsetRange(span.topic_partition, span.start_offset, offset)
         return replace(self, gap_id=uuid5(self.gap_id, str(piece)), offset_range=piece)
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the gap as ``--json`` and the audit journal show it."""
-        return {
-            "gap_id": str(self.gap_id),
-            "topic": self.offset_range.topic,
-            "topic_id": self.topic_id,
-            "partition": self.offset_range.partition,
-            "start_offset": self.offset_range.start_offset,
-            "end_offset": self.offset_range.end_offset,
-            "cause": self.cause.value,
-            "reason": self.reason,
-            "decided_by": self.decided_by,
-            "decided_at": self.decided_at.isoformat(),
-            "applied_at": self.applied_at.isoformat() if self.applied_at else None,
-            "closed_by_batch": str(self.closed_by_batch) if self.closed_by_batch else None,
-        }
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "Gap":
-        """Read a gap back from the audit journal."""
-        closed_by = document["closed_by_batch"]
-        return cls(
-            gap_id=UUID(document["gap_id"]),
-            offset_range=OffsetRange.from_document(document),
-            topic_id=said_or_none(document, "topic_id"),
-            cause=GapCause(document["cause"]),
-            reason=said(document, "reason"),
-            decided_by=said(document, "decided_by"),
-            decided_at=moment(document, "decided_at"),
-            applied_at=moment(document, "applied_at") if document["applied_at"] else None,
-            closed_by_batch=UUID(closed_by) if closed_by else None,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from kafka_ingest.foundation.counting import counted, were
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
@@ -48,7 +48,7 @@ DECIDED_BY_TOPIC = frozenset({HoldCause.BEYOND_LOG, HoldCause.TOPIC_CHANGED, Hol
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Documented):
     """A topic, or one partition of it at an offset where known, that is held. ``since`` is when a plan first saw it."""
 
     topic: str
@@ -65,17 +65,6 @@ class Hold:
 
     def __str__(self) -> str:
         return f"{self.topic_partition or self.topic}: {self.reason}"
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the hold as ``--json`` shows it."""
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "cause": self.cause.value,
-            "reason": self.reason,
-            "at_offset": self.at_offset,
-            "since": self.since.isoformat(),
-        }
 
     @property
     def identity(self) -> tuple[str, int | None, HoldCause, int | None]:

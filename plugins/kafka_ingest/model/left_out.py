@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from kafka_ingest.foundation.foreign_json import whole
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LeftOut:
+class LeftOut(Documented):
     """A range of a batch of which nothing was read, and the log start that Kafka reported then."""
 
     offset_range: OffsetRange
@@ -25,15 +24,6 @@ class LeftOut:
 
     def __str__(self) -> str:
         return f"{self.offset_range} (the log starts at {self.log_start_offset:,})"
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as receipts, the control tables and ``--json`` hold it."""
-        return {**self.offset_range.as_document(), "log_start_offset": self.log_start_offset}
-
-    @classmethod
-    def from_document(cls, entry: Mapping[str, Any]) -> "LeftOut":
-        """Read it back; raises ValueError, KeyError or TypeError where it is damaged."""
-        return cls(OffsetRange.from_document(entry), whole(entry, "log_start_offset"))
 
 
 def ranges_read(planned: Iterable[OffsetRange], left_out: Collection[LeftOut]) -> tuple[OffsetRange, ...]:

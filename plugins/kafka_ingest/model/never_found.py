@@ -1,10 +1,11 @@
 """Fields of a schema that no record of a batch has: as a rule, names that are mistyped, or inside an envelope."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.documents import Documented
 
 LEAST_RECORDS: Final = 20
 """Fewer records say nothing of what all of them have, unless they have none of the fields."""
@@ -19,7 +20,7 @@ LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NeverFound:
+class NeverFound(Documented):
     """A field that is null in all rows of a batch, and that none of the records looked at has.
 
     ``part``: ``key`` or ``value``. ``field``: its path there. ``records``: how many were looked at that have the object
@@ -38,23 +39,6 @@ class NeverFound:
         """Say how many records were looked at, and what they have in its place."""
         there = f"there are: {', '.join(self.others)}" if self.others else "the schema has all names that are there"
         return f"in 0 of {counted(self.records, 'record')}; {there}"
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as JSON-able data."""
-        return {
-            "part": self.part,
-            "field": self.field,
-            "records": self.records,
-            "others": list(self.others),
-            "is_part_found": self.is_part_found,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "NeverFound":
-        """Read it back."""
-        others = tuple(map(str, document["others"]))
-        records, is_part_found = int(document["records"]), bool(document["is_part_found"])
-        return cls(str(document["part"]), str(document["field"]), records, others, is_part_found)
 
 
 def described(missing: Iterable[NeverFound]) -> list[str]:

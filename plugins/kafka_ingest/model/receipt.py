@@ -9,8 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.foundation.foreign_json import moment, read_as_ours, read_foreign_object, said, whole
+from kafka_ingest.foundation.foreign_json import read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
+from kafka_ingest.model.documents import document_of, read_document
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offset_sets import span_of, union
@@ -24,6 +25,9 @@ RANGES_LEFT_OUT = 3
 DEAD_LETTERS = 4
 RESHAPED = 5
 """Format versions. A receipt is written in the oldest one that can hold it, byte for byte as earlier versions did."""
+
+WRITTEN = ("batch_id", "attempt", "plan_fingerprint", "document_sha256", "rows_read", "written_at", "written_by")
+"""What every version of a receipt has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,32 +350,14 @@ class Receipt:
 
     def as_document(self) -> dict[str, Any]:
         """Return the receipt as JSON-able data, with its format version."""
-        left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
         version = self.version  # which is found by looking through all files
-        dead_letters = {"dead_letters": [file_document(file, version) for file in self.dead_letters]}
-        filtered = [
-            {"topic": each.topic_partition.topic, "partition": each.topic_partition.partition, "records": each.records}
-            for each in self.filtered
-        ]
-        return (
-            left_out
-            | (dead_letters if self.dead_letters else {})
-            | ({"filtered": filtered} if filtered else {})
-            | ({"in_any_order": True} if self.in_any_order else {})
-            | ({"columns": dict(self.columns)} if self.columns is not None else {})
-            | ({"never_found": [each.as_document() for each in self.never_found]} if self.never_found else {})
-            | {
-                "version": version,
-                "batch_id": str(self.batch_id),
-                "attempt": self.attempt,
-                "plan_fingerprint": self.plan_fingerprint,
-                "document_sha256": self.document_sha256,
-                "rows_read": self.rows_read,
-                "files": [file_document(file, version) for file in self.files],
-                "written_at": self.written_at.isoformat(),
-                "written_by": self.written_by,
-            }
-        )
+        rare = [name for name in ("left_out", "filtered", "in_any_order", "never_found") if getattr(self, name)]
+        document = document_of(self, *WRITTEN, *rare)
+        if self.dead_letters:
+            document["dead_letters"] = [file_document(file, version) for file in self.dead_letters]
+        if self.columns is not None:
+            document["columns"] = dict(self.columns)
+        return document | {"version": version, "files": [file_document(file, version) for file in self.files]}
 
     def as_bytes(self) -> bytes:
         """Return the receipt as it is stored in the attempt's directory."""
@@ -383,21 +369,15 @@ class Receipt:
         """Read a receipt back; raises ForeignJsonError where it is damaged or of another version."""
         versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED)
         require_version(document, versions, "receipt")
-        return cls(
-            batch_id=UUID(said(document, "batch_id")),
-            attempt=whole(document, "attempt"),
-            plan_fingerprint=said(document, "plan_fingerprint"),
-            document_sha256=said(document, "document_sha256"),
-            rows_read=whole(document, "rows_read"),
+        return read_document(
+            cls,
+            document,
             files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
-            written_at=moment(document, "written_at"),
-            written_by=said(document, "written_by"),
             left_out=left_out_of(document),
             dead_letters=dead_letters_of(document),
             filtered=filtered_of(document),
             in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
             columns=columns_of(document),
-            never_found=tuple(map(NeverFound.from_document, document.get("never_found", ()))),
         )
 
     @classmethod

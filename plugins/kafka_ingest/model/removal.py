@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.foundation.foreign_json import moment, read_as_ours, said
+from kafka_ingest.foundation.foreign_json import read_as_ours, said
 from kafka_ingest.model.batch import require_version
+from kafka_ingest.model.documents import Documented, document_of, read_document
 from kafka_ingest.model.offsets import OffsetRange
 
 REMOVAL_VERSION = 1
@@ -44,27 +45,15 @@ class Removal:
 
     def as_document(self) -> dict[str, Any]:
         """Return the removal as it is stored beside the output."""
-        return {
-            "version": REMOVAL_VERSION,
-            "batch_id": str(self.batch_id),
-            "cause": self.cause.value,
-            "at": self.at.isoformat(),
-            "who": self.actor,
-            "reason": self.reason,
-        }
+        found = document_of(self, "batch_id", "cause", "at", "reason")
+        return {"version": REMOVAL_VERSION, **found, "who": self.actor}
 
     @classmethod
     @read_as_ours()
     def from_document(cls, document: Mapping[str, Any]) -> "Removal":
         """Read a removal back; raises ForeignJsonError where it is damaged or of another version."""
         require_version(document, REMOVAL_VERSION, "removal")
-        return cls(
-            UUID(said(document, "batch_id")),
-            RemovalCause(document["cause"]),
-            moment(document, "at"),
-            said(document, "who"),
-            said(document, "reason"),
-        )
+        return read_document(cls, document, actor=said(document, "who"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +65,7 @@ class RemovedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class LostRange:
+class LostRange(Documented):
     """The records of one partition in a published file that was lost or damaged.
 
     ``offset_range`` reaches from the smallest to the largest offset in the batch's receipt; it contains ``rows``.
@@ -87,27 +76,3 @@ class LostRange:
     offset_range: OffsetRange
     topic_id: str | None
     rows: int
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the loss as ``--json`` and the audit journal show it."""
-        return {
-            "batch_id": str(self.batch_id),
-            "file": self.file,
-            "topic": self.offset_range.topic,
-            "topic_id": self.topic_id,
-            "partition": self.offset_range.partition,
-            "start_offset": self.offset_range.start_offset,
-            "end_offset": self.offset_range.end_offset,
-            "rows": self.rows,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "LostRange":
-        """Read a loss back from the audit journal."""
-        return cls(
-            UUID(document["batch_id"]),
-            document["file"],
-            OffsetRange.from_document(document),
-            document["topic_id"],
-            document["rows"],
-        )

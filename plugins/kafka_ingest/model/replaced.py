@@ -1,17 +1,16 @@
 """What a batch of kind ``replace`` takes the place of: whole ranges of earlier batches."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from kafka_ingest.foundation.foreign_json import said
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.offset_sets import by_partition
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ReplacedRange:
+class ReplacedRange(Documented):
     """One range of an earlier batch, as it was committed: all rows that readers see of it are replaced."""
 
     offset_range: OffsetRange
@@ -21,15 +20,6 @@ class ReplacedRange:
     def topic_partition(self) -> TopicPartition:
         """The partition; a batch has one range of it."""
         return self.offset_range.topic_partition
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as JSON-able data."""
-        return {"batch_id": str(self.batch_id), **self.offset_range.as_document()}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "ReplacedRange":
-        """Read one back."""
-        return cls(OffsetRange.from_document(document), UUID(said(document, "batch_id")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.foundation.foreign_json import said, whole
+from kafka_ingest.foundation.foreign_json import whole
+from kafka_ingest.model.documents import document_of, read_document
 from kafka_ingest.model.offset_sets import by_partition
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
@@ -46,13 +47,13 @@ class ReplayedLetters:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
-        return {"batch_id": str(self.batch_id), **self.offset_range.as_document(), "records": dict(self.records)}
+        return document_of(self) | {"records": dict(self.records)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplayedLetters":
         """Read one back."""
         records = tuple((cause, whole(document["records"], cause)) for cause in sorted(document["records"]))
-        return cls(OffsetRange.from_document(document), UUID(said(document, "batch_id")), records)
+        return read_document(cls, document, records=records)
 
 
 @dataclass(frozen=True, slots=True)

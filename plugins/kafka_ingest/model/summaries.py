@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
@@ -15,7 +16,7 @@ from kafka_ingest.model.place import Place
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCounts:
+class ReadCounts(Documented):
     """What the records of a batch became."""
 
     rows: int = 0
@@ -37,10 +38,6 @@ class ReadCounts:
     def filtered_percent(self) -> float | None:
         """How many of a hundred were filtered; None of a batch without a record."""
         return self.filtered * 100 / self.records if self.records else None
-
-    def as_document(self) -> dict[str, int]:
-        """Return the counts as JSON-able data."""
-        return {"rows": self.rows, "filtered": self.filtered, "dead_letters": self.dead_letters}
 
 
 @dataclass(frozen=True, slots=True)

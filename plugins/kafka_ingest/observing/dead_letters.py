@@ -16,6 +16,7 @@ from kafka_ingest.model.dead_letters import (
     DecodingError,
     output_of_dead_letters,
 )
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
@@ -33,8 +34,7 @@ class Cause:
     def as_document(self, *, show_values: bool = True) -> dict[str, Any]:
         """Return the cause as ``--json`` shows it."""
         return {
-            "part": self.error.part,
-            "error_class": self.error.error_class,
+            **document_of(self.error, "part", "error_class"),
             "records": self.records,
             "samples": [sample_document(each, show_values=show_values) for each in self.samples],
         }
@@ -58,12 +58,7 @@ def sample_document(letter: DeadLetter, *, show_values: bool = True) -> dict[str
 
     Without ``show_values`` it is where and of when the record is: its error may quote it.
     """
-    where = {
-        "topic": letter.topic_partition.topic,
-        "partition": letter.topic_partition.partition,
-        "offset": letter.offset,
-        "timestamp": letter.timestamp.isoformat() if letter.timestamp is not None else None,
-    }
+    where = document_of(letter, "topic_partition", "offset", "timestamp")
     if not show_values:
         return where
     return where | {"error": letter.error, "key": preview(letter.key), "value": preview(letter.value)}

@@ -17,8 +17,9 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, Batch
-from kafka_ingest.model.data_file import FileContents, FilePlace, partitions_that_differ
+from kafka_ingest.model.data_file import FileContents, FilePlace, PartitionContents, partitions_that_differ
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
@@ -27,6 +28,9 @@ from kafka_ingest.ports.outputs import DataFiles, Sinks
 
 MOST_INTERVALS = 1_000
 """A compacted topic has as many intervals as records; ``interval_count`` says how many there are."""
+
+OF_ONE = ("topic", "partition", "smallest_offset", "largest_offset", "intervals")
+"""What is said of a file's partition beside the file itself, where it holds only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +48,15 @@ class BatchOfFile:
         """Return the batch as ``--json`` shows it."""
         batch = self.batch
         planned = self.planned[0] if len(self.planned) == 1 else None
+        names = ("batch_id", "state", "planned_by", "committed_at", "committed_by", "reason", "pinned_attempt")
         return {
-            "batch_id": str(batch.batch_id),
+            **document_of(batch, *names),
+            **document_of(batch.plan, "kind", "planned_at"),
             "feed": batch.feed_name,
-            "kind": batch.plan.kind.value,
-            "state": batch.state.value,
-            "planned_at": batch.plan.planned_at.isoformat(),
-            "planned_by": batch.planned_by,
-            "committed_at": batch.committed_at.isoformat() if batch.committed_at else None,
-            "committed_by": batch.committed_by,
-            "reason": batch.reason,
             "output": str(batch.plan.output),
             "topic_id": self.topic_id if planned else None,
             "start_offset": planned.start_offset if planned else None,
             "end_offset": planned.end_offset if planned else None,
-            "pinned_attempt": batch.pinned_attempt,
             "attempt_state": self.attempt.state.value if self.attempt else None,
             "folded": batch.plan.folded is not None,
         }
@@ -84,40 +82,16 @@ class ExplainedFile:
     def as_document(self) -> dict[str, Any]:
         """Return the answer as ``--json`` shows it."""
         contents, error = self.contents, self.control_error
-        only = contents.only
+        partitions = [partition_document(held) for held in contents.partitions]
+        only = partitions[0] if contents.only else dict.fromkeys(OF_ONE) | {"intervals": []}
         return {
             "file": str(self.path),
             "batch_id": str(self.place.batch_id),
             "published": self.place.attempt is None,
             "attempt": self.place.attempt,
-            "size_bytes": contents.size_bytes,
-            "rows": contents.rows,
-            "topic": only.topic_partition.topic if only else None,
-            "partition": only.topic_partition.partition if only else None,
-            "smallest_offset": only.smallest_offset if only else None,
-            "largest_offset": only.largest_offset if only else None,
-            "distinct_offsets": contents.distinct_offsets,
-            "interval_count": contents.interval_count,
-            "intervals": [
-                {"start_offset": interval.start_offset, "end_offset": interval.end_offset}
-                for interval in (only.intervals if only else ())
-            ],
-            "partitions": [
-                {
-                    "topic": held.topic_partition.topic,
-                    "partition": held.topic_partition.partition,
-                    "rows": held.rows,
-                    "smallest_offset": held.smallest_offset,
-                    "largest_offset": held.largest_offset,
-                    "distinct_offsets": held.distinct_offsets,
-                    "interval_count": held.interval_count,
-                    "intervals": [
-                        {"start_offset": interval.start_offset, "end_offset": interval.end_offset}
-                        for interval in held.intervals
-                    ],
-                }
-                for held in contents.partitions
-            ],
+            **document_of(contents, "size_bytes", "rows", "distinct_offsets", "interval_count"),
+            **{name: only[name] for name in OF_ONE},
+            "partitions": partitions,
             "columns": [{"name": name, "type": kind} for name, kind in contents.columns],
             "batch": self.batch.as_document() if self.batch else None,
             "control_tables": {"error": {"code": error.code, "message": str(error)}} if error else None,
@@ -125,6 +99,12 @@ class ExplainedFile:
             "receipt_problem": self.receipt_problem,
             "filtered": self.filtered,
         }
+
+
+def partition_document(held: PartitionContents) -> dict[str, Any]:
+    """Return what a file holds of a partition as ``--json`` shows it."""
+    intervals = [document_of(interval, "start_offset", "end_offset") for interval in held.intervals]
+    return document_of(held) | {"intervals": intervals}
 
 
 def explain_file(

@@ -8,6 +8,7 @@ from typing import Any
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
 from kafka_ingest.model.batch import AttemptState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
@@ -93,24 +94,14 @@ class PartitionStatus:
     def as_document(self) -> dict[str, Any]:
         """Return the partition as ``--json`` shows it."""
         bounds = self.bounds
+        ends = ("log_start_offset", "last_stable_offset", "high_watermark")
+        own = ("lag", "headroom", "lost", "is_read", "group_offset", "rows", "gaps")
         return {
-            "topic": self.stored.topic_partition.topic,
-            "topic_id": self.stored.topic_id,
-            "partition": self.stored.topic_partition.partition,
-            "first_offset": self.stored.first_offset,
+            **document_of(self.stored, "topic_partition", "topic_id", "first_offset", "seeded_by"),
             "stored_offset": self.stored.next_offset,
-            "seeded_by": self.stored.seeded_by,
-            "log_start_offset": bounds.log_start_offset if bounds else None,
-            "last_stable_offset": bounds.last_stable_offset if bounds else None,
-            "high_watermark": bounds.high_watermark if bounds else None,
-            "lag": self.lag,
-            "headroom": self.headroom,
-            "lost": self.lost,
-            "is_read": self.is_read,
-            "group_offset": self.group_offset,
+            **(document_of(bounds, *ends) if bounds else dict.fromkeys(ends)),
+            **document_of(self, *own),
             "group_drift": self.drift,
-            "rows": self.rows,
-            "gaps": [gap.as_document() for gap in self.gaps],
             "unavailable": self._unavailable(),
             "open_transaction": self._open_transaction(),
             "unreadable": self._held(HoldCause.UNREADABLE),
@@ -121,7 +112,7 @@ class PartitionStatus:
     def _held(self, cause: HoldCause) -> dict[str, Any] | None:
         for hold in self.holds:
             if hold.cause is cause:
-                return {"at_offset": hold.at_offset, "reason": hold.reason, "since": hold.since.isoformat()}
+                return document_of(hold, "at_offset", "reason", "since")
         return None
 
     def _unavailable(self) -> dict[str, Any] | None:
@@ -130,7 +121,7 @@ class PartitionStatus:
         # The log answers now; what its start rule asked for may still have no answer.
         for hold in self.holds if self.stored.is_pending else ():
             if hold.cause in {HoldCause.NO_ANSWER, HoldCause.NEW_OR_OLDER}:
-                return {"reason": hold.reason, "since": hold.since.isoformat()}
+                return document_of(hold, "reason", "since")
         return None
 
     def _open_transaction(self) -> dict[str, Any] | None:
@@ -152,12 +143,8 @@ class TopicProblem:
     def as_document(self) -> dict[str, Any]:
         """Return the problem as ``--json`` shows it; ``cause`` and ``since`` where a plan holds the topic."""
         hold = self.hold
-        return {
-            "topic": self.topic,
-            "reason": self.reason,
-            "cause": hold.cause.value if hold is not None else None,
-            "since": hold.since.isoformat() if hold is not None else None,
-        }
+        held = ("cause", "since")
+        return document_of(self, "topic", "reason") | (document_of(hold, *held) if hold else dict.fromkeys(held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +164,9 @@ class FeedStatus:
 
     def as_document(self) -> dict[str, Any]:
         """Return the status as ``--json`` shows it, without the version."""
-        return {
-            "feed": self.feed,
-            "cluster_id": self.cluster_id,
-            "group": self.group,
-            "open_batch": dict(self.open_batch) if self.open_batch else None,
-            "kafka": {"error": self.kafka_error} if self.kafka_error else None,
-            "waiting_since": self.waiting_since.isoformat() if self.waiting_since else None,
-            "topics": [problem.as_document() for problem in self.topic_problems],
-            "holds": [hold.as_document() for hold in self.holds],
-            "partitions": [partition.as_document() for partition in self.partitions],
-            "not_rows": self.not_rows.as_document(),
-        }
+        document = document_of(self)
+        error, topics = document.pop("kafka_error"), document.pop("topic_problems")
+        return {**document, "kafka": {"error": error} if error else None, "topics": topics}
 
 
 def feed_status(

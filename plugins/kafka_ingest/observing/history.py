@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.event import Event
 from kafka_ingest.observing.event_formatters import FORMATTERS, EventText, format_event
 from kafka_ingest.ports.control import ControlObserver
@@ -23,21 +24,11 @@ class HistoryLine:
         """Return the line as ``--json`` shows it."""
         event, text = self.event, self.text
         return {
-            "event_id": event.event_id,
-            "kind": event.kind,
-            "at": event.at.isoformat(),
+            **document_of(event, "event_id", "kind", "at", "batch_id"),
             "who": event.actor,
-            "batch_id": str(event.batch_id) if event.batch_id else None,
-            "reason": text.reason,
-            "summary": text.summary,
+            **document_of(text, "reason", "summary"),
             "changes": [
-                {
-                    "topic": change.topic_partition.topic,
-                    "partition": change.topic_partition.partition,
-                    "was": change.was,
-                    "is": change.becomes,
-                }
-                for change in text.changes
+                document_of(change, "topic_partition", "was") | {"is": change.becomes} for change in text.changes
             ],
             "detail": dict(event.detail),
         }

@@ -12,6 +12,7 @@ from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeed
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap
@@ -81,14 +82,8 @@ class FileOfOffset:
 
     def as_document(self) -> dict[str, Any]:
         """Return the file as ``--json`` shows it."""
-        return {
-            "path": str(self.path),
-            "smallest_offset": self.written.smallest_offset,
-            "largest_offset": self.written.largest_offset,
-            "rows": self.written.rows,
-            "holds_record": self.holds_record,
-            "problem": self.problem,
-        }
+        own = document_of(self, "path", "holds_record", "problem")
+        return own | document_of(self.written, "smallest_offset", "largest_offset", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +131,14 @@ class LocatedBatch:
 
     def as_document(self) -> dict[str, Any]:
         """Return the batch as ``--json`` shows it."""
-        batch = self.batch
+        of_batch = ("batch_id", "kind", "state", "planned_at", "planned_by", "committed_at", "committed_by", "reason")
         return {
-            "batch_id": str(batch.batch_id),
-            "kind": batch.kind.value,
-            "state": batch.state.value,
-            "planned_at": batch.planned_at.isoformat(),
-            "planned_by": batch.planned_by,
-            "committed_at": batch.committed_at.isoformat() if batch.committed_at else None,
-            "committed_by": batch.committed_by,
-            "reason": batch.reason,
-            "topic_id": batch.topic_id,
+            **document_of(self.batch, *of_batch, "topic_id"),
+            **document_of(self.batch.offset_range, "start_offset", "end_offset"),
+            "output": str(self.batch.output),
             "earlier_topic": self.is_earlier_topic,
-            "start_offset": batch.offset_range.start_offset,
-            "end_offset": batch.offset_range.end_offset,
-            "output": str(batch.output),
-            "record": self.record.value if self.record else None,
-            "files": None if self.files is None else [file.as_document() for file in self.files],
+            **document_of(self, "record", "files", "filtered", "problem"),
             "dead_letter_files": [file.as_document() for file in self.dead_letters],
-            "filtered": self.filtered,
-            "problem": self.problem,
         }
 
 
@@ -172,11 +155,9 @@ class LocatedFolded:
         """Return the folded range as ``--json`` shows it."""
         folded = self.folded
         return {
-            "start_offset": folded.offset_range.start_offset,
-            "end_offset": folded.offset_range.end_offset,
-            "topic_id": folded.topic_id,
+            **document_of(folded.offset_range, "start_offset", "end_offset"),
+            **document_of(folded, "topic_id", "batches"),
             "earlier_topic": self.is_earlier_topic,
-            "batches": folded.batches,
             "oldest_commit": folded.oldest.isoformat(),
             "newest_commit": folded.newest.isoformat(),
             "batch_id": str(self.batch.batch_id) if self.batch is not None else None,
@@ -206,21 +187,12 @@ class LocatedOffset:
 
     def as_document(self) -> dict[str, Any]:
         """Return the answer as ``--json`` shows it."""
-        stored = self.stored
+        stored, of_stored = self.stored, ("topic_id", "first_offset", "seeded_by")
         return {
-            "feed": self.feed,
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
-            "offset": self.offset,
-            "state": self.state.value,
-            "topic_id": stored.topic_id if stored else None,
-            "first_offset": stored.first_offset if stored else None,
+            **document_of(self, "feed", "topic_partition", "offset", "state", "is_read", "batches", "folded"),
+            **(document_of(stored, *of_stored) if stored else dict.fromkeys(of_stored)),
             "stored_offset": stored.next_offset if stored else None,
-            "seeded_by": stored.seeded_by if stored else None,
-            "is_read": self.is_read,
-            "batches": [batch.as_document() for batch in self.batches],
             "gap": {"state": self.gap.state, **self.gap.as_document()} if self.gap else None,
-            "folded": [folded.as_document() for folded in self.folded],
         }
 
 
