@@ -18,7 +18,7 @@ AT_MOST = {
     "first plan": 11,
     "plan again": 14,
     "write": 25,
-    "commit": 40,
+    "commit": 35,
     "commit again": 14,
     "next plan": 19,
     "status": 14,

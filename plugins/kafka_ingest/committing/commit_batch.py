@@ -62,6 +62,7 @@ def commit_batch(
     """
     control, sinks = parts.control, parts.sinks
     batch, never_found = control.batch(batch_id), 0
+    counts: list[RangeCount] | None = None
     refuse_what_cannot_be_committed(batch)
 
     if batch.state is not BatchState.COMMITTED:
@@ -86,7 +87,7 @@ def commit_batch(
                 # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
                 return commit_batch(batch_id, parts, group=group, actor=actor, limits=limits)
             raise
-        never_found = len(limits.never_found(receipt))
+        counts, never_found = receipt.range_counts(batch.plan), len(limits.never_found(receipt))
         log.info("batch %s is committed: %s", batch_id, counted(receipt.rows, "row"))
         if receipt.without_date:
             log.warning(
@@ -117,7 +118,8 @@ def commit_batch(
     mirrored = mirror_group(batch.plan.feed_id, follows, parts, batch_id=batch_id, actor=actor)
     # A folded batch was announced before, and its ranges are not available to announce it again.
     by_us = batch.committed_by == actor and batch.plan.folded is None
-    return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored, never_found)
+    counts = control.range_counts(batch_id) if counts is None else counts
+    return Committed(batch, tuple(counts), by_us, mirrored, never_found)
 
 
 def refuse_what_cannot_be_committed(batch: Batch) -> None:

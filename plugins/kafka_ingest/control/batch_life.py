@@ -1,6 +1,7 @@
 """A batch from its receipt to its end: each step is one transaction that takes the feed's lock first (invariant 2)."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -26,10 +27,9 @@ from kafka_ingest.control.offset_statements import (
 )
 from kafka_ingest.control.replacements import check_still_replaceable
 from kafka_ingest.control.replays import check_still_replayable, note_replayed
-from kafka_ingest.control.row_sums import add_rows
+from kafka_ingest.control.row_sums import add_to_partitions
 from kafka_ingest.control.rows import (
     batch_of,
-    batch_row,
     is_dag_run,
     newest_ledger_event,
     of_newest_published,
@@ -139,24 +139,20 @@ class BatchLife(Store):
     def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError."""
         with locked_batch(self._engine, batch_id) as (connection, row):
-            if BatchState(row["state"]) is not BatchState.COMMITTED:
-                committed = transition_of(row, BatchState.COMMITTED)
-                if row["kind"] == BatchKind.LIVE.value:
-                    advance_stored_offsets(connection, row["feed_id"], batch_id)
-                elif row["kind"] == BatchKind.BACKFILL.value:
-                    close_gaps(connection, row["feed_id"], batch_id, actor)
-                elif row["kind"] == BatchKind.REPLAY.value:
-                    note_replayed(connection, batch_of(row).plan)
-                add_rows(connection, row)
-                touch_feed(connection, row["feed_id"])
-                move_batch(
-                    connection,
-                    committed,
-                    committed_at=datetime.now(UTC),
-                    committed_by=actor,
-                    to_announce=is_dag_run(actor),
-                )
-            return batch_of(batch_row(connection, batch_id))
+            batch = batch_of(row)
+            if batch.state is BatchState.COMMITTED:
+                return batch
+            committed = transition_of(row, BatchState.COMMITTED)
+            if batch.plan.kind is BatchKind.LIVE:
+                advance_stored_offsets(connection, batch)
+            elif batch.plan.kind is BatchKind.BACKFILL:
+                close_gaps(connection, row["feed_id"], batch_id, actor)
+            elif batch.plan.kind is BatchKind.REPLAY:
+                note_replayed(connection, batch.plan)
+            touch_feed(connection, row["feed_id"], more_rows=add_to_partitions(connection, batch))
+            end = {"committed_at": datetime.now(UTC), "committed_by": actor}
+            at = move_batch(connection, committed, to_announce=is_dag_run(actor), **end)
+            return replace(batch, state=BatchState.COMMITTED, updated_at=at, **end)
 
     def abandon(
         self,

@@ -27,12 +27,13 @@ def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> 
     return state
 
 
-def move_batch(connection: Connection, transition: Transition, **values: object) -> None:
-    """Write a batch's next state, and the values that come with it."""
+def move_batch(connection: Connection, transition: Transition, **values: object) -> datetime:
+    """Write a batch's next state, and the values that come with it; return when it was updated."""
+    at = datetime.now(UTC)
     moved = connection.execute(
         update(batch)
         .where(batch.c.batch_id == transition.batch_id, batch.c.state == transition.found.value)
-        .values(state=transition.to.value, updated_at=datetime.now(UTC), **values)
+        .values(state=transition.to.value, updated_at=at, **values)
     ).rowcount
     if moved != 1:
         raise BatchStateError(
@@ -40,6 +41,7 @@ def move_batch(connection: Connection, transition: Transition, **values: object)
             "found it changed or deleted under the feed's lock. Nothing was changed; find out who writes to the "
             "control tables by hand."
         )
+    return at
 
 
 def transition_of(row: RowMapping, to: BatchState) -> Transition:

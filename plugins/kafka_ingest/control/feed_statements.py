@@ -22,7 +22,11 @@ MAX_ENTRIES = 100
 # takes several times as long as to run it.
 OF_FEED = feed.c.feed_id == bindparam("of_feed")
 LOCKED_FEED = select(feed).where(OF_FEED).with_for_update()
-TOUCH = update(feed).where(OF_FEED).values(revision=feed.c.revision + 1)
+TOUCH = (
+    update(feed)
+    .where(OF_FEED)
+    .values(revision=feed.c.revision + 1, rows_committed=feed.c.rows_committed + bindparam("more_rows", 0))
+)
 NEW_EVENT = insert(event)
 
 
@@ -37,7 +41,10 @@ def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
 
 
 def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
-    """Record that the feed's control rows changed: a decision on older ones has to be taken again."""
+    """Record that the feed's control rows changed: a decision on older ones has to be taken again.
+
+    ``values`` are columns of its row, and ``more_rows``: how many rows were committed with it.
+    """
     connection.execute(TOUCH, {"of_feed": feed_id, "updated_at": datetime.now(UTC), **values})
 
 

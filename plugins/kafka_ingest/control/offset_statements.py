@@ -14,7 +14,7 @@ from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.rows import stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
-from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.batch import Batch, BatchKind
 from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
@@ -36,7 +36,6 @@ def in_place() -> ColumnElement[bool]:
 # Put together once, like those of kafka_ingest.control.feed_statements.
 OF_THE_BATCH = batch_range.c.batch_id == bindparam("of_batch")
 OF_THE_FEED = stored_offset.c.feed_id == bindparam("of_feed")
-HOW_MANY = select(func.count()).select_from(batch_range).where(OF_THE_BATCH)
 ELSEWHERE = (
     select(
         batch_range.c.topic,
@@ -205,17 +204,16 @@ def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], actor:
     append_event(connection, feed_id, "gap", actor, batch_id, {"gaps": [found.as_document() for found in gaps]})
 
 
-def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+def advance_stored_offsets(connection: Connection, batch: Batch) -> None:
     """Move all partitions of a batch from start to end in one statement, or none: then it raises OffsetsMovedError."""
-    check_offsets_in_place(connection, feed_id, batch_id)
-    which = {"of_feed": feed_id, "of_batch": batch_id}
-    expected = connection.execute(HOW_MANY, which).scalar_one()
+    check_offsets_in_place(connection, batch.plan.feed_id, batch.batch_id)
+    which = {"of_feed": batch.plan.feed_id, "of_batch": batch.batch_id}
     moved = connection.execute(ADVANCE, which | {"now": datetime.now(UTC)}).rowcount
-    if moved != expected:
+    if moved != (expected := len(batch.ranges_read)):
         raise OffsetsMovedError(
-            f"batch {batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch starts. "
-            "None was moved. Another process writes to the control tables without the feed's lock; find it before you "
-            "continue."
+            f"batch {batch.batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch "
+            "starts. None was moved. Another process writes to the control tables without the feed's lock; find it "
+            "before you continue."
         )
 
 

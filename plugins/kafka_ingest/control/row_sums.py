@@ -6,13 +6,13 @@ Commits update it, so that years need not be summed up.
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, union_all, update
 
 from kafka_ingest.control.log_cuts import resets
 from kafka_ingest.control.offset_statements import each_stored_offset
 from kafka_ingest.control.passed_offsets import same_topic
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, stored_offset
-from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.offsets import TopicPartition
 
@@ -26,26 +26,26 @@ SUMS = ("rows", "filtered")
 Sums = tuple[int, int]
 
 
-def add_rows(connection: Connection, committed: RowMapping) -> None:
-    """Add what a batch has committed to its feed's sum, and a backfill's or a replay's ranges to their partitions'.
+def add_to_partitions(connection: Connection, committed: Batch) -> int:
+    """Add what a backfill or a replay commits to the sums of its partitions; return how many rows count for the feed.
 
     A live batch's are added where its stored offsets move, in the same statement.
     """
-    if committed["kind"] not in OF_THE_OUTPUT:
-        return
-    total = feed.c.rows_committed + committed["rows"]
-    connection.execute(update(feed).where(feed.c.feed_id == committed["feed_id"]).values(rows_committed=total))
-    if committed["kind"] != BatchKind.LIVE.value:
+    plan = committed.plan
+    if plan.kind.value not in OF_THE_OUTPUT:
+        return 0
+    if plan.kind is not BatchKind.LIVE:
         connection.execute(
             update(stored_offset)
             .where(
-                stored_offset.c.feed_id == committed["feed_id"],
-                batch.c.batch_id == committed["batch_id"],
+                stored_offset.c.feed_id == plan.feed_id,
+                batch.c.batch_id == plan.batch_id,
                 batch_range.c.batch_id == batch.c.batch_id,
-                same_topic(connection, committed["feed_id"]),
+                same_topic(connection, plan.feed_id),
             )
             .values({name: stored_offset.c[name] + func.coalesce(batch_range.c[name], 0) for name in SUMS})
         )
+    return committed.rows or 0
 
 
 def rows_kept(connection: Connection, feed_id: UUID, topics: Sequence[StartOver]) -> dict[TopicPartition, Sums]:
