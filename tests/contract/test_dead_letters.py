@@ -67,7 +67,7 @@ def counted(feed: WholeFeed) -> list[Counted]:
 
 def commit(feed: WholeFeed) -> None:
     """Run the commit task of the newest batch."""
-    commit_batch(max(feed.states()), feed.control, feed.kafka, feed.sinks, group=None, actor="r", limits=feed.limits)
+    commit_batch(max(feed.states()), feed, group=None, actor="r", limits=feed.limits)
 
 
 def test_a_record_that_cannot_be_decoded_stops_no_batch_and_is_published_beside_the_output(feed: WholeFeed) -> None:
