@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, select, update
@@ -150,7 +151,7 @@ class BatchLife(Store):
             elif batch.plan.kind is BatchKind.REPLAY:
                 note_replayed(connection, batch.plan)
             touch_feed(connection, row["feed_id"], more_rows=add_to_partitions(connection, batch))
-            end = {"committed_at": datetime.now(UTC), "committed_by": actor}
+            end: dict[str, Any] = {"committed_at": datetime.now(UTC), "committed_by": actor}
             at = move_batch(connection, committed, to_announce=is_dag_run(actor), **end)
             return replace(batch, state=BatchState.COMMITTED, updated_at=at, **end)
 
