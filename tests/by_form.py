@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 from tests.quick_project import QuickProject, closing_clients
 
+from kafka_ingest.answers.answer import Answer
 from kafka_ingest.checks import driver_check
 from kafka_ingest.checks.doctor import Check
-from kafka_ingest.commands import preview
-from kafka_ingest.commands.answer import Answer
-from kafka_ingest.commands.by_form import Operation
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.operate_form import OperateForm
+from kafka_ingest.verbs import preview
+from kafka_ingest.verbs.by_form import Operation
 
 ALICE = "airflow:alice@operate_feed/manual__1"
 DO = {"dry_run": False, "reason": "poisoned by a broken producer"}

@@ -34,12 +34,12 @@ from kafka_ingest.checks import driver_check
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
 from kafka_ingest.cluster import kafka_client
-from kafka_ingest.commands import preview
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.workplace import remove_workplace
+from kafka_ingest.verbs import preview
 
 built_once = cache(typer.main.get_command)
 """Typer makes all commands anew for each call of its runner, as it does once in a process."""

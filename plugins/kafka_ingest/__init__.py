@@ -36,7 +36,7 @@ The rooms, from the smallest up; import-linter holds the order:
   :mod:`~kafka_ingest.backfilling`. It knows ports only;
 - :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
 - :mod:`~kafka_ingest.observing`, which knows ports only, too, and :mod:`~kafka_ingest.checks`;
-- :mod:`~kafka_ingest.commands`, what an operator asks for, in a shell or by a form, and
+- :mod:`~kafka_ingest.verbs`, what an operator asks for, in a shell or by a form, and
   :mod:`~kafka_ingest.alerting`;
 - :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them, and :mod:`~kafka_ingest.page`,
   which shows in Airflow what they did.

@@ -13,8 +13,8 @@ from tests.contract.test_replay import RUN, again, plan, replay
 from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
+from kafka_ingest.answers.history_sentences import describe_files
 from kafka_ingest.backfilling.restore import decide_restore, filtered_of_ranges, restore
-from kafka_ingest.commands.history_sentences import describe_files
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in
 from kafka_ingest.model.dead_letters import output_of_dead_letters

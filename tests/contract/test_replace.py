@@ -18,10 +18,10 @@ from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
 
+from kafka_ingest.answers.history_sentences import describe_offset
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OfBatch, OffsetRanges
 from kafka_ingest.backfilling.restore import decide_restore
-from kafka_ingest.commands.history_sentences import describe_offset
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,

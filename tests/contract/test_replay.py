@@ -20,11 +20,11 @@ from tests.contract.lives import Feeds, feeds_in, produce, second_batch
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, a_plan, span
 
+from kafka_ingest.answers.history_sentences import describe_offset
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
 from kafka_ingest.backfilling.restore import decide_restore
 from kafka_ingest.batches.plan_batch import next_batch_id
-from kafka_ingest.commands.history_sentences import describe_offset
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,

@@ -9,7 +9,6 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
-from kafka_ingest.commands.coverage import partition_document, verify_output
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.coverage import coverage_of
@@ -18,6 +17,7 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.summaries import ReadCounts
 from kafka_ingest.observing.locate import locate
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.verbs.coverage import partition_document, verify_output
 
 DIFFERS = {"folded", "folded_batches"}
 """What is there to say how the answer is known."""

@@ -18,8 +18,8 @@ from sqlalchemy.engine import URL
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.commands import coverage as coverage_of_feed
 from kafka_ingest.control import schema
+from kafka_ingest.verbs import coverage as coverage_of_feed
 
 Verified = tuple[int, list[tuple[str, str, str]]]
 

@@ -11,7 +11,7 @@ from tests.integration.test_dead_letters import rows_of
 from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
 
-from kafka_ingest.commands import preview
+from kafka_ingest.verbs import preview
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "feed-files.md"
 

@@ -15,9 +15,9 @@ from embedded_broker import EmbeddedBroker
 from environment import airflow_home
 from kafka_ingest.airflow_tasks import operating_tasks
 from kafka_ingest.airflow_tasks.operating_tasks import LARGEST_DOCUMENT, OperateOperator, said, small
-from kafka_ingest.commands.answer import Answer, Line
-from kafka_ingest.commands.by_form import Operation
+from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.settings.operate_form import OperateForm
+from kafka_ingest.verbs.by_form import Operation
 from order_events import order_events, produce
 
 

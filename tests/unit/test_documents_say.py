@@ -13,7 +13,6 @@ from kafka_ingest import errors
 from kafka_ingest.airflow_tasks import check_tasks, metrics, notifying, openlineage_facets
 from kafka_ingest.backfilling import decide as chunks
 from kafka_ingest.cluster import client_settings
-from kafka_ingest.commands import preview
 from kafka_ingest.committing import announcement
 from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
@@ -30,6 +29,7 @@ from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 from kafka_ingest.sinks.delta import add_actions, log_reading
 from kafka_ingest.sinks.iceberg import metadata_size, old_snapshots, rest_catalog
+from kafka_ingest.verbs import preview
 from kafka_ingest.writing import json_values
 
 CURRENT = [page for page in PAGES if page.name not in {"CHANGELOG.md", "decisions.md"} and page.parent.name != "bench"]

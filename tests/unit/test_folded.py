@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
-from kafka_ingest.commands.fold import fold
 from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, Foldable, FoldCut, FoldedFeed
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
@@ -21,6 +20,7 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.verify_folded import FoldedProof
+from kafka_ingest.verbs.fold import fold
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)

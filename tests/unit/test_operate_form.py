@@ -2,10 +2,10 @@
 
 import pytest
 
-from kafka_ingest.commands.reset_options import named_partitions, reset_target
 from kafka_ingest.errors import InvalidOperationError, InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.settings.operate_form import FIELDS, ONLY_SHOW, Action, OperateForm
+from kafka_ingest.verbs.reset_options import named_partitions, reset_target
 
 
 def refusal(**form: object) -> str:

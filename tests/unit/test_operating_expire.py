@@ -9,7 +9,6 @@ from tests.fakes import FeedInMemory, InMemoryControlTables, log, partition, sin
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
-from kafka_ingest.commands.expire import time_before
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange
@@ -21,6 +20,7 @@ from kafka_ingest.operating.expire import ExpireDecision, decide_expiry, expire
 from kafka_ingest.operating.lost import decide_lost, record_lost
 from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ToOffsets
+from kafka_ingest.verbs.expire import time_before
 
 FAR_AWAY = datetime(2100, 1, 1, tzinfo=UTC)
 

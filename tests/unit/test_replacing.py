@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from tests.fakes import a_plan, span
 
+from kafka_ingest.answers.history_tables import RECORD
 from kafka_ingest.backfilling.replacing import read_by, whole_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OffsetRanges, OnMissing, OnOverlap
 from kafka_ingest.cli.backfill_command import choices
-from kafka_ingest.commands.history_tables import RECORD
 from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kafka_ingest.batches.preview import Preview
-from kafka_ingest.commands.by_form import in_words_of_form
-from kafka_ingest.commands.dead_letters import samples_of
-from kafka_ingest.commands.preview import log_for_errors, preview_document, shown_preview, spark_says
 from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.dead_letters import Cause
+from kafka_ingest.verbs.by_form import in_words_of_form
+from kafka_ingest.verbs.dead_letters import samples_of
+from kafka_ingest.verbs.preview import log_for_errors, preview_document, shown_preview, spark_says
 
 CARD = "4111-1111"
 CAUSE = DecodingError("value", "NOT_JSON")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.commands.decided import reason_given
 from kafka_ingest.foundation.storable_text import storable, storable_document
 from kafka_ingest.model.batch import canonical_json
+from kafka_ingest.verbs.decided import reason_given
 
 ANY_TEXT = st.text(st.characters())  # surrogates included
 ANY_JSON = st.recursive(

@@ -10,14 +10,14 @@ from airflow.sdk.exceptions import AirflowFailException
 from rich.console import Console
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
+from kafka_ingest.answers.answer import Answer, Line, document_of_error
+from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.checks.doctor import Check
-from kafka_ingest.commands.answer import Answer, Line, document_of_error
-from kafka_ingest.commands.by_form import Operation
-from kafka_ingest.commands.fitting_table import FittingTable
 from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
 from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.operate_form import ONLY_SHOW, OperateForm
+from kafka_ingest.verbs.by_form import Operation
 
 RETURNED: Final = "return_value"
 LOG_WIDTH: Final = 160

@@ -11,6 +11,12 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.models import CommandInfo
 
+from kafka_ingest.answers.documents import batch_document, decision_document
+from kafka_ingest.answers.tables import (
+    batches_table,
+    checks_line,
+    feed_files_table,
+)
 from kafka_ingest.assembly import FeedParts, control_tables
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.checks.doctor import Check
@@ -54,15 +60,6 @@ from kafka_ingest.cli.output import (
 )
 from kafka_ingest.cli.printed import check_printed, printing
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.commands.doctor import doctor as examine_feeds
-from kafka_ingest.commands.documents import batch_document, decision_document
-from kafka_ingest.commands.plan import lines_of_gaps_and_holds
-from kafka_ingest.commands.plan import plan as plan_batch
-from kafka_ingest.commands.tables import (
-    batches_table,
-    checks_line,
-    feed_files_table,
-)
 from kafka_ingest.errors import NotPrintedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.offsets import listing
@@ -71,6 +68,9 @@ from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database,
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import FORMATS
+from kafka_ingest.verbs.doctor import doctor as examine_feeds
+from kafka_ingest.verbs.plan import lines_of_gaps_and_holds
+from kafka_ingest.verbs.plan import plan as plan_batch
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
@@ -284,7 +284,7 @@ def upgrade(
     as_json: Json = False,
 ) -> None:
     """Bring the control tables to this version's schema. Nothing else ever creates or changes them."""
-    from kafka_ingest.commands.upgrade import upgrade as upgrade_tables  # noqa: PLC0415 - Alembic, for this command only
+    from kafka_ingest.verbs.upgrade import upgrade as upgrade_tables  # noqa: PLC0415 - Alembic, for this command only
 
     with answers(as_json=as_json):
         settings = control_database(find_connection_from_shell(CONTROL_CONN_ID))

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import FeedParts, assemble_named, sinks_of
-from kafka_ingest.commands.decided import Decided, reason_given
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.run_request import RunRequest
+from kafka_ingest.verbs.decided import Decided, reason_given
 
 SINKS = sinks_of(find_connection_from_shell)
 """Finds the sink of any output, with connections looked up as in a shell."""

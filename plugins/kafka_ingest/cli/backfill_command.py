@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_ingest.answers.answer import number
+from kafka_ingest.answers.documents import range_document
+from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.replacing import batches_in
@@ -13,9 +16,6 @@ from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, O
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.commands.answer import number
-from kafka_ingest.commands.documents import range_document
-from kafka_ingest.commands.tables import table
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState

@@ -7,9 +7,9 @@ import typer
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json
 from kafka_ingest.cli.output import answers, counting, show
-from kafka_ingest.commands.coverage import coverage as coverage_of_feed
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.verbs.coverage import coverage as coverage_of_feed
 
 
 def coverage(

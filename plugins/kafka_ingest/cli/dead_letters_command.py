@@ -5,18 +5,18 @@ from uuid import UUID
 
 import typer
 
+from kafka_ingest.answers.answer import Answer
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, ReasonToExecute, actor
 from kafka_ingest.cli.output import answers, counting, show
-from kafka_ingest.commands.answer import Answer
-from kafka_ingest.commands.dead_letters import SAMPLES
-from kafka_ingest.commands.dead_letters import dead_letters as count_dead_letters
-from kafka_ingest.commands.decided import Decided, reason_given
-from kafka_ingest.commands.give_up_dead_letters import give_up_dead_letters
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.verbs.dead_letters import SAMPLES
+from kafka_ingest.verbs.dead_letters import dead_letters as count_dead_letters
+from kafka_ingest.verbs.decided import Decided, reason_given
+from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
 
 
 def dead_letters(

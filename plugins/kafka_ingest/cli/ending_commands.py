@@ -19,13 +19,13 @@ from kafka_ingest.cli.arguments import (
 )
 from kafka_ingest.cli.output import TO_EXECUTE, answers, show
 from kafka_ingest.cli.write_and_commit import commit_batch
-from kafka_ingest.commands.abandon import abandon as abandon_batch
-from kafka_ingest.commands.clean import clean_all, clean_batch, clean_named
-from kafka_ingest.commands.decided import Decided, reason_given
-from kafka_ingest.commands.named_batch import id_of_batch
-from kafka_ingest.commands.restore import restore as restore_batch
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.verbs.abandon import abandon as abandon_batch
+from kafka_ingest.verbs.clean import clean_all, clean_batch, clean_named
+from kafka_ingest.verbs.decided import Decided, reason_given
+from kafka_ingest.verbs.named_batch import id_of_batch
+from kafka_ingest.verbs.restore import restore as restore_batch
 
 
 def abandon(

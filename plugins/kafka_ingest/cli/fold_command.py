@@ -6,7 +6,7 @@ import typer
 
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, counting, show
-from kafka_ingest.commands.fold import fold as fold_batches
+from kafka_ingest.verbs.fold import fold as fold_batches
 
 
 def fold(

@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
+from kafka_ingest.answers.history_tables import history_table
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, time_with_zone
 from kafka_ingest.cli.output import answers, out, print_json, show
-from kafka_ingest.commands.explain import explain as explain_file
-from kafka_ingest.commands.history_tables import history_table
-from kafka_ingest.commands.locate import locate as locate_offset
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.history import history as history_of
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.verbs.explain import explain as explain_file
+from kafka_ingest.verbs.locate import locate as locate_offset
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_ingest.answers.tables import gaps_table
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import (
     DryRun,
@@ -17,19 +18,18 @@ from kafka_ingest.cli.arguments import (
     feed_parts,
 )
 from kafka_ingest.cli.output import TO_EXECUTE, answers, out, print_json, show
-from kafka_ingest.commands.adopt import adopt as adopt_output
-from kafka_ingest.commands.decided import Decided, reason_given
-from kafka_ingest.commands.mirror import mirror as mirror_offsets
-from kafka_ingest.commands.rename import rename
-from kafka_ingest.commands.skip import skip
-from kafka_ingest.commands.tables import gaps_table
-from kafka_ingest.commands.topic_changed import check_choices
-from kafka_ingest.commands.topic_changed import topic_changed as decide_topics
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.verbs.adopt import adopt as adopt_output
+from kafka_ingest.verbs.decided import Decided, reason_given
+from kafka_ingest.verbs.mirror import mirror as mirror_offsets
+from kafka_ingest.verbs.rename import rename
+from kafka_ingest.verbs.skip import skip
+from kafka_ingest.verbs.topic_changed import check_choices
+from kafka_ingest.verbs.topic_changed import topic_changed as decide_topics
 
 
 def gaps(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:

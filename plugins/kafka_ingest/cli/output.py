@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kafka_ingest.commands.answer import JSON_VERSION, Answer, Line, error_document
-from kafka_ingest.commands.fitting_table import FittingTable
+from kafka_ingest.answers.answer import JSON_VERSION, Answer, Line, error_document
+from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.foundation.storable_text import storable
 

@@ -6,11 +6,11 @@ import typer
 
 from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonToExecute, decided_if, feed_parts
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, show
-from kafka_ingest.commands.expire import expire as expire_batches
-from kafka_ingest.commands.lost import lost as record_lost
-from kafka_ingest.commands.mend_statistics import mend_statistics as mend_output
-from kafka_ingest.commands.named_batch import id_of_batch
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.verbs.expire import expire as expire_batches
+from kafka_ingest.verbs.lost import lost as record_lost
+from kafka_ingest.verbs.mend_statistics import mend_statistics as mend_output
+from kafka_ingest.verbs.named_batch import id_of_batch
 
 
 def expire(

@@ -8,8 +8,8 @@ import typer
 from kafka_ingest.batches.preview import MOST_RECORDS
 from kafka_ingest.cli.arguments import FeedName, Json, feed_parts
 from kafka_ingest.cli.output import answers, show, step
-from kafka_ingest.commands.preview import RECORDS
-from kafka_ingest.commands.preview import preview as preview_feed
+from kafka_ingest.verbs.preview import RECORDS
+from kafka_ingest.verbs.preview import preview as preview_feed
 
 
 def preview(

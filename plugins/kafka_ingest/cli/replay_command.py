@@ -5,13 +5,13 @@ from uuid import UUID
 
 import typer
 
+from kafka_ingest.answers.answer import number
+from kafka_ingest.answers.tables import table
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import Mode
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, time_with_zone
 from kafka_ingest.cli.backfill_command import planned, run_chunks
 from kafka_ingest.cli.output import answers, out, print_json, progress
-from kafka_ingest.commands.answer import number
-from kafka_ingest.commands.tables import table
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm

@@ -6,8 +6,8 @@ import typer
 
 from kafka_ingest.cli.arguments import Execute, FeedName, Json, ReasonToExecute, decided_if, feed_parts
 from kafka_ingest.cli.output import TO_EXECUTE, answers, show
-from kafka_ingest.commands.reset import reset as move_offsets
-from kafka_ingest.commands.reset_options import named_partitions, reset_target
+from kafka_ingest.verbs.reset import reset as move_offsets
+from kafka_ingest.verbs.reset_options import named_partitions, reset_target
 
 
 def reset(

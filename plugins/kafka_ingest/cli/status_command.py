@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from kafka_ingest.answers.documents import never_planned_document, summary_document
+from kafka_ingest.answers.tables import feeds_status_table, moment, status_table
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.batches.known_output import check_output
 from kafka_ingest.cli.arguments import SINKS, Json
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.commands.documents import never_planned_document, summary_document
-from kafka_ingest.commands.tables import feeds_status_table, moment, status_table
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
 from kafka_ingest.foundation.counting import counted

@@ -4,10 +4,10 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.answers.committed_lines import committed_lines
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
-from kafka_ingest.commands.committed_lines import committed_lines
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.model.batch import Attempt
 from kafka_ingest.sinks.choose import import_for_commit

@@ -1,0 +1,279 @@
+"""``coverage``: which offset is where, and whether every offset is accounted for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from kafka_ingest.answers.answer import Answer, Line, number
+from kafka_ingest.answers.documents import range_document
+from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.answers.tables import table
+from kafka_ingest.errors import OperatorDecisionError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.observing.committed_sums import PARTS, CommittedSums, parts_of
+from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
+from kafka_ingest.observing.verify_folded import FoldedProof
+from kafka_ingest.observing.verify_output import (
+    Difference,
+    count_batches,
+    held_by_replays,
+    holes_and_overlaps,
+    unknown_batches,
+)
+from kafka_ingest.ports.control import ControlObserver
+from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+
+if TYPE_CHECKING:
+    from kafka_ingest.model.output_location import OutputLocation
+
+
+def coverage(
+    control: ControlObserver,
+    feed_name: str,
+    sinks: Sinks,
+    *,
+    verify: bool,
+    advance: Callable[[], None] = lambda: None,
+) -> Answer:
+    """Show where every offset is; with ``verify`` count the output, too. Exit code 3: something is not accounted for.
+
+    ``advance`` is called after each batch that was counted.
+    """
+    rows = control.coverage(feed_name)
+    if rows is None:
+        feed_named(feed_name, feeds_directory())  # never planned, so there is nothing; an unknown one is an error
+    partitions = coverage_of(rows) if rows is not None else {}
+    verified = None
+    if verify and rows is not None:
+        verified = verify_output(rows, partitions, control, sinks, advance)
+    is_accounted = all(partition.is_accounted for partition in partitions.values())
+    is_different = verified is not None and bool(verified["differences"])
+    return Answer(
+        {
+            "feed": feed_name,
+            "accounted": is_accounted,
+            "partitions": [partition_document(partition) for partition in partitions.values()],
+            "verified": verified,
+        },
+        lines_of(feed_name, partitions, verified),
+        0 if is_accounted and not is_different else OperatorDecisionError.exit_code,
+    )
+
+
+def lines_of(
+    feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage], verified: Mapping[str, Any] | None
+) -> Iterator[Line | FittingTable]:
+    """Yield the table, what is wrong, and the result of counting the output."""
+    yield coverage_table(feed_name, partitions)
+    yield from lines_of_problems(partitions)
+    if verified is not None:
+        yield from lines_of_verified(verified)
+
+
+def verify_output(
+    rows: CoverageRows,
+    partitions: Mapping[TopicPartition, PartitionCoverage],
+    control: ControlObserver,
+    sinks: Sinks,
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Count what readers see of each committed batch, and return the differences from the control tables.
+
+    ``advance`` is called after each batch. ``counts`` are those of :class:`CommittedSums`, and ``rows`` is what readers
+    see: in the feed's outputs, and in copies.
+    """
+    committed: dict[TopicPartition, list[OffsetRange]] = {}
+    found: list[Difference] = []
+    outputs: set[OutputLocation] = set()
+    folded = FoldedProof(control.folded(rows.feed.feed_id))
+    sums = CommittedSums(rows.replacements)
+    batches, counted, removed, proven = 0, 0, 0, 0
+    for each in count_batches(rows, control, sinks):
+        batches, counted = batches + 1, counted + each.rows
+        sums.add(each)
+        removed += each.removal is not None
+        found += each.differences
+        outputs.add(each.batch.output)
+        folded.add(each.batch)
+        proven += each.batch.folded is not None and bool(each.batch.ranges)
+        for of_batch in each.batch.ranges:
+            topic_partition = of_batch.count.offset_range.topic_partition
+            known = partitions.get(topic_partition)
+            if not each.batch.kind.commits_offsets:
+                continue
+            if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
+                kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
+                committed.setdefault(topic_partition, []).extend(kept)
+        advance()
+    for span in held_by_replays(rows, control, sinks):
+        committed.setdefault(span.topic_partition, []).append(span)
+    found += folded.differences()
+    found += holes_and_overlaps(partitions, committed)
+    found += unknown_batches(outputs, rows, control, sinks)
+    counts = sums.as_documents()
+    return {
+        "batches": batches,
+        "rows": counted,
+        "copied": sums.copied,
+        "filtered": sum(each["filtered"] for each in counts),
+        "counts": counts,
+        "removed_batches": removed,
+        "folded_batches": proven,
+        "differences": [difference_document(each) for each in found],
+    }
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """Return a difference as ``--json`` shows it; the range and the files are there where they are known."""
+    span = difference.offset_range
+    return {
+        "where": difference.where,
+        "batch_id": difference.batch_id,
+        "expected": difference.expected,
+        "found": difference.found,
+        "range": range_document(span) if span is not None else None,
+        "files": [
+            {"file": each.name, "problem": each.problem}
+            | {"ranges": [range_document(span) for span, _ in each.written.spans] if each.written else []}
+            for each in difference.files
+        ],
+    }
+
+
+def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
+    """Return one partition as ``--json`` shows it: how many offsets are where, and which."""
+    pending = [range_document(each) | {"kind": "live"} for each in partition.pending_live]
+    pending += [
+        range_document(each.offset_range)
+        | {"kind": "backfill", "batch_id": str(each.batch_id), "state": each.state.value}
+        for each in partition.backfills
+        if each.state.is_open
+    ]
+    return {
+        "topic": partition.topic_partition.topic,
+        "partition": partition.topic_partition.partition,
+        "topic_id": partition.stored.topic_id,
+        "first_offset": partition.stored.first_offset,
+        "stored_offset": partition.stored.next_offset,
+        "accounted": partition.is_accounted,
+        "problems": partition.problems,
+        "offsets": offset_counts(partition),
+        "live": [range_document(each) for each in partition.live],
+        "backfilled": [
+            range_document(each.offset_range) | {"batch_id": str(each.batch_id)}
+            for each in partition.backfills
+            if not each.state.is_open
+        ],
+        "before_first": [range_document(each) for each in partition.before_first],
+        "expired": [range_document(each) for each in partition.expired],
+        "replaced": [
+            range_document(each.replaced.offset_range)
+            | {"batch_id": str(each.replaced.batch_id), "by": str(each.by), "open": each.is_open}
+            for each in partition.replacements
+        ],
+        "folded": [folded_document(each) for each in partition.folded],
+        "pending": pending,
+        "dead_letters": [
+            range_document(each.offset_range)
+            | {"batch_id": str(each.batch_id), "count": each.count, "replayed": each.replayed}
+            for each in partition.dead_letters
+        ],
+        "replays": [
+            each.letters.as_document() | {"by": str(each.by), "open": each.is_open} for each in partition.replays
+        ],
+        "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
+        "read_again": [
+            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.actor, "reason": each.reason}
+            for each in partition.rewinds
+        ],
+    }
+
+
+def folded_document(folded: FoldedRange) -> dict[str, Any]:
+    """Return the folded ranges of a partition as ``--json`` shows them."""
+    return range_document(folded.offset_range) | {
+        "topic_id": folded.topic_id,
+        **parts_of(folded),
+        "batches": folded.batches,
+        "oldest_commit": folded.oldest.isoformat(),
+        "newest_commit": folded.newest.isoformat(),
+    }
+
+
+def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage]) -> FittingTable:
+    """Return how many offsets of each partition are where; columns without any value are left out."""
+    counts = {tp: offset_counts(partition) for tp, partition in partitions.items()}
+    used = used_headings(counts.values())
+    numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
+    made = table(
+        f"offsets of feed {feed_name}",
+        *("topic", "partition", *numbers, "accounted"),
+        numbers=("partition", *numbers),
+    )
+    for tp, partition in partitions.items():
+        made.add_line(
+            tp.topic,
+            str(tp.partition),
+            number(partition.stored.first_offset),
+            number(partition.stored.next_offset),
+            *(number(counts[tp][name]) for name in used),
+            Text("yes") if partition.is_accounted else Text("NO", style="red"),
+        )
+    made.add_section()
+    totals = [number(sum(count[name] for count in counts.values())) for name in used]
+    made.add_line("total", str(len(partitions)), "", "", *totals, "")
+    return made
+
+
+def lines_of_problems(partitions: Mapping[TopicPartition, PartitionCoverage]) -> Iterator[Line]:
+    """Yield the problems of each partition."""
+    for partition in partitions.values():
+        for problem in partition.problems:
+            yield Line(problem, "red")
+    if not partitions:
+        yield Line("never planned: there are no offsets yet")
+
+
+LOST: Final = (
+    "Restore such files from a backup, or file gaps for their records, which a backfill reads again: `kafka-ingest "
+    "lost FEED --batch {batch}` shows which."
+)
+
+
+def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the result of counting the output."""
+    for each in verified["differences"]:
+        of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
+        yield Line(f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}", "red", aside=True)
+        for file in each["files"]:
+            ranges = listing(
+                f"{span['topic']}-{span['partition']}[{span['start_offset']}, {span['end_offset']})"
+                for span in file["ranges"]
+            )
+            yield Line(f"  {file['file']} ({ranges}): {file['problem']}", "red", aside=True)
+    damaged = sorted({each["batch_id"] for each in verified["differences"] if each["files"]})
+    if damaged:
+        yield Line(LOST.format(batch=damaged[0]), "yellow", aside=True)
+    count = len(verified["differences"])
+    result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
+    removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
+    copied = f", {verified['copied']:,} of the rows in copies" if verified["copied"] else ""
+    yield Line(
+        f"counted {counted(verified['rows'], 'row')} in "
+        f"{counted(verified['batches'], 'batch')}{removed}{copied}: {result}"
+    )
+    sums = {name: sum(count[name] for count in verified["counts"]) for name in ("offsets", *PARTS, "in_output")}
+    if not sums["offsets"] == sums["rows"] == sums["in_output"]:
+        gone = f" ({sums['in_output']:,} are in the output)" if sums["rows"] != sums["in_output"] else ""
+        yield Line(
+            f"{counted(sums['offsets'], 'committed offset')}: {counted(sums['rows'], 'row')}{gone}, "
+            f"{sums['filtered']:,} "
+            f"filtered, "
+            f"{counted(sums['dead_letters'], 'dead letter')}, {sums['invisible']:,} without a record"
+        )

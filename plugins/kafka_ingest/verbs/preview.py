@@ -1,0 +1,227 @@
+"""``preview``: what a feed makes of real records, before it ingests any."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from kafka_ingest.answers.answer import Answer, Line, number
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.fitting_columns import ComparedColumns
+from kafka_ingest.batches.freeze_schemas import ROUNDS
+from kafka_ingest.batches.preview import Preview, preview_of
+from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.batch_column import KAFKAS_OWN
+from kafka_ingest.model.dead_letters import DeadLetter
+from kafka_ingest.model.never_found import LEAST_RECORDS, described
+from kafka_ingest.model.written_columns import WrittenColumns, side_by_side
+from kafka_ingest.observing.dead_letters import preview as beginning
+from kafka_ingest.observing.dead_letters import sample_document
+from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.write_step import begin_preview, may_preview_again, plan_preview
+
+LONGEST_LINE, MOST_COLUMNS = 200, 100
+"""What of a record, and of columns, is shown to people; ``--json`` has all."""
+POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
+
+
+def preview_document(
+    feed_name: str, found: Preview, compared: ComparedColumns | None, *, show_values: bool
+) -> dict[str, Any]:
+    """Return a preview as ``--json`` shows it; without the records' contents, where they are not to be shown."""
+    rows = found.rows if show_values else [{name: row[name] for name in POSITION} for row in found.rows]
+    return {
+        "feed": feed_name,
+        "filtered": found.filtered,
+        "never_found": [each.as_document() for each in found.never_found],
+        "types": dict(found.columns),
+        "rows": [row_document(row) for row in rows],
+        "dead_letters": [
+            sample_document(each, show_values=show_values)
+            | {"part": each.cause.part, "error_class": each.cause.error_class}
+            for each in found.dead_letters
+        ],
+        "columns": columns_document(compared) if compared is not None else None,
+    }
+
+
+def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: bool) -> Iterator[Line]:
+    """Yield the rows, then what cannot be decoded; ``offsets`` is how many were read."""
+    for row in found.rows if show_values else ():
+        topic, partition, offset = (row[name] for name in POSITION)
+        columns = {name: value for name, value in row_document(row).items() if name not in POSITION}
+        shown = ", ".join(f"{name}={value!r}" for name, value in columns.items() if value is not None)
+        yield Line(cut(f"{topic}-{partition} offset {offset:,}: {shown}"), quotes=True)
+    yield from (Line(f"  {path}: {kind}", quotes=True) for path, kind in list(own(found).items())[:MOST_COLUMNS])
+    if len(own(found)) > MOST_COLUMNS:
+        yield Line(f"  and {counted(len(own(found)) - MOST_COLUMNS, 'more column')}")
+    for letter in found.dead_letters:
+        yield Line(cut(letter_in_words(letter, show_values=show_values)), "red", quotes=True)
+    good, dead = len(found.rows), len(found.dead_letters)
+    if not offsets:
+        yield Line(f"the topics of feed {feed_name} hold no record")
+    elif not good + dead + found.filtered:
+        yield Line(
+            f"none of the {number(offsets)} newest offsets holds a record: they are transaction markers, aborted or "
+            "compacted. Ask for more: --records"
+        )
+    else:
+        filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
+        can_be = f"{number(good + found.filtered)} of {counted(good + dead + found.filtered, 'record')} can be decoded"
+        yield Line(f"{can_be}{filtered}; nothing was committed")
+    for each in described(found.never_found):
+        yield Line(f"null in all rows: {each}", "red", quotes=True)
+    if found.never_found:
+        has_some = all(each.is_part_found for each in found.never_found)
+        at_least = f"of {LEAST_RECORDS} such records or more " if has_some else ""
+        yield Line(
+            f"A first batch {at_least}is not committed, unless the feed says on_never_found: warn; "
+            "correct the names in its schema",
+            "red",
+        )
+
+
+def own(found: Preview) -> WrittenColumns:
+    """Return the columns beside Kafka's own."""
+    return {path: kind for path, kind in found.columns.items() if path not in KAFKAS_OWN}
+
+
+def cut(text: str) -> str:
+    """Return what a line has room for."""
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
+
+
+def letter_in_words(letter: DeadLetter, *, show_values: bool) -> str:
+    """Return why a record cannot be decoded; the error's text may quote it."""
+    text = f"{letter.topic_partition} offset {letter.offset:,}: {letter.cause.part} {letter.cause.error_class}"
+    content = beginning(letter.key if letter.cause.part == "key" else letter.value)
+    return f"{text}: {letter.error}: {content}" if show_values else text
+
+
+def shown_columns(compared: ComparedColumns | None) -> Iterator[Line]:
+    """Yield which new fields are added or left out, or why no batch would be written."""
+    if compared is None:
+        return
+    if compared.refused is not None:
+        yield Line(f"no batch would be written: {compared.refused}", "red")
+    elif compared.before is not None and compared.new:
+        does = "on_new_fields: ignore leaves out" if compared.left_out else "on_new_fields: add adds to the output"
+        shown = side_by_side(compared.before, compared.now or {}, compared.new)
+        yield Line(f"{does}\n{shown}")
+
+
+def columns_document(compared: ComparedColumns) -> dict[str, Any]:
+    """Return the columns as ``--json`` shows them: fields by their paths, with their types; None where not known."""
+    written, before = compared.fitting.columns, compared.before
+    return {
+        "written": dict(written) if written is not None else None,
+        "output": dict(before) if before is not None else None,
+        "new": list(compared.new),
+        "left_out": list(compared.left_out),
+        "refused": compared.refused,
+    }
+
+
+def row_document(row: Mapping[str, object]) -> dict[str, Any]:
+    """Return a row as ``--json`` shows it; bytes as the beginning of a text."""
+    document: dict[str, Any] = json.loads(json.dumps(row, default=in_words))
+    return document
+
+
+def in_words(value: object) -> str | None:
+    """Return a value that JSON does not have."""
+    if isinstance(value, bytes):
+        return beginning(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+RECORDS = 20
+
+
+def preview(
+    parts: FeedParts,
+    records: int,
+    *,
+    show_values: bool = True,
+    decoding: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Answer:
+    """Decode about so many of the newest records with Spark on this machine; commits nothing.
+
+    Without ``show_values`` nothing is shown of what the records hold: where they are, what became of them and their
+    columns. Nor is what Spark says where it fails. ``decoding`` is entered while Spark runs.
+    """
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
+        found, compared = Preview([], []), None
+        plan = plan_preview(parts, Path(directory), records)
+        if plan is not None:
+            with decoding(), spark_says(show_values=show_values):
+                attempt, compared = run_preview(parts, plan)
+            found = preview_of(attempt, parts.sinks, plan, rows_of_file, columns_of_file, dead_letters_in_file)
+            found = replace(found, never_found=tuple(parts.feed.batch_limits().to_name(found.never_found)))
+    name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
+    is_refused = compared is not None and compared.refused is not None
+    return Answer(
+        preview_document(name, found, compared, show_values=show_values),
+        [*shown_preview(name, found, offsets=offsets, show_values=show_values), *shown_columns(compared)],
+        exit_code=ColumnsChangedError.exit_code if is_refused else 1 if found.dead_letters else 0,
+    )
+
+
+@contextmanager
+def spark_says(*, show_values: bool) -> Iterator[None]:
+    """Leave the end of Spark's log out of its error, unless values are shown: it may quote records."""
+    try:
+        yield
+    except SparkFailedError as error:
+        if show_values:
+            raise
+        # Its first line says how Spark ended, and names the log.
+        first, *_ = str(error).splitlines()
+        raise SparkFailedError(
+            f"{first} not shown, since it may quote records. Read it on this machine, or ask with show_values, which "
+            "shows it."
+        ) from None
+
+
+def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedColumns]:
+    """Let Spark write a batch that nobody commits; once more where it found schema ids to ask for.
+
+    Return with it how its columns go with those of the feed's output.
+    """
+    failed: list[Attempt] = []
+    while True:
+        attempt, submission, compared = begin_preview(parts, plan, failed)
+        with log_for_errors() as log_file:
+            try:
+                run_spark_submit(submission, log_file)
+            except SparkFailedError:
+                failed.append(attempt)
+                if not may_preview_again(parts, plan, attempt) or len(failed) == ROUNDS:
+                    raise
+            else:
+                return attempt, compared
+
+
+@contextmanager
+def log_for_errors() -> Iterator[Path]:
+    """Yield where Spark's log goes, of which records may be quoted; it stays only where an error names it."""
+    # Outside of the directory of the preview, which is removed in any case.
+    handle, name = tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")
+    os.close(handle)
+    is_named = False
+    try:
+        yield Path(name)
+    except SparkFailedError:
+        is_named = True
+        raise
+    finally:
+        if not is_named:
+            Path(name).unlink()
