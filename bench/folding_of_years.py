@@ -18,11 +18,12 @@ from places import directory_for_data
 from sqlalchemy import URL, Connection, create_engine, func, select
 from years_of_batches import FEED, Years, fill_tables
 
+from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.operating.fold import LEAST_RETENTION, cut_before, fold
-from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.settings.feed import LEAST_RETENTION
+from kafka_ingest.verbs.fold import cut_before, fold
 
 SIZE_OF_TABLES = (
     "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "

@@ -30,8 +30,8 @@ from kafka_ingest.model.place import local
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.history import history
 from kafka_ingest.observing.locate import locate
-from kafka_ingest.operating.clean import staged_outputs
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.verbs.clean import staged_outputs
 
 FEED = "bench"
 RETENTION = timedelta(days=7)

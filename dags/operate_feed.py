@@ -1,4 +1,4 @@
-"""What an operator decides about a feed, by form: see first what it comes to, then do it with a reason.
+"""What an operator decides about a feed, by form: see first what it would do, then do it with a reason.
 
 The form runs the functions of the command line. A dry run is the default: its log and its XCom say what would be done,
 and nothing is changed. "Trigger again with this config", on the run's page, opens the form filled in: take the dry run
@@ -12,15 +12,14 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_ingest.airflow_tasks.form_params import NONE, choice, lines, number, text, tick
+from kafka_ingest.airflow_tasks.form_params import NONE, params_of, text, tick
 from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator
-from kafka_ingest.batches.preview import MOST_RECORDS
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.operating.topic_changed import BatchChoice, Choice
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
-from kafka_ingest.settings.form_fields import OFFSET_RANGE, RECORD
-from kafka_ingest.settings.operate_form import LONGEST_PATH, Action
+from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.plan import Plan
+from kafka_ingest.verbs.request import LONGEST_REASON
 
 DAG_ID = "operate_feed"
 
@@ -61,127 +60,24 @@ def feed_param(names: list[str]) -> Param:
     )
 
 
-EXPLAINED = {
-    action.value: f"{action}: {what}"
-    for action, what in {
-        Action.PLAN: "only shows the next batch",
-        Action.DOCTOR: "only checks that all parts are installed, reachable and of matching versions",
-        Action.VERIFY_COVERAGE: "only checks that every offset is accounted for, and counts the output",
-        Action.LOCATE: "only shows what happened to one offset: its batch, its file, or why there is none",
-        Action.EXPLAIN: "only shows which offsets are in a data file, and whether its batch's receipt fits",
-        Action.PREVIEW: "only shows what becomes of the newest records, by Spark on the worker",
-        Action.DEAD_LETTERS: "only shows which records could not be decoded, by cause",
-        Action.SKIP: "jumps over offsets, and files them as a gap; or acknowledges an open gap",
-        Action.RESET: "moves stored offsets",
-        Action.TOPIC_CHANGED: "shows which topics changed under the stored offsets, and applies a choice",
-        Action.ABANDON: "gives an open batch up",
-        Action.RESTORE: "publishes the staged files of an abandoned batch",
-        Action.MIRROR: "sets the consumer group to the stored offsets",
-        Action.CLEAN: "removes staged output that has expired, or a batch's",
-        Action.LOST: "files gaps for the records of a batch's lost or damaged files",
-        Action.GIVE_UP_DEAD_LETTERS: "removes a batch's dead letters for good, or records that they are lost",
-        Action.EXPIRE: "removes old batches from the output; their receipts stay",
-        Action.FOLD: "replaces what the control tables hold of old batches by sums; coverage stays provable",
-        Action.MEND_STATISTICS: "lets readers of a Delta table look for the bounds that all of its files have",
-        Action.ADOPT: "rebuilds control rows from the output's receipts",
-        Action.RENAME: "gives a feed another name, and keeps its offsets",
-        Action.DB_UPGRADE: "brings the control tables to this version's schema",
-    }.items()
-}
-"""What the list of actions shows of each: a table of them would stand before the fields that matter."""
-
-SKIP, RESET, TOPICS = "skip", "reset, topic-changed", "topic-changed"
-BATCH = "abandon, restore, clean, lost, dead-letters, give-up-dead-letters"
-LOCATE, EXPLAIN, PREVIEW, RECORDS = "locate", "explain", "preview", "preview, dead-letters"
-EXPIRE, RENAME, TABLES = "expire, fold", "rename", "db-upgrade"
-
 PARAMS = {
     "feed": feed_param(feed_names()),
     "action": Param(
-        Action.PLAN.value,
+        Plan.verb,
         type="string",
-        enum=[action.value for action in Action],
+        enum=list(VERBS),
         title="Action",
-        values_display=EXPLAINED,
+        # A table of them would stand before the fields that matter.
+        values_display={name: f"{name}: {verb.does}" for name, verb in VERBS.items()},
         description_md="What is to be done; below are the fields that an action takes, under its name.",
     ),
     "dry_run": tick("Dry run", "Show what the action comes to, and change nothing.", is_on=True),
     "reason": text(
         "Why",
         "Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
-        maxLength=2_000,
+        maxLength=LONGEST_REASON,
     ),
-    "record": text(
-        "Record",
-        "TOPIC:PARTITION=OFFSET, such as orders:0=1200.",
-        LOCATE,
-        pattern=RECORD,
-    ),
-    "file": text(
-        "File",
-        "The absolute path of a data file on a disk, in the output of a batch that the control tables know.",
-        EXPLAIN,
-        maxLength=LONGEST_PATH,
-    ),
-    "records": number(
-        "Records", "How many of the newest ones, about; empty: 20.", PREVIEW, minimum=1, maximum=MOST_RECORDS
-    ),
-    "show_values": tick(
-        "Show what records hold",
-        "Rows, or the beginnings of keys and values, and errors that may quote them: in the log and in the XCom, for "
-        "all who may read those of this DAG. Without it: where the records are, their columns and causes.",
-        RECORDS,
-    ),
-    "offset_range": text(
-        "Offsets to skip",
-        "TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1210. FROM is skipped, TO is the next to read.",
-        SKIP,
-        pattern=OFFSET_RANGE,
-    ),
-    "to": text(
-        "Move to",
-        "For reset: earliest, latest, timestamp=2026-01-31T00:00:00Z, group=NAME, "
-        "offsets=TOPIC:PARTITION=OFFSET,…, or batch=ID, where it began.",
-        RESET,
-    ),
-    "shift_by": number("Or move by", "For reset: this many offsets forward, or back: -100.", RESET),
-    "topics": lines(
-        "Only these topics", "One per line; empty: all. For reset also TOPIC:0,1, some of its partitions.", RESET
-    ),
-    "keep_group": tick(
-        "Leave the consumer group", "For reset: the next commit takes the group along, not this run.", RESET
-    ),
-    "choice": choice(
-        "What the topics hold now",
-        [each.value for each in Choice],
-        "The dry run says which choices fit, and shows what each would do.",
-        TOPICS,
-    ),
-    "open_batch": choice(
-        "The open batch",
-        [each.value for each in BatchChoice],
-        "What becomes of a batch that was read while its topic changed. accept comes alone.",
-        TOPICS,
-    ),
-    "batch_id": text(
-        "Batch",
-        "Its id. abandon without one says which batches are open. clean with one: that batch alone, at once, last "
-        "copies included. dead-letters without one: of all batches. restore and give-up-dead-letters without one "
-        "say which there are, where a feed is chosen.",
-        BATCH,
-    ),
-    "lost_output": tick(
-        "Its output is gone", "For abandon: gone for good, and need not be asked whether it was published.", BATCH
-    ),
-    "before": text(
-        "Written before, or committed before",
-        "A date, a time with a zone, or how long ago: 2026-01-31, 2026-01-31T12:00:00Z, 90d. fold without one: "
-        "the feed's control_retention decides.",
-        EXPIRE,
-    ),
-    "new_name": text("New name", "The name that the feed's file is to have from now on.", RENAME),
-    "old_name": text("Or its old name", "Where the file has the new name already: the one before.", RENAME),
-    "create": tick("Create", "Make the control tables where there are none yet.", TABLES),
+    **params_of(VERBS.values()),
 }
 
 if asked.dag_id in {None, DAG_ID}:

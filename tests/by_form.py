@@ -13,9 +13,8 @@ from kafka_ingest.answers.answer import Answer
 from kafka_ingest.checks import driver_check
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.settings.operate_form import OperateForm
 from kafka_ingest.verbs import preview
-from kafka_ingest.verbs.by_form import Operation
+from kafka_ingest.verbs.form import OperateForm
 
 ALICE = "airflow:alice@operate_feed/manual__1"
 DO = {"dry_run": False, "reason": "poisoned by a broken producer"}
@@ -32,7 +31,7 @@ def asking_by_form(quick: QuickProject) -> Iterator[Ask]:
     ) -> Answer:
         said = checks if checks is not None else []
         form_read = OperateForm.of({"feed": feed, **form})
-        return Operation(form_read, actor, find_connection_from_shell, said.append).answer()
+        return form_read.answer(actor, find_connection_from_shell, said.append)
 
     of_project = patch.dict(os.environ, quick.environment)
     in_place_of_spark = patch.object(preview, "run_spark_submit", partial(quick.submit, while_running=int))

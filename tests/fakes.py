@@ -120,12 +120,12 @@ from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.operating.held_offsets import not_in
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.ports.cluster import MirrorRefusedError
 from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.verbs.held_offsets import not_in
 
 SOME_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IN_LEDGER = (BatchKind.LIVE, BatchKind.BACKFILL)

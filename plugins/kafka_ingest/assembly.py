@@ -1,9 +1,8 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, partial
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas
+from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
@@ -21,19 +21,15 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import ColumnsChangedError, WrongUseError
+from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
-from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.heap import Heap
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
-from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
-from kafka_ingest.operating.fold import cut_before, fold
-from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
@@ -240,41 +236,6 @@ class FeedParts:
         """Bring the consumer group to the stored offsets outside a commit."""
         feed = known_feed(self.control, self.feed.name)
         return mirror_group(feed.feed_id, self.feed.kafka.group, self, batch_id=None, actor=actor)
-
-    def staged_outputs(self) -> Iterator[StagedOutput]:
-        """Return the staged output that has expired: its attempt ended longer ago than the feed keeps staged files."""
-        feed = known_feed(self.control, self.feed.name)
-        ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
-        return staged_outputs(
-            feed, self.plan_settings.output, self.control, self.kafka, self.sinks, ended_before=ended_before
-        )
-
-    def clean_up(self) -> Iterator[StagedOutput]:
-        """Remove the staged output that has expired."""
-        return clean_up(self.staged_outputs(), self.control, self.sinks)
-
-    def fold(self, before: datetime | None = None, *, actor: str, reason: str | None = None) -> Iterator[Folded]:
-        """Fold the rows of batches committed before a time; by default the feed's ``control_retention`` decides."""
-        return fold(self.feed_id, self.fold_cut(before), self.control, actor=actor, reason=reason)
-
-    def foldable(self, before: datetime | None = None) -> Foldable:
-        """Return what may be folded, and what stays that is as old."""
-        return self.control.foldable(self.feed_id, self.fold_cut(before))
-
-    @property
-    def feed_id(self) -> UUID:
-        """The feed's own id; raises UnknownFeedError where it was never planned."""
-        return known_feed(self.control, self.feed.name).feed_id
-
-    def fold_cut(self, before: datetime | None) -> FoldCut:
-        """Return what may be folded; raises WrongUseError where neither the caller nor the feed says what is old."""
-        now = datetime.now(UTC)
-        if before is None and self.feed.control_retention is None:
-            raise WrongUseError(
-                f"feed {self.feed.name}: expected --before, or control_retention in its file, found neither: nothing "
-                "says what is old. Nothing was changed."
-            )
-        return cut_before(before or now - (self.feed.control_retention or timedelta()), now)
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""

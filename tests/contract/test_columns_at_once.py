@@ -14,7 +14,7 @@ from kafka_ingest.batches.fitting_columns import ColumnRules
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.batch import AttemptState, BatchState
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
-from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.verbs.abandon import abandon
 
 
 @pytest.fixture

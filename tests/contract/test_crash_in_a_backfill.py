@@ -22,7 +22,7 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.verbs.skip import decide_skip, skip
 
 pytestmark = pytest.mark.long
 

@@ -24,8 +24,8 @@ from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 
 pytestmark = pytest.mark.long
 

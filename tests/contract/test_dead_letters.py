@@ -26,10 +26,10 @@ from kafka_ingest.model.coverage import coverage_of, dead_letters_in
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.observing.verify_output import Counted, count_batches
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.adopt import adopt, decide_adoption
-from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
+from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
+from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
 
 DEAD = [("orders", 0, 5), ("orders", 0, 7), ("orders", 0, 9), ("orders", 1, 3), ("orders", 1, 5)]
 """The positions of the second batch's records that cannot be decoded: their offsets are odd (`whole_feed.py`)."""

@@ -24,9 +24,9 @@ from kafka_ingest.model.receipt import Filtered
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.locate import RecordState, locate
 from kafka_ingest.observing.offset_counts import offset_counts
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.adopt import adopt, decide_adoption
-from kafka_ingest.operating.expire import decide_expiry, expire
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
+from kafka_ingest.verbs.expire import decide_expiry, expire
 
 FIRST, SECOND = (TopicPartition("orders", number) for number in range(2))
 

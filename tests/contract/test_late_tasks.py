@@ -20,9 +20,9 @@ from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
 from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -15,14 +15,15 @@ from tests.contract.table_filters import BATCHES, columns_of
 from tests.contract.test_table_filters import wrong_in_dataset
 from tests.fakes import InMemoryControlTables, feed_settings
 
+from kafka_ingest.answers.answer import Answer
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.sinks.delta import recorded_statistics, searched_columns, table_log
 from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.verbs.decided import Decided
-from kafka_ingest.verbs.mend_statistics import mend_statistics
+from kafka_ingest.verbs.mend_statistics import MendStatistics
+from kafka_ingest.verbs.request import Decided
 
 NAMED = searched_columns.NAMED
 OF_KAFKA = {
@@ -196,6 +197,12 @@ def test_other_formats_have_no_statistics_to_mend(tmp_path: Path) -> None:
 # ── The command ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECIDED = Decided("alice", "filters find nothing")
+
+
+def mend_statistics(parts: Any, decided: Decided | None) -> Answer:
+    """Call the verb."""
+    caller: Any = SimpleNamespace(parts=parts, decided=decided)
+    return MendStatistics().answer(caller)
 
 
 def parts_of(output: Any, control: InMemoryControlTables) -> Any:

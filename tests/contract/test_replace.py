@@ -38,8 +38,8 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.replaced import RowsReplaced
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches
-from kafka_ingest.operating.adopt import adopt, decide_adoption
-from kafka_ingest.operating.expire import decide_expiry, expire
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
+from kafka_ingest.verbs.expire import decide_expiry, expire
 
 RUN = "airflow:backfill_offsets/manual__1"
 FIRST = OffsetRange(TopicPartition(TOPIC, 0), 0, 5)

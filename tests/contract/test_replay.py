@@ -45,13 +45,13 @@ from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.adopt import adopt, decide_adoption
-from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.operating.expire import decide_expiry, expire
-from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters
-from kafka_ingest.operating.lost import decide_lost, record_lost
 from kafka_ingest.sinks.choose import dead_letters_in_file
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
+from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
+from kafka_ingest.verbs.expire import decide_expiry, expire
+from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.lost import decide_lost, record_lost
 
 RUN = "airflow:backfill_offsets/manual__1"
 DEAD = [(TOPIC, 0, 5), (TOPIC, 0, 7), (TOPIC, 0, 9), (TOPIC, 1, 3), (TOPIC, 1, 5)]

@@ -25,8 +25,8 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.operating.adopt import adopt, decide_adoption
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
 
 NUMBERS = st.integers(0, 99)
 """Picks one of whatever there is at that moment."""

@@ -12,8 +12,8 @@ from tests.histories.spark_stand_in import SparkJob
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, OffsetsMovedError, WrongUseError
 from kafka_ingest.model.attempt_directory import DATA, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToLatest
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.reset_target import ResetTarget, ShiftBy, ToEarliest, ToLatest
 
 TARGETS = st.sampled_from([ToEarliest(), ToLatest(), ShiftBy(-4), ShiftBy(-1), ShiftBy(2), ShiftBy(5)])
 

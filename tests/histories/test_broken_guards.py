@@ -26,8 +26,8 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.operating import adopt, clean, rebuilt_gaps, reset_offsets
-from kafka_ingest.operating.reset_target import ShiftBy
+from kafka_ingest.verbs import adopt, clean, rebuilt_history, reset
+from kafka_ingest.verbs.reset_target import ShiftBy
 
 BEFORE_THE_OFFSETS_MOVE = Interruption("before", 10, "crash")
 """In a commit: batch, attempts, newest_of_kinds, read_receipt, can_take, verify, begin_commit, ledger, publish."""
@@ -312,7 +312,7 @@ def without_ending_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reset_offsets, "check_none_open", lambda *_: None)
+    patch.setattr(reset, "check_none_open", lambda *_: None)
     patch.setattr(offset_store, "require_none_open", lambda *_: None)
     patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
@@ -322,7 +322,7 @@ def without_recording_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) 
 
 
 def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rebuilt_gaps.GapLedger, "read", lambda *_: None)
+    patch.setattr(rebuilt_history.GapLedger, "read", lambda *_: None)
 
 
 GUARDS = [

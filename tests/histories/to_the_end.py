@@ -22,8 +22,8 @@ from kafka_ingest.errors import (
     TopicGoneError,
     TopicRecreatedError,
 )
-from kafka_ingest.operating.topic_changed import Choice
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.topic_changes import Choice
 
 RUNS = 200
 

@@ -41,18 +41,18 @@ from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import clean_up, staged_outputs
-from kafka_ingest.operating.fold import fold
-from kafka_ingest.operating.reset_offsets import decide_reset, reset
-from kafka_ingest.operating.reset_target import ResetTarget
-from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.clean import clean_up, staged_outputs
+from kafka_ingest.verbs.fold import fold
+from kafka_ingest.verbs.reset import decide_reset, reset
+from kafka_ingest.verbs.reset_target import ResetTarget
+from kafka_ingest.verbs.skip import decide_skip, skip
+from kafka_ingest.verbs.topic_changes import Choice, accept_batch, apply_choice, changes_of, rows_after
 
 FEED = "orders"
 TOPICS = ("orders", "refunds")

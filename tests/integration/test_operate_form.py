@@ -227,7 +227,7 @@ def test_of_two_people_who_decide_at_once_one_has_an_effect_and_the_other_is_ref
 ) -> None:
     quick.write_feed(orders)
     quick.run("orders", "--end-offset", f"{orders}:0=4")
-    both_have_decided, file_gap = threading.Barrier(2), skip.file_gap
+    both_have_decided, file_gap = threading.Barrier(2), skip.skip
 
     def filing(*arguments: Any, **options: Any) -> Any:
         both_have_decided.wait()
@@ -240,7 +240,7 @@ def test_of_two_people_who_decide_at_once_one_has_an_effect_and_the_other_is_ref
             return None
         return actor
 
-    with patch.object(skip, "file_gap", filing), ThreadPoolExecutor(2) as threads:
+    with patch.object(skip, "skip", filing), ThreadPoolExecutor(2) as threads:
         done = [actor for actor in threads.map(decide, ["airflow:alice@d/1", "airflow:bob@d/2"]) if actor is not None]
 
     assert len(done) == 1

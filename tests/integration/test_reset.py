@@ -201,7 +201,7 @@ def test_a_consumer_group_shows_the_way_and_has_to_know_all_partitions(
     move_group(group, read, {0: 2, 1: 4})
     exit_code, code, message = quick.refusal("reset", "orders", "--to", f"group={group}", *DO_IT)
     assert (exit_code, code) == (2, "INVALID_RANGE")
-    assert f"found none of {read}-2. Name the others with --topic" in message
+    assert f"found none of {read}-2. Name the other topics or partitions" in message
     done = quick.answer("reset", "orders", "--to", f"group={group}", "--topic", f"{read}:0,1", *DO_IT)
     assert moved(done) == {0: (10, 2), 1: (5, 4)}
 
@@ -329,8 +329,8 @@ def test_a_written_batch_stands_in_the_way_until_it_is_abandoned(quick: QuickPro
         (("--to", "timestamp=2026-01-31T00:00:00"), "WRONG_USE", "expected a time with a zone"),
         (("--to", "timestamp=1969-12-31T00:00:00Z"), "WRONG_USE", "after 1970"),
         (("--to", "timestamp=1767225600"), "WRONG_USE", "such as 2026-01-31T00:00:00Z; found '1767225600'"),
-        (("--to", "offsets=0=4"), "WRONG_USE", "expected TOPIC:PARTITION=OFFSET"),
-        (("--to", "offsets={topic}:0=-1"), "WRONG_USE", "such as orders:0=1200,orders:1=88"),
+        (("--to", "offsets=0=4"), "WRONG_USE", "expected --to offsets=TOPIC:PARTITION=OFFSET"),
+        (("--to", "offsets={topic}:0=-1"), "WRONG_USE", "such as orders:0=1200, found"),
         (("--to", "offsets={topic}:0=4,"), "WRONG_USE", "found ''"),
         (("--to", "offsets={topic}:0=4,{topic}:0=5"), "WRONG_USE", "{topic}:0 twice"),
         (("--to", "offsets={topic}:0=4", "--topic", "{topic}:0"), "WRONG_USE", "--topic or --to offsets=…, found both"),

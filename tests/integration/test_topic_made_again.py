@@ -222,7 +222,7 @@ def test_a_planned_batch_stands_in_the_way_until_it_is_discarded(
     choice = ("topic-changed", "orders", "--choice", "start-over")
     exit_code, code, message = quick.refusal(*choice, *WHY)
     assert (exit_code, code) == (2, "BATCH_STATE")
-    assert "`--batch discard`" in message
+    assert "discard abandons it" in message
     quick.answer(*choice, "--batch", "discard", *WHY)
     assert [(batch["batch_id"], batch["state"]) for batch in quick.batches()] == [(planned["batch_id"], "ABANDONED")]
     [batch] = quick.run()

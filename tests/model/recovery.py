@@ -14,7 +14,7 @@ from tests.model.world import World
 from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OffsetsMovedError, RetryableError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import LogBounds, TopicPartition
-from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.verbs.abandon import abandon
 
 RUNS = 12
 """How many runs have to be enough."""

@@ -27,8 +27,8 @@ from tests.model.world import Bounds, World
 from kafka_ingest.errors import BatchRevokedError, InvalidRangeError, KafkaIngestError, OffsetsMovedError
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.gap import Gap
-from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.skip import decide_skip, skip
 
 BACKFILL = UUID("01990000-0000-7000-8000-0000000bacf1")
 

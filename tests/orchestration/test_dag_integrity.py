@@ -10,7 +10,7 @@ import pytest
 from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 
-from kafka_ingest.settings.operate_form import OperateForm
+from kafka_ingest.verbs.form import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
@@ -280,10 +280,9 @@ def test_decisions_are_offered_for_each_feed_that_has_a_file_and_are_tried_once(
     assert "enum" not in without["schemas"]["feed"]
     of_action = dag["schemas"]["action"]
     assert [*of_action["values_display"]] == of_action["enum"], "each action is explained where it is chosen"
-    assert dag["params"] == {name: field.default for name, field in OperateForm.model_fields.items()} | {
-        **dict.fromkeys(("feed", "topics")),
-        "action": "plan",
-    }
+    fields = {"feed", "reason", *frozenset().union(*FIELDS.values())}
+    ticks = dict.fromkeys(("show_values", "keep_group", "lost_output", "create"), False)
+    assert dag["params"] == dict.fromkeys(fields) | ticks | {"action": "plan", "dry_run": True}
 
 
 def test_help_texts_of_forms_hold_no_code_which_airflow_draws_over_the_text(offline: Project) -> None:

@@ -16,8 +16,7 @@ from environment import airflow_home
 from kafka_ingest.airflow_tasks import operating_tasks
 from kafka_ingest.airflow_tasks.operating_tasks import LARGEST_DOCUMENT, OperateOperator, said, small
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.settings.operate_form import OperateForm
-from kafka_ingest.verbs.by_form import Operation
+from kafka_ingest.verbs.form import OperateForm
 from order_events import order_events, produce
 
 
@@ -78,15 +77,15 @@ def operate(pushed: Pushed, user: str | None = "alice", **form: Any) -> dict[str
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
-    """What is asked of the commands, which all answer that something is not as it should be."""
-    found: list[Operation] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who asks for something; each form answers that something is not as it should be."""
+    found: list[str] = []
 
-    def answer(self: Operation) -> Answer:
-        found.append(self)
+    def answer(_form: OperateForm, actor: str, *_: Any) -> Answer:
+        found.append(actor)
         return Answer({"drift": [1]}, [Line("orders-0: group 1, stored 4")], exit_code=1)
 
-    monkeypatch.setattr(Operation, "answer", answer)
+    monkeypatch.setattr(OperateForm, "answer", answer)
     return found
 
 
@@ -98,9 +97,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
         (None, "airflow:(no user)@operate_feed/manual__1"),
     ],
 )
-def test_the_actor_is_the_user_who_triggered_the_run(asked: list[Operation], user: str | None, actor: str) -> None:
+def test_the_actor_is_the_user_who_triggered_the_run(asked: list[str], user: str | None, actor: str) -> None:
     operate(Pushed(), user, action="mirror", feed="orders")
-    assert [each.actor for each in asked] == [actor]
+    assert asked == [actor]
 
 
 def test_the_log_says_who_asked_for_what_records_hold() -> None:
@@ -109,7 +108,7 @@ def test_the_log_says_who_asked_for_what_records_hold() -> None:
     assert said(form, "airflow:alice@d/1") == text
 
 
-def test_what_a_dry_run_finds_is_no_failure_and_what_a_decision_leaves_is(asked: list[Operation]) -> None:
+def test_what_a_dry_run_finds_is_no_failure_and_what_a_decision_leaves_is(asked: list[str]) -> None:
     pushed = Pushed()
     assert operate(pushed, action="mirror", feed="orders") == {"version": 1, "drift": [1]}
     for action in ("mirror", "verify-coverage"):
@@ -128,7 +127,7 @@ def test_an_error_is_named_in_the_log_and_the_xcom_as_json_names_it() -> None:
     assert document["error"]["exit_code"] == 2
 
 
-def test_a_task_that_was_cleared_makes_no_decision_again_and_shows_again(asked: list[Operation]) -> None:
+def test_a_task_that_was_cleared_makes_no_decision_again_and_shows_again(asked: list[str]) -> None:
     cleared = Pushed(try_number=2)
     with pytest.raises(AirflowFailException, match="a decision to be made once in a run"):
         operate(cleared, action="reset", feed="orders", shift_by=-1, dry_run=False, reason="why")

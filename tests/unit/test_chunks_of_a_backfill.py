@@ -27,8 +27,8 @@ from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import intersect, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, OffsetsPolicy
-from kafka_ingest.operating.adopt import decide_adoption
-from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.verbs.adopt import decide_adoption
+from kafka_ingest.verbs.skip import decide_skip, skip
 
 
 @pytest.fixture

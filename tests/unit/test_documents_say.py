@@ -18,12 +18,11 @@ from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
 from kafka_ingest.model import avro_columns, batch_limits, never_found, partition_term, record_schema
 from kafka_ingest.observing import group_drift
-from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.page import kept_answers, metrics_app, one_feed, scraped_feeds, sources
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, wrong_settings
 from kafka_ingest.settings.alert_settings import Alerts
-from kafka_ingest.settings.feed import AirflowSettings, Kafka, Limits, Spark
+from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
 from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink

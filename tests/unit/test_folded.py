@@ -14,13 +14,13 @@ from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, Foldable, FoldCut, FoldedFeed
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, Foldable, FoldedFeed
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.verify_folded import FoldedProof
-from kafka_ingest.verbs.fold import fold
+from kafka_ingest.verbs.fold import Fold
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -179,6 +179,6 @@ def test_what_was_filtered_is_in_the_sums_that_receipts_prove():
 
 @pytest.mark.parametrize(("there", "is_something"), [((0, 5), True), ((2, 0), True), ((0, 0), False)])
 def test_lines_of_the_journal_alone_are_something_to_fold(there: tuple[int, int], *, is_something: bool) -> None:
-    parts = Mock(**{"fold_cut.return_value": FoldCut(NOON), "foldable.return_value": Foldable(*there)})
-    parts.feed.name = "orders"
-    assert fold(parts, None, actor=None).only_shown is is_something
+    parts = Mock(**{"control.foldable.return_value": Foldable(*there)})
+    parts.feed.name, parts.feed.control_retention = "orders", timedelta(days=400)
+    assert Fold().answer(Mock(parts=parts, decided=None)).only_shown is is_something

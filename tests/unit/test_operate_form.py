@@ -4,8 +4,11 @@ import pytest
 
 from kafka_ingest.errors import InvalidOperationError, InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.settings.operate_form import FIELDS, ONLY_SHOW, Action, OperateForm
-from kafka_ingest.verbs.reset_options import named_partitions, reset_target
+from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.form import FIELDS, OperateForm
+from kafka_ingest.verbs.reset import Reset
+from kafka_ingest.verbs.reset_target import named_partitions, reset_target
+from kafka_ingest.verbs.skip import Skip
 
 
 def refusal(**form: object) -> str:
@@ -17,10 +20,12 @@ def refusal(**form: object) -> str:
 def test_a_form_that_was_left_empty_is_a_dry_run() -> None:
     empty = {"feed": "", "reason": " ", "to": "", "topics": None, "choice": "", "batch_id": ""}
     form = OperateForm.of({"action": "reset", **empty})
-    assert (form.dry_run, form.decides, form.feed, form.reason, form.to, form.topics) == (True, False, *[None] * 3, [])
-    # Airflow hands a run every field, and null where nothing was entered.
-    fields = {name: field.default for name, field in OperateForm.model_fields.items()} | {"topics": None}
-    assert OperateForm.of(fields | {"action": "reset"}) == form
+    of_all, request = form.of_all, form.request
+    assert (of_all.dry_run, form.decides, of_all.feed, of_all.reason) == (True, False, None, None)
+    assert request == Reset()
+    # Airflow hands a run every field, and null where nothing was entered, or false where nothing was ticked.
+    fields = dict.fromkeys(frozenset().union(*FIELDS.values())) | {"lost_output": False, "create": False}
+    assert OperateForm.of(fields | {"action": "reset", "keep_group": False}) == form
 
 
 def test_what_openlineage_adds_to_a_run_is_no_field() -> None:
@@ -29,19 +34,26 @@ def test_what_openlineage_adds_to_a_run_is_no_field() -> None:
     assert form == OperateForm.of({"action": "plan", "feed": "orders"})
 
 
-@pytest.mark.parametrize("action", Action)
-def test_only_what_changes_something_is_decided(action: Action) -> None:
-    assert OperateForm.of({"action": action.value, "dry_run": False}).decides is (action not in ONLY_SHOW)
+ONLY_SHOW = {"plan", "doctor", "verify-coverage", "locate", "explain", "preview", "dead-letters"}
 
 
-def test_every_field_belongs_to_an_action() -> None:
-    assert set(OperateForm.model_fields) == {
-        "feed",
-        "action",
-        "dry_run",
-        "reason",
-        *frozenset().union(*FIELDS.values()),
-    }
+@pytest.mark.parametrize("action", VERBS)
+def test_only_what_changes_something_is_decided(action: str) -> None:
+    assert OperateForm.of({"action": action, "dry_run": False}).decides is (action not in ONLY_SHOW)
+
+
+@pytest.mark.parametrize("action", VERBS)
+def test_the_heading_of_a_field_names_each_action_that_takes_it(action: str) -> None:
+    headings = {name: noted.section.split(", ") for name, noted in VERBS[action].in_form().items()}
+    assert {name: action in named for name, named in headings.items()} == dict.fromkeys(headings, True)
+    known = [named for section in headings.values() for named in section]
+    assert set(known) <= set(VERBS)
+
+
+@pytest.mark.parametrize("action", VERBS)
+def test_a_field_of_two_actions_is_one_field_of_the_form(action: str) -> None:
+    for name, noted in VERBS[action].in_form().items():
+        assert [verb.in_form().get(name, noted) for verb in VERBS.values()] == [noted] * len(VERBS)
 
 
 def test_what_an_action_does_not_take_is_refused_by_name() -> None:
@@ -72,18 +84,19 @@ def test_what_a_field_cannot_hold_is_refused_by_its_name(form: dict[str, object]
 
 
 def test_offsets_are_named_as_in_a_backfill() -> None:
-    interval = OperateForm.of({"action": "skip", "offset_range": "orders:0=1_200-1300"}).interval()
-    assert interval == OffsetRange(TopicPartition("orders", 0), 1200, 1300)
+    assert Skip(offset_range="orders:0=1_200-1300").interval_meant() == OffsetRange(
+        TopicPartition("orders", 0), 1200, 1300
+    )
     for text in ("orders:0=9-9", "orders:0", "orders:x=1-2", f"orders:0=1-{2**63}"):
         with pytest.raises(InvalidRangeError):
-            OperateForm.of({"action": "skip", "offset_range": text}).interval()
+            Skip(offset_range=text).interval_meant()
 
 
 @pytest.mark.parametrize("digits", [20, 5_000])
 def test_a_number_that_no_offset_can_be_is_refused_by_name(digits: int) -> None:
     # Python itself reads no number of so many digits.
     number = "9" * digits
-    with pytest.raises(WrongUseError, match="expected TOPIC:PARTITION=OFFSET"):
-        reset_target(f"offsets=orders:0={number}", None)
+    with pytest.raises(WrongUseError, match="expected --to offsets=TOPIC:PARTITION=OFFSET"):
+        reset_target(f"offsets=orders:0={number}", None, Reset.flag)
     with pytest.raises(WrongUseError, match="expected --topic TOPIC or TOPIC:PARTITION"):
-        named_partitions([f"orders:{number}"], reset_target("latest", None))
+        named_partitions([f"orders:{number}"], reset_target("latest", None, Reset.flag), Reset.flag)

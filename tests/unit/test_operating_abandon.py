@@ -5,7 +5,7 @@ from tests.fakes import FeedInMemory, sinks
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError
 from kafka_ingest.model.batch import BatchPlan, BatchState
-from kafka_ingest.operating.abandon import abandon, abandonable
+from kafka_ingest.verbs.abandon import abandon, abandonable
 
 
 @pytest.fixture

@@ -44,14 +44,14 @@ from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
-from kafka_ingest.operating.adopt import adopt as adopt_output
-from kafka_ingest.operating.reset_offsets import decide_reset, reset
-from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToOffsets
-from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_of, rows_after
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.verbs.adopt import AdoptDecision, decide_adoption
+from kafka_ingest.verbs.adopt import adopt as adopt_output
+from kafka_ingest.verbs.reset import decide_reset, reset
+from kafka_ingest.verbs.reset_target import ResetTarget, ShiftBy, ToEarliest, ToOffsets
+from kafka_ingest.verbs.skip import decide_skip, skip
+from kafka_ingest.verbs.topic_changes import Choice, apply_choice, changes_of, rows_after
 
 ELSEWHERE = Path("/data/elsewhere")
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")

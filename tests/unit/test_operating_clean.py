@@ -9,8 +9,8 @@ from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, sinks, span
 from kafka_ingest.errors import BatchStateError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import Unavailable
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 
 
 @pytest.fixture

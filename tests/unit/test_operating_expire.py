@@ -14,13 +14,12 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.removal import RemovalCause
-from kafka_ingest.operating.adopt import adopt as adopt_output
-from kafka_ingest.operating.adopt import decide_adoption
-from kafka_ingest.operating.expire import ExpireDecision, decide_expiry, expire
-from kafka_ingest.operating.lost import decide_lost, record_lost
-from kafka_ingest.operating.reset_offsets import decide_reset, reset
-from kafka_ingest.operating.reset_target import ToOffsets
-from kafka_ingest.verbs.expire import time_before
+from kafka_ingest.verbs.adopt import adopt as adopt_output
+from kafka_ingest.verbs.adopt import decide_adoption
+from kafka_ingest.verbs.expire import ExpireDecision, decide_expiry, expire, time_before
+from kafka_ingest.verbs.lost import decide_lost, record_lost
+from kafka_ingest.verbs.reset import decide_reset, reset
+from kafka_ingest.verbs.reset_target import ToOffsets
 
 FAR_AWAY = datetime(2100, 1, 1, tzinfo=UTC)
 

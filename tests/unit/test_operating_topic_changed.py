@@ -21,7 +21,9 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
-from kafka_ingest.operating.topic_changed import (
+from kafka_ingest.planning.settings import OnMissingTopic
+from kafka_ingest.planning.start_rules import AtOffsets, Earliest, FromGroup, Latest
+from kafka_ingest.verbs.topic_changes import (
     Changes,
     Choice,
     accept_batch,
@@ -29,8 +31,6 @@ from kafka_ingest.operating.topic_changed import (
     changes_of,
     rows_after,
 )
-from kafka_ingest.planning.settings import OnMissingTopic
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, FromGroup, Latest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 MADE_AGAIN = topic(log(0, 30), log(0, 20), topic_id="topic-id-2")
@@ -168,7 +168,7 @@ def test_another_cluster_changes_every_topic_although_the_ids_are_the_same(two_t
 
 def test_on_another_cluster_topics_cannot_be_decided_one_by_one(two_topics: FeedInMemory) -> None:
     two_topics.kafka.id = "cluster-B"
-    with pytest.raises(WrongUseError, match=r"cluster cluster-B, not cluster-A, so every topic changed\. Omit --topic"):
+    with pytest.raises(WrongUseError, match=r"cluster cluster-B, not cluster-A, so every topic changed\. Name no"):
         changes(two_topics, "orders")
 
 
@@ -361,13 +361,13 @@ def test_a_forgotten_topic_has_no_stored_offsets_and_the_others_continue(two_top
 
 def test_a_topic_that_is_there_is_not_forgotten(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = MADE_AGAIN
-    assert "expected --choice start-over, rewind or same-records, because it exists" in refusal(feed, Choice.FORGET)
+    assert "expected the choice start-over, rewind or same-records, because it exists" in refusal(feed, Choice.FORGET)
 
 
 @pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS])
 def test_a_topic_that_is_gone_can_only_be_forgotten(feed: FeedInMemory, choice: Choice) -> None:
     feed.kafka.topics.clear()
-    assert "topic 'orders': expected --choice forget, because it was deleted" in refusal(feed, choice)
+    assert "topic 'orders': expected the choice forget, because it was deleted" in refusal(feed, choice)
 
 
 @pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS, Choice.FORGET])
@@ -375,7 +375,7 @@ def test_one_choice_for_a_topic_that_is_gone_and_one_that_was_made_again_is_refu
     two_topics: FeedInMemory, choice: Choice
 ) -> None:
     two_topics.kafka.topics = {"orders": topic(log(0, 30), topic_id="topic-id-2")}
-    assert "Where several topics changed, --topic names those meant." in refusal(two_topics, choice)
+    assert "Where several topics changed, name those that are meant." in refusal(two_topics, choice)
 
 
 # ── Another cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -440,7 +440,7 @@ def test_a_cluster_that_took_the_logs_over_continues_at_the_stored_offsets(feed:
 def test_a_cluster_without_one_of_the_topics_did_not_take_the_logs_over(two_topics: FeedInMemory) -> None:
     two_topics.kafka.id = "cluster-B"
     del two_topics.kafka.topics["refunds"]
-    assert "topic 'refunds': expected --choice forget" in refusal(two_topics, Choice.SAME_RECORDS)
+    assert "topic 'refunds': expected the choice forget" in refusal(two_topics, Choice.SAME_RECORDS)
 
 
 # ── An open batch over a topic that changed ───────────────────────────────────────────────────────────────────────────
@@ -456,7 +456,7 @@ def test_a_planned_batch_stands_in_the_way_until_an_operator_says_what_becomes_o
     made_again_under(feed)
     message = refusal(feed, Choice.START_OVER, error=BatchStateError)
     assert f"batch {plan.batch_id} is PLANNED over a topic that changed" in message
-    assert "`--batch discard` abandons it; `--batch accept` commits what it wrote" in message
+    assert "discard abandons it; accept commits what it wrote" in message
 
 
 def test_a_discarded_batch_is_abandoned_with_the_reason_and_the_topic_starts_over(feed: FeedInMemory) -> None:
@@ -611,7 +611,7 @@ def test_a_batch_that_wrote_nothing_cannot_be_accepted(feed: FeedInMemory) -> No
     plan = more_to_read(feed)
     feed.open_attempt(plan.batch_id)
     made_again_under(feed)
-    with pytest.raises(WrongUseError, match=r"Its records were deleted with the topic: `--batch discard`"):
+    with pytest.raises(WrongUseError, match=r"Its records were deleted with the topic: discard it"):
         accept(feed)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 
@@ -738,7 +738,7 @@ def test_an_end_that_no_plan_has_seen_counts_too(feed: FeedInMemory) -> None:
 
 
 def test_a_truncated_log_is_not_started_over(truncated: FeedInMemory) -> None:
-    assert "--choice rewind" in refusal(truncated, Choice.START_OVER)
+    assert "choose rewind" in refusal(truncated, Choice.START_OVER)
 
 
 def test_a_topic_made_again_is_not_rewound(feed: FeedInMemory) -> None:

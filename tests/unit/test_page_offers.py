@@ -26,7 +26,7 @@ from kafka_ingest.page.one_batch import OneBatch, Run, runs_of
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.rendering import page
 from kafka_ingest.settings.backfill_form import BackfillForm
-from kafka_ingest.settings.operate_form import OperateForm
+from kafka_ingest.verbs.form import OperateForm
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 QUIET = FeedStatus("orders", "cluster", "orders-ingest", None, (), None)

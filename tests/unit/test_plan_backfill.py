@@ -64,10 +64,10 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.hold import beyond_log
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.operating.reset_offsets import decide_reset, reset
-from kafka_ingest.operating.reset_target import ToOffsets
-from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.start_rules import Latest
+from kafka_ingest.verbs.reset import decide_reset, reset
+from kafka_ingest.verbs.reset_target import ToOffsets
+from kafka_ingest.verbs.skip import decide_skip, skip
 
 COPIES = parquet_at(Path("/data/orders-again"))
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)

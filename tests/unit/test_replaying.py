@@ -13,7 +13,7 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.model.replayed import ReplayedLetters, spanned_by, taken_twice
-from kafka_ingest.operating.clean import last_copy
+from kafka_ingest.verbs.clean import last_copy
 
 BATCHES = [UUID(int=number) for number in range(10)]
 NOT_JSON, DOES_NOT_FIT = "NOT_JSON", "DOES_NOT_FIT"

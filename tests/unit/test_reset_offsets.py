@@ -30,8 +30,9 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRecord, ResetMove, StartOver
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
-from kafka_ingest.operating.reset_offsets import PartitionReset, ResetDecision, decide_reset, reset
-from kafka_ingest.operating.reset_target import (
+from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.verbs.reset import PartitionReset, ResetDecision, decide_reset, reset
+from kafka_ingest.verbs.reset_target import (
     ResetTarget,
     ShiftBy,
     ToBatch,
@@ -41,9 +42,8 @@ from kafka_ingest.operating.reset_target import (
     ToOffsets,
     ToTimestamp,
 )
-from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_of, rows_after
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.verbs.skip import decide_skip, skip
+from kafka_ingest.verbs.topic_changes import Choice, apply_choice, changes_of, rows_after
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

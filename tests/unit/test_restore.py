@@ -17,7 +17,7 @@ from kafka_ingest.errors import (
     WrongClusterError,
 )
 from kafka_ingest.model.batch import BatchPlan, BatchState
-from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.verbs.abandon import abandon
 
 LOGS = (log(0, 100), log(0, 50))
 

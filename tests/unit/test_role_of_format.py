@@ -7,8 +7,8 @@ from tests.fakes import FeedInMemory, InMemorySink, sinks
 
 from kafka_ingest.errors import NotOfThisFormatError
 from kafka_ingest.observing.verify_output import count_batches
-from kafka_ingest.operating.expire import decide_expiry
-from kafka_ingest.operating.lost import decide_lost
+from kafka_ingest.verbs.expire import decide_expiry
+from kafka_ingest.verbs.lost import decide_lost
 
 
 class OnlyPublishing(InMemorySink):

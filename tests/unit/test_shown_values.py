@@ -12,7 +12,6 @@ from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.dead_letters import Cause
-from kafka_ingest.verbs.by_form import in_words_of_form
 from kafka_ingest.verbs.dead_letters import samples_of
 from kafka_ingest.verbs.preview import log_for_errors, preview_document, shown_preview, spark_says
 
@@ -89,18 +88,3 @@ def test_the_log_of_a_preview_stays_only_where_an_error_names_it(
             raise error("no")
     assert log.exists() is stays
     log.unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "in_words"),
-    [
-        ("expected --to or --shift-by, found --topic", "expected to or shift_by, found topics"),
-        ("Ask for more: --records", "Ask for more: records"),
-        ("run `kafka-ingest reset --to latest`", "run `kafka-ingest reset --to latest`"),
-        ("orders--to-0 [0, 4): from the stored offset on", "orders--to-0 [0, 4): from the stored offset on"),
-        ("committed 4 rows into /lake/from.--before.x", "committed 4 rows into /lake/from.--before.x"),
-        ("found --topic-pattern", "found --topic-pattern"),
-    ],
-)
-def test_options_are_fields_and_what_looks_like_them_in_names_stays(text: str, in_words: str) -> None:
-    assert in_words_of_form(text) == in_words

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_ingest.foundation.storable_text import storable, storable_document
 from kafka_ingest.model.batch import canonical_json
-from kafka_ingest.verbs.decided import reason_given
+from kafka_ingest.verbs.request import reason_given
 
 ANY_TEXT = st.text(st.characters())  # surrogates included
 ANY_JSON = st.recursive(

@@ -8,11 +8,11 @@ from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, partition, 
 
 from kafka_ingest.errors import InvalidRangeError, OffsetsLostError, StartUndecidedError, WrongUseError
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, OffsetRange, StoredOffset, Unavailable
-from kafka_ingest.operating.skip import decide_skip
-from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_of, choices_of, rows_after
 from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
 from kafka_ingest.planning.start_rules import AtTimestamp, Earliest, FromGroup, Latest, NewOrOlder, StartRule
 from kafka_ingest.planning.topic_age import Age, age_of
+from kafka_ingest.verbs.skip import decide_skip
+from kafka_ingest.verbs.topic_changes import Choice, apply_choice, changes_of, choices_of, rows_after
 
 LAST_PLAN = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -242,7 +242,7 @@ def test_a_partition_that_a_held_topic_gains_is_new_and_the_others_stay_held() -
 def test_a_topic_whose_start_was_decided_does_not_begin_by_the_start_rule_again() -> None:
     feed = by_pattern(Latest())
     feed.kafka.topics["orders"] = topic(log(0, 100), log(0, 50), topic_id="made-again")
-    with pytest.raises(WrongUseError, match="--choice start-rule is for a topic that appeared"):
+    with pytest.raises(WrongUseError, match="the choice start-rule is for a topic that appeared"):
         decide(feed, Choice.START_RULE)
 
 

@@ -14,8 +14,8 @@ from tests.outputs import parquet_at
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import staged_outputs
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.clean import staged_outputs
 
 AWAY = "Is the storage mounted"
 

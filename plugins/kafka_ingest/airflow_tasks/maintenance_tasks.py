@@ -8,12 +8,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.observing.low_headroom import low_headroom
-from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
+from kafka_ingest.verbs.clean import clean_up, expired_outputs
+from kafka_ingest.verbs.fold import cut_of, fold
 
 
 class CleanOperator(BaseOperator):
@@ -28,7 +30,7 @@ class CleanOperator(BaseOperator):
         removed, kept, failed, freed = 0, 0, 0, 0
         with errors_for_airflow():
             parts = planned_before(self.feed)
-            for staged in parts.clean_up():
+            for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
                 if staged.kept is not None:
                     kept, failed = kept + 1, failed + staged.failed
                     self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
@@ -63,10 +65,11 @@ class FoldOperator(BaseOperator):
             if (error := checked_against_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its batches are not folded: {error}")
             parts = planned_before(self.feed)
-            for folded in parts.fold(actor=run_of(context)):
+            feed_id, cut = known_feed(parts.control, self.feed.name).feed_id, cut_of(self.feed)
+            for folded in fold(feed_id, cut, parts.control, actor=run_of(context)):
                 counts = {name: count + getattr(folded, name) for name, count in counts.items()}
                 self.log.info("folded %s batches so far", f"{counts['batches']:,}")
-            there = parts.foldable()
+            there = parts.control.foldable(feed_id, cut)
         self.log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
         if stays := there.to_announce + there.staged:
             self.log.info(

@@ -1,4 +1,4 @@
-"""The task of ``operate_feed``: shows what an operator's request comes to, or does it in the operator's name."""
+"""The task of ``operate_feed``: shows what an operator's request would do, or does it in the operator's name."""
 
 import io
 import json
@@ -16,8 +16,7 @@ from kafka_ingest.checks.doctor import Check
 from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
 from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
 from kafka_ingest.settings.connections import find_connection_in_task
-from kafka_ingest.settings.operate_form import ONLY_SHOW, OperateForm
-from kafka_ingest.verbs.by_form import Operation
+from kafka_ingest.verbs.form import OperateForm
 
 RETURNED: Final = "return_value"
 LOG_WIDTH: Final = 160
@@ -49,16 +48,16 @@ class OperateOperator(BaseOperator):
                 actor = actor_of(context)
                 self.log.info("%s", on_one_line(said(form, actor)))
                 check_first_try(form, context)
-                answer = Operation(form, actor, find_connection_in_task, self._log_check).answer()
+                answer = form.answer(actor, find_connection_in_task, self._log_check)
             except KafkaIngestError as error:
                 context["ti"].xcom_push(RETURNED, document_of_error(error))
                 raise
         self._log_answer(answer)
         document = small(storable_document(json.loads(json.dumps(answer.whole_document(), default=str))))
         # What a dry run finds is its answer; that something is wrong is an answer only where it was asked for.
-        if answer.exit_code and (form.decides or form.action in ONLY_SHOW):
+        if answer.exit_code and (form.decides or form.verb.only_shows):
             context["ti"].xcom_push(RETURNED, document)
-            raise AirflowFailException(f"{form.action} found what is not as it should be; the log above says what")
+            raise AirflowFailException(f"{form.verb.verb} found what is not as it should be; the log above says what")
         return document
 
     def _log_answer(self, answer: Answer) -> None:
@@ -106,10 +105,10 @@ def check_first_try(form: OperateForm, context: Context) -> None:
 def said(form: OperateForm, actor: str) -> str:
     """Return the first line of the log: what is asked for, and by whom."""
     what = "does" if form.decides else "shows"
-    of_feed = f" of feed {form.feed}" if form.feed is not None else ""
-    values = ", and what records hold" if form.show_values else ""
-    reason = f"; reason: {form.reason}" if form.reason is not None else ""
-    return f"{actor} {what} {form.action}{of_feed}{values}{reason}"
+    of_feed = f" of feed {form.of_all.feed}" if form.of_all.feed is not None else ""
+    values = ", and what records hold" if getattr(form.request, "show_values", False) else ""
+    reason = f"; reason: {form.of_all.reason}" if form.of_all.reason is not None else ""
+    return f"{actor} {what} {form.verb.verb}{of_feed}{values}{reason}"
 
 
 def lines_of_table(table: FittingTable) -> Iterator[str]:

@@ -11,13 +11,9 @@ from kafka_ingest.answers.answer import number
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchSummary, FeedSummary
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
-from kafka_ingest.operating.adopt import AdoptDecision
-from kafka_ingest.operating.clean import StagedOutput
-from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.feed_file import FeedFile
 
@@ -194,22 +190,6 @@ def number_of_ranges(batch: BatchSummary) -> str:
     return f"{number(read)} of {number(read + len(batch.left_out))}" if batch.left_out else number(read)
 
 
-def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
-    """Return the staged output of ended attempts, and what was done with it."""
-    made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
-    for staged in found:
-        fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
-        made.add_line(
-            str(staged.batch.batch_id),
-            staged.batch.feed_name,
-            staged.batch.state.value,
-            str(staged.attempt.attempt),
-            f"{staged.size_bytes / 1e6:,.1f}",
-            fate,
-        )
-    return made
-
-
 def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
     """Return what the next plan would be."""
     numbers = ("start offset", "end offset", "records at most")
@@ -267,42 +247,4 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> FittingTable:
             Text(gap.decided_by),
             Text(gap.reason),
         )
-    return made
-
-
-def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTable:
-    """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
-    numbers = ("partition", "stored offset", "log ended at", "after")
-    made = table(
-        f"what changed under feed {changes.feed.name}",
-        *("topic", "topic id then", "topic id now", *numbers),
-        numbers=numbers,
-    )
-    rows_after = {row.topic_partition: row for topic in after or [] for row in topic.rows}
-    for change in changes.topics:
-        rows_now = {row.topic_partition: row for row in change.stored}
-        for tp in sorted(rows_now.keys() | {tp for tp in rows_after if tp.topic == change.topic}):
-            row, new = rows_now.get(tp), rows_after.get(tp)
-            shown = "" if after is None else "ends" if new is None else number(new.next_offset)
-            made.add_line(
-                change.topic,
-                change.known_id or "not known",
-                change.found_id or ("not known" if change.found else "gone"),
-                str(tp.partition),
-                number(row.next_offset if row else None),
-                number(change.log_ends.get(tp)),
-                f"by {new.seeded_by}" if new is not None and new.is_pending else shown,
-            )
-    return made
-
-
-def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
-    """Return the stored offsets as they are and as they would be."""
-    numbers = ("partition", "stored now", "from the output")
-    made = table(f"feed {feed}, from its output's receipts", "topic", *numbers, numbers=numbers)
-    now = decision.stored_now
-    for row in decision.adoption.stored:
-        tp = row.topic_partition
-        stored = now[tp].next_offset if tp in now else None
-        made.add_line(tp.topic, str(tp.partition), number(stored), number(row.next_offset))
     return made

@@ -11,31 +11,14 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.models import CommandInfo
 
-from kafka_ingest.answers.documents import batch_document, decision_document
-from kafka_ingest.answers.tables import (
-    batches_table,
-    checks_line,
-    feed_files_table,
-)
-from kafka_ingest.assembly import FeedParts, control_tables
+from kafka_ingest.answers.documents import decision_document
+from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
-from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli import (
     backfill_command,
-    coverage_command,
-    dead_letters_command,
-    ending_commands,
-    fold_command,
-    history_commands,
-    operator_commands,
-    output_commands,
-    preview_command,
     replay_command,
-    reset_command,
-    status_command,
 )
 from kafka_ingest.cli.arguments import (
-    DryRun,
     EndOffsets,
     EndTimestamp,
     FeedName,
@@ -43,9 +26,8 @@ from kafka_ingest.cli.arguments import (
     MaxRecords,
     actor,
     feed_parts,
-    run_request,
-    time_with_zone,
 )
+from kafka_ingest.cli.made_commands import add_made_commands
 from kafka_ingest.cli.output import (
     STOPPED,
     answers,
@@ -54,23 +36,16 @@ from kafka_ingest.cli.output import (
     print_json,
     print_shown,
     progress,
-    show,
     step,
     unexpected_in_json,
 )
 from kafka_ingest.cli.printed import check_printed, printing
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.errors import NotPrintedError, WrongUseError
-from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.errors import NotPrintedError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
-from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.sinks.choose import FORMATS
-from kafka_ingest.verbs.doctor import doctor as examine_feeds
-from kafka_ingest.verbs.plan import lines_of_gaps_and_holds
-from kafka_ingest.verbs.plan import plan as plan_batch
+from kafka_ingest.verbs.plan import lines_of_gaps_and_holds, run_request
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
@@ -92,18 +67,9 @@ PANELS = {
 VERSION = "Show the version and exit."
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Keep in order")
-status_command.add_to(app)
 backfill_command.add_to(app)
-coverage_command.add_to(app)
-dead_letters_command.add_to(app)
-ending_commands.add_to(app)
-operator_commands.add_to(app)
-output_commands.add_to(app)
-preview_command.add_to(app)
 replay_command.add_to(app)
-fold_command.add_to(app)
-history_commands.add_to(app)
-reset_command.add_to(app)
+add_made_commands(app, {"db": db})
 
 
 def main() -> None:
@@ -159,48 +125,6 @@ def all_commands(
 
 
 @app.command()
-def feeds(*, as_json: Json = False) -> None:
-    """Validate all feed files and list them. Exit code 2 where one cannot be used."""
-    with answers(as_json=as_json):
-        files = read_feed_files(feeds_directory())
-        broken = [file for file in files if file.error is not None]
-        if as_json:
-            print_json(
-                {
-                    "feeds": [
-                        file.feed.model_dump(mode="json")
-                        | {"file": str(file.path), "guarantee": FORMATS[file.feed.sink.format].guarantee}
-                        for file in files
-                        if file.feed
-                    ],
-                    "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
-                }
-            )
-        else:
-            out.print(feed_files_table(files))
-            for file in broken:
-                progress.print(f"✗ {file.error}", style="red", markup=False, soft_wrap=True)
-        if broken:
-            raise typer.Exit(WrongUseError.exit_code)
-
-
-@app.command()
-def plan(
-    feed_name: FeedName,
-    *,
-    only_show: DryRun = False,
-    max_records: MaxRecords = None,
-    end_timestamp: EndTimestamp = None,
-    end_offset: EndOffsets = None,
-    as_json: Json = False,
-) -> None:
-    """Plan the feed's next batch, as the DAG's plan task does; with --dry-run only show it."""
-    with answers(as_json=as_json):
-        request = run_request(max_records, end_timestamp, end_offset)
-        show(plan_batch(feed_parts(feed_name), request, actor=None if only_show else actor()), as_json=as_json)
-
-
-@app.command()
 def run(
     feed_name: FeedName,
     *,
@@ -215,7 +139,7 @@ def run(
     """Plan, write and commit without a scheduler."""
     done: list[dict[str, Any]] = []
     with answers(as_json=as_json):
-        request = run_request(max_records, end_timestamp, end_offset)
+        request = run_request(max_records, end_timestamp, end_offset or [])
         parts = feed_parts(feed_name)
         nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
@@ -234,61 +158,6 @@ def run(
             out.print(f"feed {feed_name}: {nothing}")
         elif hint:
             progress.print(f"  {hint}", soft_wrap=True)
-
-
-@app.command()
-def batches(
-    feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None,
-    *,
-    kind: Annotated[list[BatchKind] | None, typer.Option(help="Only batches of this kind; may come again.")] = None,
-    state: Annotated[
-        list[BatchState] | None, typer.Option(case_sensitive=False, help="Only in this state; may come again.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 20,
-    since: Annotated[str | None, typer.Option(help="Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List batches, newest first."""
-    with answers(as_json=as_json):
-        control = control_tables(find_connection_from_shell)
-        if feed_name is not None and control.feed(feed_name) is None:
-            feed_named(
-                feed_name, feeds_directory()
-            )  # a feed that was never planned has none; an unknown one is an error
-        found = control.batch_summaries(
-            feed_name, kinds=kind or [], states=state or [], since=time_with_zone(since), limit=limit
-        )
-        if as_json:
-            print_json({"batches": [batch_document(batch) for batch in found]})
-        else:
-            out.print(batches_table(found))
-
-
-@app.command()
-def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
-    """Check before the first run that all parts are installed, reachable and of matching versions."""
-    with answers(as_json=as_json):
-
-        def print_check(check: Check) -> None:
-            if not as_json:
-                out.print(checks_line(check), soft_wrap=True)
-
-        show(examine_feeds(feed_name, find_connection_from_shell, print_check), as_json=as_json)
-
-
-@db.command()
-def upgrade(
-    *,
-    create: Annotated[bool, typer.Option("--create", help="Make the control tables where there are none yet.")] = False,
-    only_show: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Bring the control tables to this version's schema. Nothing else ever creates or changes them."""
-    from kafka_ingest.verbs.upgrade import upgrade as upgrade_tables  # noqa: PLC0415 - Alembic, for this command only
-
-    with answers(as_json=as_json):
-        settings = control_database(find_connection_from_shell(CONTROL_CONN_ID))
-        show(upgrade_tables(settings, create=create, execute=not only_show), as_json=as_json)
 
 
 def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str:

@@ -13,6 +13,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.replacing import batches_in
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
+from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
@@ -21,7 +22,6 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
-from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.settings.backfill_form import BackfillForm
 
 OPEN, GAPS = "open", "gaps"

@@ -9,12 +9,13 @@ from kafka_ingest.answers.answer import number
 from kafka_ingest.answers.tables import table
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import Mode
-from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, time_with_zone
+from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts
 from kafka_ingest.cli.backfill_command import planned, run_chunks
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm
+from kafka_ingest.settings.form_fields import time_with_zone
 
 
 def replay(
@@ -46,7 +47,7 @@ def replay(
             "feed": feed_name,
             "mode": Mode.REPLAY.value,
             "batch_id": batch,
-            "from_timestamp": time_with_zone(since),
+            "from_timestamp": time_with_zone(since, "--since") if since is not None else None,
             "causes": error,
             "max_records": max_records,
             "reason": reason,

@@ -19,7 +19,17 @@ from kafka_ingest.observing.feed_status import FeedStatus
 from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.one_batch import OneBatch
 from kafka_ingest.settings.backfill_form import BackfillForm
-from kafka_ingest.settings.operate_form import FIELDS, OF_ALL, Action, OperateForm
+from kafka_ingest.verbs.abandon import Abandon
+from kafka_ingest.verbs.coverage import Coverage
+from kafka_ingest.verbs.dead_letters import DeadLetters
+from kafka_ingest.verbs.doctor import Doctor
+from kafka_ingest.verbs.give_up_dead_letters import GiveUpDeadLetters
+from kafka_ingest.verbs.mirror import Mirror
+from kafka_ingest.verbs.preview import PreviewRecords
+from kafka_ingest.verbs.request import Request
+from kafka_ingest.verbs.restore import Restore
+from kafka_ingest.verbs.skip import Skip
+from kafka_ingest.verbs.topic_changed import TopicChanged
 
 MOST_HOLDS: Final = 20
 COMES_BACK: Final = frozenset({BatchKind.LIVE, BatchKind.BACKFILL})
@@ -54,12 +64,12 @@ def acknowledge(feed_name: str, gap: Gap) -> Offer:
     """Return how it is decided that a gap stays."""
     span = gap.offset_range
     offsets = f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
-    return operate("acknowledge the gap", feed_name, Action.SKIP, offset_range=offsets)
+    return operate("acknowledge the gap", feed_name, Skip, offset_range=offsets)
 
 
 def abandon(feed_name: str, batch_id: UUID | str) -> Offer:
     """Return how an open batch is given up."""
-    return operate("give the open batch up", feed_name, Action.ABANDON, batch_id=batch_id)
+    return operate("give the open batch up", feed_name, Abandon, batch_id=batch_id)
 
 
 def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
@@ -69,10 +79,10 @@ def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
     if batch.state.is_open:
         yield abandon(view.feed, batch.batch_id)
     if batch.state is BatchState.ABANDONED and batch.plan.kind in COMES_BACK and any(map(may_be_there, view.attempts)):
-        yield of_batch("publish its staged files after all", action=Action.RESTORE)
+        yield of_batch("publish its staged files after all", verb=Restore)
     if view.has_dead_letters and batch.state is BatchState.COMMITTED:
-        yield of_batch("see which records could not be decoded, and why", action=Action.DEAD_LETTERS)
-        yield of_batch("give its dead letters up for good", action=Action.GIVE_UP_DEAD_LETTERS)
+        yield of_batch("see which records could not be decoded, and why", verb=DeadLetters)
+        yield of_batch("give its dead letters up for good", verb=GiveUpDeadLetters)
 
 
 def may_be_there(attempt: Attempt) -> bool:
@@ -84,17 +94,17 @@ def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     """Return the decisions that the feed's state may ask for; each is a dry run first."""
     found: list[Offer] = []
     if file_error is not None:
-        found.append(operate("see what is wrong with the feed's file", status.feed, Action.DOCTOR))
+        found.append(operate("see what is wrong with the feed's file", status.feed, Doctor))
     if status.open_batch is not None:
         found.append(abandon(status.feed, status.open_batch["batch_id"]))
     for hold in status.holds[:MOST_HOLDS]:
         found += offers_of_hold(status.feed, hold)
     found += [decide_topic(status.feed, problem.topic) for problem in status.topic_problems[:MOST_HOLDS]]
     if any(partition.drift for partition in status.partitions):
-        found.append(operate("set the consumer group to the stored offsets", status.feed, Action.MIRROR))
+        found.append(operate("set the consumer group to the stored offsets", status.feed, Mirror))
     if file_error is None:
-        found.append(operate("see what becomes of the newest records", status.feed, Action.PREVIEW))
-    found.append(operate("count the output and account for every offset", status.feed, Action.VERIFY_COVERAGE))
+        found.append(operate("see what becomes of the newest records", status.feed, PreviewRecords))
+    found.append(operate("count the output and account for every offset", status.feed, Coverage))
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
@@ -105,18 +115,14 @@ def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
     elif hold.cause is HoldCause.UNREADABLE and hold.at_offset is not None:
         at = hold.at_offset
         offsets = f"{hold.topic}:{hold.partition}={at}-{at + 1}"
-        yield operate(
-            f"skip what cannot be read in {hold.topic_partition}", feed_name, Action.SKIP, offset_range=offsets
-        )
+        yield operate(f"skip what cannot be read in {hold.topic_partition}", feed_name, Skip, offset_range=offsets)
 
 
 def decide_topic(feed_name: str, topic: str) -> Offer:
     """Return how it is decided what became of a topic."""
-    return operate(f"decide what topic {topic} holds now", feed_name, Action.TOPIC_CHANGED, topics=[topic])
+    return operate(f"decide what topic {topic} holds now", feed_name, TopicChanged, topics=[topic])
 
 
-def operate(why: str, feed_name: str, action: Action, **fields: Any) -> Offer:  # noqa: ANN401 - a form's fields
+def operate(why: str, feed_name: str, verb: type[Request], **fields: Any) -> Offer:  # noqa: ANN401 - a form's fields
     """Return a decision about a feed, as a dry run."""
-    form = OperateForm(feed=feed_name, action=action, **fields)
-    conf = form.model_dump(mode="json", include=set(OF_ALL | FIELDS[action]))
-    return Offer(why, OPERATE_DAG, conf)
+    return Offer(why, OPERATE_DAG, verb.dry_run_of(feed_name, **fields))

@@ -25,7 +25,6 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
 from kafka_ingest.model.written_columns import OnNewFields
-from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.alert_settings import Alerts
@@ -40,6 +39,8 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+LEAST_RETENTION = timedelta(days=7)
+"""Of control rows: runs, retries and the operators who watch them only ask about younger batches."""
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which is always there."""
 PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})

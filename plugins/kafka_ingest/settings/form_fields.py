@@ -1,11 +1,12 @@
 """Fields that the forms of several DAGs have: texts and lines that may be left empty, and offset ranges."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator
 
-from kafka_ingest.errors import InvalidRangeError
+from kafka_ingest.errors import InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 TOPIC: Final = "[A-Za-z0-9._-]+"
@@ -17,6 +18,7 @@ OFFSET_RANGE: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
 RECORD: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})$"
 """``orders:0=1200``: the record at offset 1200 of partition 0 of topic orders. Also a JSON schema's pattern."""
 
+EXAMPLE: Final = "2026-01-31T00:00:00Z"
 LARGEST_PARTITION: Final = 2**31 - 1
 LARGEST_OFFSET: Final = 2**63 - 1
 
@@ -52,9 +54,24 @@ def range_named(text: str) -> OffsetRange:
     return OffsetRange(TopicPartition(found[1], partition), start, end)
 
 
-def record_named(text: str) -> tuple[TopicPartition, int]:
-    """Return the partition and the offset that ``TOPIC:PARTITION=OFFSET`` names; raises InvalidRangeError."""
+def record_named(text: str, option: str = "") -> tuple[TopicPartition, int]:
+    """Return the partition and the offset that ``TOPIC:PARTITION=OFFSET`` names.
+
+    Raises InvalidRangeError, or WrongUseError with the option that it is for.
+    """
     found = re.fullmatch(RECORD, text)
     if found is None or int(found[2]) > LARGEST_PARTITION or int(found[3]) > LARGEST_OFFSET:
-        raise InvalidRangeError(f"expected TOPIC:PARTITION=OFFSET, such as orders:0=1200, found {text!r}")
+        kind = WrongUseError if option else InvalidRangeError
+        raise kind(f"expected {option}TOPIC:PARTITION=OFFSET, such as orders:0=1200, found {text!r}")
     return TopicPartition(found[1], int(found[2])), int(found[3])
+
+
+def time_with_zone(text: str, named: str, expected: str = f"a time such as {EXAMPLE}") -> datetime:
+    """Return a time; raises WrongUseError, with what it is ``named``, where it cannot be read or has no zone."""
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:  # the year 1 or 9999, which is no year in UTC
+        raise WrongUseError(f"{named}: expected {expected}, found {text!r}") from error
+    raise WrongUseError(f"{named}: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")

@@ -1,4 +1,4 @@
-"""What an operator asks for, in a shell or by a form: each command decides, acts, and answers.
+"""What an operator asks for, in a shell or by a form: a module for each verb, with its request, its effect, its answer.
 
-The answer is a document, as ``--json`` prints it, and lines for people.
+The options of the command line and the fields of the form are made from the requests.
 """

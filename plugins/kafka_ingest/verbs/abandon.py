@@ -1,41 +1,132 @@
 """``abandon``: give an open batch up."""
 
+from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.documents import range_document
-from kafka_ingest.model.batch import BatchState
+from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.committing.commit_batch import pinned_attempt
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.operating.abandon import abandon as abandon_batch
-from kafka_ingest.operating.abandon import abandonable
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.verbs.decided import Decided
+from kafka_ingest.verbs.fields import BATCH, BatchId
+from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Option, Request
+
+
+class Abandon(Request):
+    """Abandon an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
+
+    verb = command = "abandon"
+    does = "gives an open batch up"
+    deciding = Deciding.REASON
+    command_names_feed = needs_feed = False
+
+    batch_id: Annotated[BatchId, Needed("a batch's id"), Argument("The batch's id.", "BATCH")] = None
+    lost_output: Annotated[
+        bool,
+        InForm(
+            "Its output is gone",
+            "For abandon: gone for good, and need not be asked whether it was published.",
+            BATCH.section,
+        ),
+        Option("Its output is gone for good, and need not be asked."),
+    ] = False
+
+    def answer(self, call: Call) -> Answer:
+        """Abandon a batch, or show which files and offsets that concerns."""
+        batch_id, decided = call.batch_named(self.batch_id), call.decided
+        if decided is None:
+            return would_abandon(batch_id, call.control, call.sinks, output_is_lost=self.lost_output)
+        was = abandon(
+            batch_id,
+            call.control,
+            call.sinks,
+            reason=decided.reason,
+            actor=decided.actor,
+            output_is_lost=self.lost_output,
+        )
+        files = "its staged files were revoked" if was is BatchState.COMMITTING else "its files stay where they are"
+        return Answer(
+            {"batch_id": str(batch_id), "was": was.value, "state": BatchState.ABANDONED.value, "executed": True},
+            [Line(f"batch {batch_id} is abandoned; {files}, and no offset moved")],
+        )
+
+
+def abandonable(
+    batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool = False
+) -> tuple[Batch, bool]:
+    """Return a batch that may be abandoned, and whether it may be published already; nothing is written.
+
+    A receipt is kept before its files become visible, so only revoking can find out which came first. Raises
+    BatchStateError where the batch has ended or readers see its rows, OutputUnavailableError where its output is not
+    available.
+    """
+    batch = control.batch(batch_id)
+    if not batch.state.is_open:
+        raise BatchStateError(ended(batch))
+    if batch.state is not BatchState.COMMITTING or output_is_lost:
+        return batch, False
+    check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
+    sink = sinks(batch.plan.output)
+    if str(batch_id) not in sink.publisher.known_batches(since=batch_id):
+        return batch, False
+    if sink.inspector is not None and sink.inspector.look_at(batch_id).counts:
+        raise BatchStateError(
+            f"batch {batch_id} is published already, so it cannot be abandoned any more: it only rolls forward. Run "
+            "the feed, or its commit task, again. Nothing was changed."
+        )
+    return batch, True
+
+
+def ended(batch: Batch) -> str:
+    """Return why there is nothing to abandon."""
+    return f"batch {batch.batch_id} {batch.end}: there is nothing to abandon. Nothing was changed."
 
 
 def abandon(
-    batch_id: UUID, control: ControlTables, sinks: Sinks, decided: Decided | None, *, output_is_lost: bool
-) -> Answer:
-    """Abandon a batch, or show what that comes to."""
-    if decided is None:
-        return would_abandon(batch_id, control, sinks, output_is_lost=output_is_lost)
-    was = abandon_batch(
-        batch_id, control, sinks, reason=decided.reason, actor=decided.actor, output_is_lost=output_is_lost
-    )
-    files = "its staged files were revoked" if was is BatchState.COMMITTING else "its files stay where they are"
-    return Answer(
-        {
-            "batch_id": str(batch_id),
-            "was": was.value,
-            "state": BatchState.ABANDONED.value,
-            "executed": True,
-        },
-        [Line(f"batch {batch_id} is abandoned; {files}, and no offset moved")],
-    )
+    batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, actor: str, output_is_lost: bool = False
+) -> BatchState:
+    """→ ABANDONED, and return the former state; no offset moves, so the next plan reads the ranges again.
+
+    A COMMITTING batch is revoked first: its staged files are taken from a task that may be publishing them, and only
+    then the control tables change. A crash in between leaves it COMMITTING and unpublishable; running this again
+    finishes it. Raises BatchStateError where the batch is published or has ended, OutputUnavailableError where its
+    output is not available: ``output_is_lost`` means that it never will be again.
+    """
+    batch = control.batch(batch_id)
+    was = batch.state
+    try:
+        if was is BatchState.COMMITTING:
+            revoke(batch, control, sinks, output_is_lost=output_is_lost)
+            control.abandon(batch_id, only_from={BatchState.COMMITTING}, reason=reason, actor=actor)
+        else:
+            control.abandon(batch_id, reason=reason, actor=actor)
+    except BatchStateError as error:
+        found = control.batch(batch_id)
+        if not found.state.is_open:
+            raise BatchStateError(ended(found)) from error
+        if found.state is was or found.state is not BatchState.COMMITTING:
+            raise
+        # A commit began in the meantime.
+        return abandon(batch_id, control, sinks, reason=reason, actor=actor, output_is_lost=output_is_lost)
+    return was
+
+
+def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> None:
+    """Take the staged files of a COMMITTING batch from every publisher."""
+    sink = sinks(batch.plan.output)
+    if output_is_lost:
+        sink.publisher.prepare()
+    else:
+        check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
+    sink.publisher.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)
 
 
 def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> Answer:
-    """Show what abandoning a batch comes to."""
+    """Show which files would be revoked, and which ranges could be planned again."""
     batch, may_be_published = abandonable(batch_id, control, sinks, output_is_lost=output_is_lost)
     if may_be_published:
         files = "its commit has begun to publish it: refused if readers see it, else its staged files would be revoked"

@@ -1,21 +1,239 @@
 """``clean``: remove expired staged output, or one batch's at an operator's request."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.tables import staged_table
-from kafka_ingest.assembly import assemble
-from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.answers.tables import table
+from kafka_ingest.assembly import FeedParts, assemble
+from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.batches.pin_receipt import valid_receipt
+from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.errors import (
+    BatchStateError,
+    InvalidReceiptError,
+    KafkaIngestError,
+    KafkaUnavailableError,
+    OutputUnavailableError,
+    WrongUseError,
+)
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offset_sets import subtract
+from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables, OperatorTables
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
-from kafka_ingest.verbs.decided import Decided
+from kafka_ingest.verbs.fields import BatchId
+from kafka_ingest.verbs.request import Call, Decided, Deciding, Option, Request, reason_given
+
+
+class Clean(Request):
+    """Remove staged output of finished and abandoned batches and discarded attempts, after sink.staging_retention."""
+
+    verb = command = "clean"
+    does = "removes staged output that has expired, or a batch's"
+    deciding = Deciding.OPTIONAL_REASON
+    needs_feed = False
+
+    batch_id: Annotated[
+        BatchId,
+        Option("This batch alone, at once, last copies included; needs --reason.", flag="--batch", metavar="ID"),
+    ] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Remove one batch's, or what has expired of a feed or of all; or show what would be removed."""
+        decided = call.decided
+        if call.is_shell:
+            self.check_options(call)
+        if self.batch_id is not None:
+            return clean_batch(call.batch_named(self.batch_id), call.control, call.sinks, decided)
+        if call.feed is not None:
+            return clean_named(call.feed, call.find_connection, only_show=decided is None)
+        return clean_all(call.find_connection, only_show=decided is None)
+
+    def check_options(self, call: Call) -> None:
+        """Raise WrongUseError where options do not go together: a reason is a batch's, and needed for it."""
+        if self.batch_id is not None and call.feed is not None:
+            raise WrongUseError("expected a feed or --batch, found both; a batch's id says which feed it is of")
+        reason = call.decided.reason if call.decided is not None else None
+        if self.batch_id is None and reason:
+            raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
+        if self.batch_id is not None and call.decided is not None:
+            reason_given(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOutput:
+    """What an ended attempt left in an output's staging.
+
+    ``kept`` is why it stays, None where it may be removed; ``failed``: its removal failed.
+    """
+
+    batch: Batch
+    attempt: Attempt
+    target: OutputLocation
+    size_bytes: int = 0
+    kept: str | None = None
+    failed: bool = False
+
+
+def staged_outputs(
+    feed: FeedSnapshot,
+    output: OutputLocation,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    ended_before: datetime,
+) -> Iterator[StagedOutput]:
+    """Yield what is staged in attempts that ended before a time: of finished and abandoned batches, and discarded ones.
+
+    Open attempts of open batches and published files are never among them. Files with a valid receipt stay if they are
+    the last copy of offsets that were never committed and that Kafka no longer holds. ``output`` is the feed's current
+    one; raises OutputUnavailableError where it is not available.
+    """
+    check_output_there(feed.feed_id, output, control, sinks)
+    for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
+        batch = control.batch(attempt.batch_id)
+        yield from staged_output(
+            batch,
+            attempt,
+            sinks,
+            (batch.plan.output, output),
+            lambda plan, written: last_copy(plan, written, control, kafka),
+        )
+
+
+def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks) -> list[StagedOutput]:
+    """Return what a batch's ended attempts staged, last copies included; raises BatchStateError on an open batch.
+
+    Discarded attempts of an open batch have ended, too.
+    """
+    batch = control.batch(batch_id)
+    over = [
+        attempt
+        for attempt in control.attempts(batch_id)
+        if not batch.state.is_open or attempt.state is AttemptState.DISCARDED
+    ]
+    if batch.state.is_open and not over:
+        raise BatchStateError(
+            f"batch {batch_id} is {batch.state}: its staged output is still needed. Nothing was removed. Finish it "
+            f"(run the feed), or abandon it first: `kafka-ingest abandon {batch_id} --reason …`."
+        )
+    return [
+        staged
+        for attempt in over
+        for staged in staged_output(batch, attempt, sinks, (batch.plan.output,), lambda *_: None)
+    ]
+
+
+def staged_output(
+    batch: Batch,
+    attempt: Attempt,
+    sinks: Sinks,
+    outputs: Sequence[OutputLocation],
+    why_kept: Callable[[BatchPlan, Sequence[OffsetRange]], str | None],
+) -> Iterator[StagedOutput]:
+    """Yield what an attempt's directory holds; nothing where it was removed and not created again."""
+    target = next(
+        (
+            each
+            for each in outputs
+            if sinks(each).staging.attempt_directory(batch.batch_id, attempt.attempt) == attempt.directory
+        ),
+        None,
+    )
+    if target is None:
+        where = f"{attempt.directory} is not where the output keeps its attempts: it was moved. Remove it by hand."
+        yield StagedOutput(batch, attempt, batch.plan.output, kept=where)
+        return
+    sink = sinks(target)
+    try:
+        size_bytes, receipt = sink.staging.size_bytes(attempt.directory), sink.staging.read_receipt(attempt.directory)
+    except OutputUnavailableError as error:
+        # A former output may be gone with its storage; that is no failure.
+        is_present = target == outputs[-1]
+        yield StagedOutput(batch, attempt, target, kept=str(error), failed=is_present)
+        return
+    if not size_bytes and attempt.cleaned_at is not None:
+        return
+    written = ranges_written(attempt, batch.plan, receipt) if batch.state is not BatchState.COMMITTED else ()
+    yield StagedOutput(batch, attempt, target, size_bytes, why_kept(batch.plan, written) if written else None)
+
+
+def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks) -> Iterator[StagedOutput]:
+    """Remove what may be removed, and yield everything; what cannot be removed now is kept, with the reason."""
+    for staged in found:
+        try:
+            if staged.kept is None:
+                sinks(staged.target).staging.remove(staged.attempt.directory)
+                # Afterwards, so that nothing remains that the control tables call removed.
+                control.note_cleaned(staged.attempt)
+        except OutputUnavailableError as error:
+            yield replace(staged, kept=str(error), failed=True)
+        else:
+            yield staged
+
+
+def ranges_written(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> tuple[OffsetRange, ...]:
+    """Return which of a plan's ranges an attempt has written; none where its receipt could not be pinned."""
+    try:
+        return valid_receipt(plan, attempt, content).ranges_read(plan)
+    except InvalidReceiptError:
+        return ()
+
+
+def last_copy(
+    plan: BatchPlan, written: Sequence[OffsetRange], control: ControlTables, kafka: KafkaCluster
+) -> str | None:
+    """Return which offsets staged files may be the last copy of, None where all are committed or still in Kafka."""
+    if not plan.kind.reads_kafka:
+        return None  # its records are still in the files that it read them from
+    missing = subtract(written, control.committed_ranges(plan.batch_id))
+    if not missing:
+        return None
+    try:
+        missing = subtract(missing, ranges_in_kafka(plan, missing, kafka))
+    except KafkaUnavailableError as error:
+        return f"whether Kafka still holds its offsets is not known: {error}"
+    if not missing:
+        return None
+    return f"the last copy of {listing(missing)}: neither committed nor in Kafka any more"
+
+
+def ranges_in_kafka(plan: BatchPlan, ranges: list[OffsetRange], kafka: KafkaCluster) -> list[OffsetRange]:
+    """Return what Kafka still holds of a plan's partitions: nothing of another cluster or of a recreated topic.
+
+    Raises KafkaUnavailableError where Kafka does not answer.
+    """
+    if kafka.cluster_id() != plan.cluster_id:
+        return []
+    described = kafka.describe_topics({offset_range.topic for offset_range in ranges})
+    partitions = {
+        offset_range.topic_partition
+        for offset_range in ranges
+        if (topic := described.get(offset_range.topic)) is not None
+        and not is_other_topic(plan.topic_ids[offset_range.topic], topic.topic_id)
+        and offset_range.partition in topic.partitions
+    }
+    held: list[OffsetRange] = []
+    for topic_partition, found in kafka.log_bounds(partitions).items():
+        if isinstance(found, Unavailable):
+            raise KafkaUnavailableError(f"{topic_partition}: {found.reason}")
+        held.append(OffsetRange(topic_partition, found.log_start_offset, found.high_watermark))
+    return held
 
 
 def clean_named(feed_name: str, find_connection: FindConnection, *, only_show: bool) -> Answer:
@@ -47,12 +265,24 @@ def clean_feed(feed: Feed, find_connection: FindConnection, *, only_show: bool) 
     parts = assemble(feed, find_connection)
     if parts.control.feed(feed.name) is None:
         return []
-    if only_show:
-        return list(parts.staged_outputs())
-    return list(parts.clean_up())
+    found = expired_outputs(parts)
+    return list(found if only_show else clean_up(found, parts.control, parts.sinks))
 
 
-def clean_batch(batch_id: UUID, control: SqlControlTables, sinks: Sinks, decided: Decided | None) -> Answer:
+def expired_outputs(parts: FeedParts) -> Iterator[StagedOutput]:
+    """Return the staged output of attempts that ended longer ago than the feed keeps staged files."""
+    feed = known_feed(parts.control, parts.feed.name)
+    return staged_outputs(
+        feed,
+        parts.plan_settings.output,
+        parts.control,
+        parts.kafka,
+        parts.sinks,
+        ended_before=datetime.now(UTC) - parts.feed.sink.staging_retention,
+    )
+
+
+def clean_batch(batch_id: UUID, control: OperatorTables, sinks: Sinks, decided: Decided | None) -> Answer:
     """Remove one batch's staged output at an operator's request, and record the actor and the reason."""
     found = staged_outputs_of_batch(batch_id, control, sinks)
     if decided is not None and found:
@@ -81,6 +311,22 @@ def answer_of(found: list[StagedOutput], errors: list[KafkaIngestError], *, exec
         max([error.exit_code for error in errors] + [1 for staged in found if staged.failed], default=0),
         only_shown=bool(gone) and not executed,
     )
+
+
+def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
+    """Return the staged output of ended attempts, and what was done with it."""
+    made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
+    for staged in found:
+        fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
+        made.add_line(
+            str(staged.batch.batch_id),
+            staged.batch.feed_name,
+            staged.batch.state.value,
+            str(staged.attempt.attempt),
+            f"{staged.size_bytes / 1e6:,.1f}",
+            fate,
+        )
+    return made
 
 
 def staged_document(staged: StagedOutput) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """``coverage``: which offset is where, and whether every offset is accounted for."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rich.text import Text
 
@@ -11,6 +11,7 @@ from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import table
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.folded import FoldedRange
@@ -28,30 +29,41 @@ from kafka_ingest.observing.verify_output import (
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 if TYPE_CHECKING:
     from kafka_ingest.model.output_location import OutputLocation
 
 
-def coverage(
-    control: ControlObserver,
-    feed_name: str,
-    sinks: Sinks,
-    *,
-    verify: bool,
-    advance: Callable[[], None] = lambda: None,
-) -> Answer:
-    """Show where every offset is; with ``verify`` count the output, too. Exit code 3: something is not accounted for.
+class Coverage(Request):
+    """Show where every offset is: committed, pending or in a gap. Exit code 3: some are unaccounted for."""
 
-    ``advance`` is called after each batch that was counted.
-    """
-    rows = control.coverage(feed_name)
+    verb = "verify-coverage"
+    command = "coverage"
+    like = "--verify"
+    does = "only checks that every offset is accounted for, and counts the output"
+    only_shows = True
+    deciding = Deciding.ONLY_SHOWS
+
+    verify: Annotated[bool, Option("Also count the output, row by row, batch by batch.")] = False
+
+    def answer(self, call: Call) -> Answer:
+        """Show where every offset is, and count the output: by form always. Exit code 3: some are unaccounted for."""
+        with without_garbage_collection():
+            return coverage(call, verify=self.verify or not call.is_shell)
+
+
+def coverage(call: Call, *, verify: bool) -> Answer:
+    """Show where every offset is; with ``verify`` count the output, too."""
+    feed_name = call.feed_name
+    rows = call.control.coverage(feed_name)
     if rows is None:
         feed_named(feed_name, feeds_directory())  # never planned, so there is nothing; an unknown one is an error
     partitions = coverage_of(rows) if rows is not None else {}
     verified = None
     if verify and rows is not None:
-        verified = verify_output(rows, partitions, control, sinks, advance)
+        with call.counting("batches counted") as advance:
+            verified = verify_output(rows, partitions, call.control, call.sinks, advance)
     is_accounted = all(partition.is_accounted for partition in partitions.values())
     is_different = verified is not None and bool(verified["differences"])
     return Answer(
@@ -81,7 +93,7 @@ def verify_output(
     partitions: Mapping[TopicPartition, PartitionCoverage],
     control: ControlObserver,
     sinks: Sinks,
-    advance: Callable[[], None] = lambda: None,
+    advance: Callable[..., object] = int,
 ) -> dict[str, Any]:
     """Count what readers see of each committed batch, and return the differences from the control tables.
 

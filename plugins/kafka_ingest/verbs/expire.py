@@ -1,8 +1,10 @@
 """``expire``: remove old batches from a feed's output."""
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Any
+from uuid import UUID
 
 from pydantic import TypeAdapter
 
@@ -10,50 +12,202 @@ from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.documents import range_document
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import moment, table
-from kafka_ingest.assembly import FeedParts
-from kafka_ingest.errors import WrongUseError
+from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.operating.expire import ExpireDecision, decide_expiry
-from kafka_ingest.operating.expire import expire as expire_batches
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import ReceiptArchive, Remover, Sink, Sinks
+from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.settings.form_fields import Text, time_with_zone
 from kafka_ingest.settings.setting_types import DURATION, Duration
-from kafka_ingest.verbs.decided import Decided
+from kafka_ingest.verbs.fields import BEFORE
+from kafka_ingest.verbs.held_offsets import also_in, held, is_visible, lost_of_batches, not_in, rows_left, with_replaced
+from kafka_ingest.verbs.request import Call, Deciding, Needed, Option, Request
+
+AT_ONCE = 100
+"""How many batches are recorded in one transaction; they are hidden before it and deleted after it."""
 
 
-def expire(parts: FeedParts, before: str, decided: Decided | None, on_batch: Callable[[], object] = int) -> Answer:
-    """Remove batches that were written before a time, or show which ones those are.
+class Expire(Request):
+    """Remove old batches from a feed's output. Their receipts stay: the offsets stay committed, listed as expired."""
 
-    ``on_batch`` is called after each that was removed.
+    verb = command = "expire"
+    does = "removes old batches from the output; their receipts stay"
+    deciding = Deciding.EXECUTE_OR_DRY_RUN
+
+    before: Annotated[
+        Text,
+        BEFORE,
+        Needed("before, such as 2026-01-31 or 90d,"),
+        Option(
+            "Batches written before this time, or longer ago: 2026-01-31, 2026-01-31T12:00:00Z, 90d.",
+            metavar="TIME|DURATION",
+        ),
+    ] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Remove batches that were written before a time, or show which ones those are."""
+        parts, decided = call.parts, call.decided
+        sink = parts.sinks(parts.plan_settings.output)
+        before = time_before(self.before or "", call.named("before"))
+        decision = decide_expiry(parts.plan_settings, before, parts.control, parts.sinks)
+        if decided is not None:
+            with call.counting("batches removed") as on_batch:
+                for _ in expire(decision, parts.control, sink, reason=decided.reason, actor=decided.actor):
+                    on_batch()
+        executed = decided is not None
+        return Answer(
+            expiry_document(parts.feed.name, decision, executed=executed),
+            shown_expiry(decision, executed=executed),
+            only_shown=not executed and bool(decision.batches or decision.begun),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDecision:
+    """Which batches of a feed's output expire, oldest first; ``begun`` are those that an earlier call did not finish.
+
+    ``kept`` are old enough but stay, for a reason. ``lost`` is what lost files of batches held: it does not expire with
+    them. Neither does what is ``visible`` of other batches that read the same offsets again.
     """
-    sink = parts.sinks(parts.plan_settings.output)
-    decision = decide_expiry(parts.plan_settings, time_before(before), parts.control, parts.sinks)
-    if decided is not None:
-        for _ in expire_batches(decision, parts.control, sink, reason=decided.reason, actor=decided.actor):
-            on_batch()
-    executed = decided is not None
-    return Answer(
-        expiry_document(parts.feed.name, decision, executed=executed),
-        shown_expiry(decision, executed=executed),
-        only_shown=not executed and bool(decision.batches or decision.begun),
-    )
+
+    feed: FeedSnapshot
+    output: OutputLocation
+    before: datetime
+    batches: Sequence[PublishedReceipt]
+    begun: Sequence[PublishedReceipt] = ()
+    kept: Mapping[UUID, str] = field(default_factory=dict)
+    lost: Mapping[UUID, Sequence[LostRange]] = field(default_factory=dict)
+    visible: Sequence[RemovedRange] = ()
+
+    def ranges_of(self, batches: Iterable[PublishedReceipt]) -> list[RemovedRange]:
+        """Return which offsets expire with some batches."""
+        return not_in([each for published in batches for each in held(published, self.lost)], self.visible)
+
+    @property
+    def rows(self) -> int:
+        """How many rows expire, of those that are decided on now."""
+        return sum(rows_left(published) for published in self.batches)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes expire, of those that are decided on now."""
+        return sum(published.receipt.size_bytes for published in self.batches)
 
 
-def time_before(text: str) -> datetime:
-    """Return the time that --before names; a date is its beginning in UTC, a duration is counted back from now."""
+def decide_expiry(
+    settings: FeedPlanSettings, before: datetime, control: OperatorTables, sinks: Sinks
+) -> ExpireDecision:
+    """Return which batches expire whose files were written before a time; nothing is written.
+
+    Only COMMITTED batches in the feed's current output; never the newest live one, which identifies the output. Raises
+    OutputUnknownError where the output holds batches that the control tables do not have, OutputUnavailableError where
+    its storage is not available.
+    """
+    feed = known_feed(control, settings.name)
+    check_output_known(feed, settings, control, sinks)
+    check_output_there(feed.feed_id, settings.output, control, sinks)
+    sink = sinks(settings.output)
+    states = control.batch_states(feed.feed_id)
+    newest = control.newest_published(feed.feed_id)
+    rows = control.coverage(settings.name)
+    lost = lost_of_batches(rows.lost if rows is not None else ())
+    replacements = rows.replacements if rows is not None else ()
+    about_to_be_replaced = {each.replaced.batch_id: each.by for each in replacements if each.is_open}
+    remover = role_of(settings.output, sink.remover, "let batches expire")
+    remover.check_can_remove()
+    unfinished = set(remover.unfinished())
+    batches: list[PublishedReceipt] = []
+    removed: list[PublishedReceipt] = []
+    kept: dict[UUID, str] = {}
+    visible: list[RemovedRange] = []
+    for published in with_replaced(list(sink.publisher.published_receipts())):
+        batch_id = published.plan.batch_id
+        if published.removal is not None:
+            removed.append(published)
+            continue
+        if published.receipt.written_at < before and published.receipt.files:
+            if (state := states.get(batch_id)) is not BatchState.COMMITTED:
+                kept[batch_id] = f"it is {state}"
+            elif newest is not None and newest.batch_id == batch_id:
+                kept[batch_id] = "it is the feed's newest"
+            elif batch_id in about_to_be_replaced:
+                kept[batch_id] = f"batch {about_to_be_replaced[batch_id]} is about to replace its rows"
+            elif published.files.state in {FilesState.INTACT, FilesState.CHANGED, FilesState.GONE}:
+                batches.append(published)
+                continue
+        if is_visible(published):
+            visible += held(published, lost)
+    # As few ranges as possible: they are searched for every hundred batches.
+    decision = ExpireDecision(feed, settings.output, before, batches, kept=kept, lost=lost, visible=not_in(visible, ()))
+    noted = rows.removed if rows is not None else ()
+    not_noted = not_in(decision.ranges_of(filter(is_expired, removed)), noted)
+    begun = [
+        published
+        for published in removed
+        if str(published.plan.batch_id) in unfinished
+        or (not_noted and is_expired(published) and also_in(decision.ranges_of([published]), not_noted))
+    ]
+    return replace(decision, begun=begun)
+
+
+def is_expired(published: PublishedReceipt) -> bool:
+    """Whether an operator expired a batch; files that were only found missing are recorded by adopting."""
+    return published.removal is not None and published.removal.cause is RemovalCause.EXPIRED
+
+
+def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> Iterator[UUID]:
+    """Expire batches, and yield each that was removed."""
+    remover = role_of(decision.output, sink.remover, "let batches expire")
+    for published in decision.begun:
+        removal = published.removal
+        why = removal.reason if removal is not None else reason
+        yield from remove([published], decision, control, sink.archive, remover, reason=why, actor=actor)
+    for start in range(0, len(decision.batches), AT_ONCE):
+        some = decision.batches[start : start + AT_ONCE]
+        yield from remove(some, decision, control, sink.archive, remover, reason=reason, actor=actor)
+
+
+def remove(
+    batches: Sequence[PublishedReceipt],
+    decision: ExpireDecision,
+    control: OperatorTables,
+    archive: ReceiptArchive,
+    remover: Remover,
+    *,
+    reason: str,
+    actor: str,
+) -> Iterator[UUID]:
+    """Take the steps of the module's description for some batches, and yield each that was removed."""
+    ids = [published.plan.batch_id for published in batches]
+    for batch_id in ids:
+        archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))
+        remover.hide(batch_id)
+    control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, actor=actor)
+    for batch_id in ids:
+        remover.delete_hidden(batch_id)
+        yield batch_id
+
+
+def time_before(text: str, named: str = "--before") -> datetime:
+    """Return the time before which something is old; a date is its beginning in UTC, a duration counted back from now.
+
+    ``named`` is what the error calls the option or the field.
+    """
     try:
         if DURATION.fullmatch(text):
             return datetime.now(UTC) - TypeAdapter(Duration).validate_python(text)
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
-    except (ValueError, OverflowError) as error:  # the year 1 or 9999, which is no year in UTC
-        raise WrongUseError(
-            "--before: expected a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z "
-            f"or 90d; found {text!r}"
-        ) from error
-    if found != datetime.combine(found.date(), datetime.min.time()) or "T" in text:
-        raise WrongUseError(f"--before: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
-    return found.replace(tzinfo=UTC)
+        return datetime.combine(date.fromisoformat(text), time.min, UTC)
+    except (ValueError, OverflowError):  # more days ago than there are
+        expected = "a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z or 90d"
+        return time_with_zone(text, named, expected)
 
 
 def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """``explain``: which offsets are in a data file, and which batch it belongs to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.fitting_table import FittingTable
@@ -11,34 +14,55 @@ from kafka_ingest.errors import NotADataFileError, UnknownBatchError, WrongUseEr
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.observing.explain_file import ExplainedFile, explain_file, is_same_place, output_of_batch, place_named
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.settings.form_fields import blank_is_none
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
+from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
 DATA_FILES = DataFilesOfAllFormats()
+LONGEST_PATH = 4_096
 
 
-def explain(file: str, control_tables: Callable[[], ControlObserver], sinks: Sinks) -> Answer:
-    """Show what a data file holds, its batch, and whether it matches that batch's receipt."""
-    check_on_disk(file)
-    found = explain_file(Path(file), control_tables, sinks, DATA_FILES)
-    return Answer(found.as_document(), shown(found), exit_code=1 if found.control_error is not None else 0)
+class Explain(Request):
+    """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt."""
 
+    verb = command = "explain"
+    does = "only shows which offsets are in a data file, and whether its batch's receipt fits"
+    only_shows = True
+    deciding = Deciding.ONLY_SHOWS
+    command_names_feed = needs_feed = False
 
-def explain_known(file: str, feed_name: str | None, control: ControlObserver, sinks: Sinks) -> Answer:
-    """Show the same of a file in the output of a batch that the control tables know, of one feed where it is named.
+    file: Annotated[
+        Annotated[str, Field(max_length=LONGEST_PATH)] | None,
+        BeforeValidator(blank_is_none),
+        InForm(
+            "File",
+            "The absolute path of a data file on a disk, in the output of a batch that the control tables know.",
+            "explain",
+            {"maxLength": LONGEST_PATH},
+        ),
+        Needed("file, the absolute path of a data file,"),
+        Argument("A data file of an output, or one that is staged.", "FILE"),
+    ] = None
 
-    The answer does not reveal whether other files exist: the user who asks has no right to this machine's files.
-    """
-    check_on_disk(file)
-    batch = batch_of_place(file, control)
-    if batch is None or feed_name not in {None, batch.feed_name}:
-        whose = f"feed {feed_name}" if feed_name is not None else "a feed"
-        raise NotADataFileError(
-            f"expected the absolute path of a data file in the output of {whose}, of a batch that the control tables "
-            f"know, found {file!r}. `locate` names the file of an offset, the page those of a batch."
-        )
-    return explain(file, lambda: control, sinks)
+    def answer(self, call: Call) -> Answer:
+        """Show what a data file holds, its batch, and whether it matches that batch's receipt.
+
+        By form only of a file in the output of a batch that the control tables know, of one feed where it is named: the
+        answer does not reveal whether other files exist, since the caller has no right to this machine's files.
+        """
+        file = self.file or ""
+        check_on_disk(file)
+        if not call.is_shell:
+            batch = batch_of_place(file, call.control)
+            if batch is None or call.feed not in {None, batch.feed_name}:
+                whose = f"feed {call.feed}" if call.feed is not None else "a feed"
+                raise NotADataFileError(
+                    f"expected the absolute path of a data file in the output of {whose}, of a batch that the control "
+                    f"tables know, found {file!r}. `locate` names the file of an offset, the page those of a batch."
+                )
+        found = explain_file(Path(file), lambda: call.control, call.sinks, DATA_FILES)
+        return Answer(found.as_document(), shown(found), exit_code=1 if found.control_error is not None else 0)
 
 
 def check_on_disk(file: str) -> None:

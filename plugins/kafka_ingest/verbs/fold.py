@@ -1,43 +1,104 @@
 """``fold``: the control tables' rows of old batches become sums."""
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.tables import moment
-from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.model.control_rows import Foldable, Folded
+from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.ports.control import FoldingTables
+from kafka_ingest.settings.feed import LEAST_RETENTION, Feed
+from kafka_ingest.settings.form_fields import Text
 from kafka_ingest.verbs.expire import time_before
+from kafka_ingest.verbs.fields import BEFORE
+from kafka_ingest.verbs.request import Call, Deciding, Option, Request
+
+
+class Fold(Request):
+    """Sum up the control tables' rows of old live batches. Their receipts keep the ranges; coverage stays provable.
+
+    An interruption leaves nothing half done; run it again to continue.
+    """
+
+    verb = command = "fold"
+    does = "replaces what the control tables hold of old batches by sums; coverage stays provable"
+    deciding = Deciding.DRY_RUN
+
+    before: Annotated[
+        Text,
+        BEFORE,
+        Option(
+            "Batches committed before this time, or longer ago: 2026-01-31, 2026-01-31T12:00:00Z, 365d; "
+            "without, the feed's control_retention.",
+            metavar="TIME|DURATION",
+        ),
+    ] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Fold batches committed before a time, by default ``control_retention``, or show how many there are."""
+        parts, decided = call.parts, call.decided
+        named = call.named("before")
+        cut = cut_of(parts.feed, time_before(self.before, named) if self.before is not None else None, named)
+        feed_id = known_feed(parts.control, parts.feed.name).feed_id
+        there = parts.control.foldable(feed_id, cut)
+        done: list[Folded] = []
+        if decided is not None:
+            with call.counting("batches folded") as on_folded:
+                for folded in fold(feed_id, cut, parts.control, actor=decided.actor, reason=decided.reason or None):
+                    done.append(folded)
+                    on_folded(folded.batches)
+        executed = decided is not None
+        return Answer(
+            fold_document(parts.feed.name, cut.before, there, done, executed=executed),
+            shown_folded(cut.before, there, done, executed=executed),
+            only_shown=not executed and (there.batches > 0 or there.events > 0),
+        )
+
+
+def cut_of(feed: Feed, before: datetime | None = None, named: str = "before") -> FoldCut:
+    """Return what may be folded; raises WrongUseError where neither the caller nor the feed says what is old."""
+    now = datetime.now(UTC)
+    if before is None and feed.control_retention is None:
+        raise WrongUseError(
+            f"feed {feed.name}: expected {named}, or control_retention in its file, found neither: nothing says what "
+            "is old. Nothing was changed."
+        )
+    return cut_before(before or now - (feed.control_retention or timedelta()), now)
+
+
+def cut_before(before: datetime, now: datetime) -> FoldCut:
+    """Return what may be folded; raises WrongUseError on a time that is too near."""
+    if before > now - LEAST_RETENTION:
+        raise WrongUseError(
+            f"expected a time {LEAST_RETENTION.days} days ago or earlier, found {before.isoformat()}: the control "
+            "tables keep every range of younger batches. Nothing was changed."
+        )
+    return FoldCut(before)
 
 
 def fold(
-    parts: FeedParts,
-    before: str | None,
-    *,
-    actor: str | None,
-    reason: str | None = None,
-    on_folded: Callable[[int], object] = int,
-) -> Answer:
-    """Fold batches committed before a time, or without an actor show what that comes to.
-
-    Without a time the feed's ``control_retention`` decides. ``on_folded`` is called with the number of batches of each
-    transaction.
-    """
-    cut = parts.fold_cut(time_before(before) if before is not None else None)
-    there = parts.foldable(cut.before)
-    done: list[Folded] = []
-    if actor is not None:
-        for folded in parts.fold(cut.before, actor=actor, reason=reason):
-            done.append(folded)
-            on_folded(folded.batches)
-    executed = actor is not None
-    return Answer(
-        fold_document(parts.feed.name, cut.before, there, done, executed=executed),
-        shown_folded(cut.before, there, done, executed=executed),
-        only_shown=not executed and (there.batches > 0 or there.events > 0),
-    )
+    feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str, reason: str | None = None
+) -> Iterator[Folded]:
+    """Fold everything old enough, and yield what each transaction has folded; finally add a line to the journal."""
+    total = Folded()
+    while not (folded := control.fold(feed_id, cut)).is_nothing:
+        total = Folded(
+            total.batches + folded.batches,
+            total.ranges + folded.ranges,
+            total.attempts + folded.attempts,
+            total.events + folded.events,
+        )
+        yield folded
+    if not total.is_nothing:
+        detail = {"before": cut.before.astimezone(UTC).isoformat(), "batches": total.batches, "ranges": total.ranges}
+        detail |= {"attempts": total.attempts, "events": total.events}
+        detail |= {"reason": reason} if reason is not None else {}
+        control.record_event(feed_id, "folded", actor=actor, batch_id=None, detail=detail)
 
 
 def fold_document(

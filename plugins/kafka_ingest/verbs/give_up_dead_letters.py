@@ -1,24 +1,102 @@
 """``dead-letters --give-up``: remove a batch's dead letters for good, or record that they are lost."""
 
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.tables import moment
+from kafka_ingest.errors import BatchStateError, WrongUseError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.operating.give_up_dead_letters import LettersOfBatch, letters_to_give_up
-from kafka_ingest.operating.give_up_dead_letters import give_up_dead_letters as give_up
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.verbs.decided import Decided
+from kafka_ingest.verbs.fields import BatchId
+from kafka_ingest.verbs.request import Call, Needed, Request
+
+MOST_LISTED: Final = 20
+"""How many batches an error lists."""
 
 
-def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, decided: Decided | None) -> Answer:
-    """Give the dead letters of a batch up, or show what that comes to."""
-    if decided is None:
-        return would_give_up(batch_id, control, sinks)
-    records = give_up(batch_id, control, sinks, reason=decided.reason, actor=decided.actor)
-    document = {"feed": control.batch(batch_id).feed_name, "batch_id": str(batch_id), "given_up": records}
-    return Answer(document, [Line(f"gave up {counted(records, 'dead letter')} of batch {batch_id}")])
+class GiveUpDeadLetters(Request):
+    """Remove a batch's dead letters for good, or record that they are lost."""
+
+    verb = "give-up-dead-letters"
+    like = "dead-letters --give-up"
+    does = "removes a batch's dead letters for good, or records that they are lost"
+    needs_feed = False
+
+    batch_id: Annotated[BatchId, Needed("a batch's id")] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Give the dead letters of a batch up, or show how many there are."""
+        batch_id, decided = call.batch_named(self.batch_id), call.decided
+        if decided is None:
+            return would_give_up(batch_id, call.control, call.sinks)
+        records = give_up_dead_letters(batch_id, call.control, call.sinks, reason=decided.reason, actor=decided.actor)
+        document = {"feed": call.control.batch(batch_id).feed_name, "batch_id": str(batch_id), "given_up": records}
+        return Answer(document, [Line(f"gave up {counted(records, 'dead letter')} of batch {batch_id}")])
+
+    @classmethod
+    def what_there_is(cls, call: Call, feed_name: str) -> str:
+        """Return a feed's batches with dead letters that no replay has read, the newest first."""
+        rows = call.control.coverage(feed_name)
+        left: Counter[UUID] = Counter()
+        for each in rows.dead_letters if rows is not None else ():
+            left[each.batch_id] += each.left
+        batches = sorted((each for each in left.items() if each[1]), reverse=True)[:MOST_LISTED]
+        found = listing(f"{batch_id} ({number(records)})" for batch_id, records in batches)
+        return f"Feed {feed_name} has batches with dead letters: {found or 'none'}."
+
+
+@dataclass(frozen=True, slots=True)
+class LettersOfBatch:
+    """How many dead letters a batch has; ``removal``: they were given up, or removed, before."""
+
+    batch: Batch
+    records: int
+    removal: Removal | None
+
+
+def letters_to_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> LettersOfBatch:
+    """Return what would be given up; nothing is changed.
+
+    Raises BatchStateError unless the batch is COMMITTING or COMMITTED, WrongUseError where it has no dead letters.
+    """
+    batch = control.batch(batch_id)
+    if batch.state not in {BatchState.COMMITTING, BatchState.COMMITTED}:
+        raise BatchStateError(
+            f"batch {batch_id} is {batch.state}: expected one whose rows are published. Nothing was changed."
+        )
+    number = sum(count.dead_letters for count in control.range_counts(batch_id))
+    if not number:
+        raise WrongUseError(f"batch {batch_id} has no dead letters. Nothing was changed.")
+    return LettersOfBatch(batch, number, sinks(output_of_dead_letters(batch.plan.output)).archive.removal(batch_id))
+
+
+def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> int:
+    """Record that the dead letters of a batch are gone, and return how many there were; safe to repeat.
+
+    Whatever is left of them is taken out of readers' sight. Raises what :func:`letters_to_give_up` raises.
+    """
+    found = letters_to_give_up(batch_id, control, sinks)
+    sink = sinks(output_of_dead_letters(found.batch.plan.output))
+    sink.publisher.prepare()
+    # Noted after the journal's line: where there is a note that they expired, that line was written, too.
+    if found.removal is None or found.removal.cause is not RemovalCause.EXPIRED:
+        detail = {"records": found.records, "reason": reason}
+        feed_id = found.batch.plan.feed_id
+        control.record_event(feed_id, "dead_letters_given_up", actor=actor, batch_id=batch_id, detail=detail)
+        sink.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))
+    if sink.remover is not None:
+        sink.remover.hide(batch_id)
+        sink.remover.delete_hidden(batch_id)
+    return found.records
 
 
 def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answer:

@@ -1,31 +1,56 @@
 """``plan``: the feed's next batch, planned or only shown."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.documents import decision_document
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import decision_table, moment
-from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.planning.decide import PlanDecision
+from kafka_ingest.settings.form_fields import record_named
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
+from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 WOULD_BE: Final = {PlanResult.PLANNED: "would_plan", PlanResult.RESUMED: "open_batch"}
 """What a dry run calls the result of a plan."""
 
 
-def plan(parts: FeedParts, request: RunRequest, *, actor: str | None) -> Answer:
-    """Plan the next batch as the DAG's plan task does; without an actor only show it."""
-    name = parts.feed.name
-    outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
-    result = outcome.result.value if actor is not None else WOULD_BE.get(outcome.result, outcome.result.value)
-    batch_id = str(outcome.batch.batch_id) if outcome.batch is not None else None
-    return Answer(
-        {"feed": name, "result": result, "batch_id": batch_id} | decision_document(outcome.decision),
-        lines_of(name, outcome.decision, batch_id, request),
-    )
+class Plan(Request):
+    """Plan the feed's next batch, as the DAG's plan task does; with --dry-run only show it."""
+
+    verb = command = "plan"
+    like = "--dry-run"
+    does = "only shows the next batch"
+    only_shows = True
+    deciding = Deciding.DRY_RUN
+
+    max_records: Annotated[int | None, Field(ge=1), Option("A smaller limit for this run.")] = None
+    end_timestamp: Annotated[
+        str | None,
+        Option("End before the first record of this time, e.g. 2026-01-31T00:00:00Z.", metavar="TIME"),
+    ] = None
+    end_offset: Annotated[
+        list[str],
+        Option("Read only this partition, up to this offset; may come again.", metavar="TOPIC:PARTITION=OFFSET"),
+    ] = Field(default_factory=list)
+
+    def answer(self, call: Call) -> Answer:
+        """Plan the next batch, or show it."""
+        request = run_request(self.max_records, self.end_timestamp, self.end_offset)
+        parts, actor = call.parts, call.decided.actor if call.decided is not None else None
+        outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
+        result = outcome.result.value if actor is not None else WOULD_BE.get(outcome.result, outcome.result.value)
+        batch_id = str(outcome.batch.batch_id) if outcome.batch is not None else None
+        name = parts.feed.name
+        return Answer(
+            {"feed": name, "result": result, "batch_id": batch_id} | decision_document(outcome.decision),
+            lines_of(name, outcome.decision, batch_id, request),
+        )
 
 
 def lines_of(
@@ -53,3 +78,14 @@ def lines_of_gaps_and_holds(decision: PlanDecision) -> Iterator[Line]:
         yield Line(f"  gap {gap.offset_range}: {gap.reason}", "yellow", aside=True)
     for hold in decision.holds:
         yield Line(f"  held since {moment(hold.since)} UTC, {hold}", "yellow", aside=True)
+
+
+def run_request(max_records: int | None, end_timestamp: str | None, end_offsets: Iterable[str]) -> RunRequest:
+    """Return the request that a manual run's options make."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for text in end_offsets:
+        tp, offset = record_named(text, "--end-offset ")
+        if str(tp.partition) in by_topic.setdefault(tp.topic, {}):
+            raise WrongUseError(f"expected one --end-offset for each partition, found {tp.topic}:{tp.partition} twice")
+        by_topic[tp.topic][str(tp.partition)] = offset
+    return RunRequest.of({"max_records": max_records, "end_timestamp": end_timestamp, "end_offsets": by_topic})

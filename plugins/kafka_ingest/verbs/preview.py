@@ -3,18 +3,20 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.freeze_schemas import ROUNDS
-from kafka_ingest.batches.preview import Preview, preview_of
+from kafka_ingest.batches.preview import MOST_RECORDS, Preview, preview_of
 from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan
@@ -26,11 +28,66 @@ from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.verbs.fields import WITHOUT_VALUES, ShowValues
+from kafka_ingest.verbs.request import Call, Deciding, InForm, Option, Request
 from kafka_ingest.write_step import begin_preview, may_preview_again, plan_preview
 
 LONGEST_LINE, MOST_COLUMNS = 200, 100
 """What of a record, and of columns, is shown to people; ``--json`` has all."""
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
+
+
+RECORDS = 20
+
+
+class PreviewRecords(Request):
+    """Decode a few of the newest records with Spark on this machine, and show what becomes of them; commits nothing.
+
+    Exit code 1: some of them cannot be decoded. 3: their columns do not go with those of the output, so that no batch
+    would be written.
+    """
+
+    verb = command = "preview"
+    does = "only shows what becomes of the newest records, by Spark on the worker"
+    only_shows = True
+    deciding = Deciding.ONLY_SHOWS
+
+    records: Annotated[
+        int | None,
+        Field(strict=True, ge=1, le=MOST_RECORDS),
+        InForm("Records", "How many of the newest ones, about; empty: 20.", "preview"),
+        Option("How many of the newest records, about; 20 by default."),
+    ] = None
+    show_values: ShowValues = False
+
+    def answer(self, call: Call) -> Answer:
+        """Decode about so many of the newest records with Spark on this machine; commits nothing.
+
+        Without ``show_values`` nothing is shown of what the records hold: where they are, how they are decoded and
+        their columns. Nor is what Spark says where it fails.
+        """
+        parts, show_values = call.parts, self.show_values or call.is_shell
+        with tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
+            found, compared = Preview([], []), None
+            plan = plan_preview(parts, Path(directory), self.records or RECORDS)
+            if plan is not None:
+                with call.step("decode (Spark)"), spark_says(show_values=show_values):
+                    attempt, compared = run_preview(parts, plan)
+                found = preview_of(attempt, parts.sinks, plan, rows_of_file, columns_of_file, dead_letters_in_file)
+                found = replace(found, never_found=tuple(parts.feed.batch_limits().to_name(found.never_found)))
+        name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
+        is_refused = compared is not None and compared.refused is not None
+        hides = not show_values and bool(found.rows or found.dead_letters)
+        more = call.named("records")
+        return Answer(
+            preview_document(name, found, compared, show_values=show_values),
+            [
+                *shown_preview(name, found, offsets=offsets, show_values=show_values, more=more),
+                *shown_columns(compared),
+                *([Line(WITHOUT_VALUES)] if hides else []),
+            ],
+            exit_code=ColumnsChangedError.exit_code if is_refused else 1 if found.dead_letters else 0,
+        )
 
 
 def preview_document(
@@ -53,8 +110,10 @@ def preview_document(
     }
 
 
-def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: bool) -> Iterator[Line]:
-    """Yield the rows, then what cannot be decoded; ``offsets`` is how many were read."""
+def shown_preview(
+    feed_name: str, found: Preview, *, offsets: int, show_values: bool, more: str = "--records"
+) -> Iterator[Line]:
+    """Yield the rows, then what cannot be decoded, of so many ``offsets``; the option ``more`` asks for more."""
     for row in found.rows if show_values else ():
         topic, partition, offset = (row[name] for name in POSITION)
         columns = {name: value for name, value in row_document(row).items() if name not in POSITION}
@@ -71,7 +130,7 @@ def shown_preview(feed_name: str, found: Preview, *, offsets: int, show_values: 
     elif not good + dead + found.filtered:
         yield Line(
             f"none of the {number(offsets)} newest offsets holds a record: they are transaction markers, aborted or "
-            "compacted. Ask for more: --records"
+            f"compacted. Ask for more: {more}"
         )
     else:
         filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
@@ -141,38 +200,6 @@ def in_words(value: object) -> str | None:
     if isinstance(value, bytes):
         return beginning(value)
     return value.isoformat() if isinstance(value, date) else str(value)
-
-
-RECORDS = 20
-
-
-def preview(
-    parts: FeedParts,
-    records: int,
-    *,
-    show_values: bool = True,
-    decoding: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Answer:
-    """Decode about so many of the newest records with Spark on this machine; commits nothing.
-
-    Without ``show_values`` nothing is shown of what the records hold: where they are, what became of them and their
-    columns. Nor is what Spark says where it fails. ``decoding`` is entered while Spark runs.
-    """
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
-        found, compared = Preview([], []), None
-        plan = plan_preview(parts, Path(directory), records)
-        if plan is not None:
-            with decoding(), spark_says(show_values=show_values):
-                attempt, compared = run_preview(parts, plan)
-            found = preview_of(attempt, parts.sinks, plan, rows_of_file, columns_of_file, dead_letters_in_file)
-            found = replace(found, never_found=tuple(parts.feed.batch_limits().to_name(found.never_found)))
-    name, offsets = parts.feed.name, plan.max_rows if plan is not None else 0
-    is_refused = compared is not None and compared.refused is not None
-    return Answer(
-        preview_document(name, found, compared, show_values=show_values),
-        [*shown_preview(name, found, offsets=offsets, show_values=show_values), *shown_columns(compared)],
-        exit_code=ColumnsChangedError.exit_code if is_refused else 1 if found.dead_letters else 0,
-    )
 
 
 @contextmanager

@@ -1,35 +1,60 @@
 """``restore``: publish the staged files of an abandoned batch."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
+from kafka_ingest.answers.committed_lines import committed_lines
 from kafka_ingest.answers.documents import range_document
-from kafka_ingest.assembly import FeedParts
-from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
-from kafka_ingest.backfilling.restore import restore as restore_batch
-from kafka_ingest.verbs.decided import Decided
+from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.verbs.fields import BatchId
+from kafka_ingest.verbs.request import Argument, Call, Needed, Request
+
+MOST_LISTED: Final = 20
+"""How many batches an error lists."""
 
 
-def restore(parts: FeedParts, batch_id: UUID, decided: Decided | None, commit: Callable[[UUID], object]) -> Answer:
-    """Restore an abandoned batch, or show what that comes to. ``parts`` are its feed's.
+class Restore(Request):
+    """Publish the staged files of an abandoned batch: new batches hold those of its offsets that no other batch has."""
 
-    ``commit`` is called for each batch that takes its records over.
-    """
-    decision = decide_restore(batch_id, parts)
-    parts.check_output_known()
-    into: list[UUID] = []
-    if decided is not None:
-        into = restore_batch(decision, parts, reason=decided.reason, actor=decided.actor)
-        for each in into:
-            commit(each)
-    executed = decided is not None and not decision.is_nothing
-    return Answer(
-        restored_document(decision, into, executed=executed),
-        shown_restored(decision, into),
-        only_shown=not executed and not decision.is_nothing,
-    )
+    verb = command = "restore"
+    does = "publishes the staged files of an abandoned batch"
+    command_names_feed = needs_feed = False
+
+    batch_id: Annotated[BatchId, Needed("a batch's id"), Argument("The abandoned batch's id.", "BATCH")] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Restore an abandoned batch, or show which of its offsets would be published."""
+        batch_id, decided = call.batch_named(self.batch_id), call.decided
+        parts = call.parts_of(call.control.batch(batch_id).feed_name)
+        decision = decide_restore(batch_id, parts)
+        parts.check_output_known()
+        into: list[UUID] = []
+        if decided is not None:
+            into = restore(decision, parts, reason=decided.reason, actor=decided.actor)
+            for each in into:
+                with call.step("commit"):
+                    committed = parts.commit(each, actor=decided.actor)
+                for line in committed_lines(committed):
+                    call.tell(line)
+        executed = decided is not None and not decision.is_nothing
+        return Answer(
+            restored_document(decision, into, executed=executed),
+            shown_restored(decision, into),
+            only_shown=not executed and not decision.is_nothing,
+        )
+
+    @classmethod
+    def what_there_is(cls, call: Call, feed_name: str) -> str:
+        """Return a feed's newest abandoned batches."""
+        batches = call.control.batch_summaries(
+            feed_name, kinds=[], states=[BatchState.ABANDONED], since=None, limit=MOST_LISTED
+        )
+        found = listing(f"{each.batch_id} ({each.reason})" for each in batches)
+        return f"Feed {feed_name} has abandoned batches: {found or 'none'}."
 
 
 def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:

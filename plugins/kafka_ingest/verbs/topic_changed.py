@@ -1,18 +1,22 @@
 """``topic-changed``: show the topics that changed under the stored offsets, and decide."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Annotated, Any, Final
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines
-from kafka_ingest.answers.documents import change_document
+from pydantic import BeforeValidator, Field
+
+from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number
+from kafka_ingest.answers.documents import row_document
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import changes_table
-from kafka_ingest.assembly import FeedParts
+from kafka_ingest.answers.tables import table
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.operating.topic_changed import (
+from kafka_ingest.settings.form_fields import Lines, blank_is_none
+from kafka_ingest.verbs.fields import TOPICS
+from kafka_ingest.verbs.request import Call, InForm, Option, Request
+from kafka_ingest.verbs.topic_changes import (
     BatchChoice,
     Changes,
     Choice,
@@ -24,7 +28,6 @@ from kafka_ingest.operating.topic_changed import (
     choices_of,
     rows_after,
 )
-from kafka_ingest.verbs.decided import Decided
 
 CHOICE_IN_WORDS: Final = {
     Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
@@ -35,53 +38,133 @@ CHOICE_IN_WORDS: Final = {
 }
 
 
-def check_choices(
-    choice: Choice | None, batch: BatchChoice | None, named: tuple[str, str] = ("--choice", "--batch accept")
-) -> None:
-    """Raise WrongUseError where what is chosen excludes one another; ``named`` is what both are called."""
-    if choice is not None and batch is BatchChoice.ACCEPT:
-        raise WrongUseError(
-            f"expected {' or '.join(named)}, found both: a batch that is accepted is committed first "
-            "(`kafka-ingest run`), and the topic decided then. Nothing was changed."
-        )
+class TopicChanged(Request):
+    """Show the topics that changed under the stored offsets, and decide: resolves a stop by topic id or cluster id."""
 
+    verb = command = "topic-changed"
+    does = "shows which topics changed under the stored offsets, and applies a choice"
+    to_do = "nothing was changed: --choice shows what it would do, with --execute --reason … it is done"
 
-def topic_changed(
-    parts: FeedParts,
-    topics: Collection[str],
-    choice: Choice | None,
-    batch: BatchChoice | None,
-    decided: Decided | None,
-) -> Answer:
-    """Apply a choice, or show what changed and what each choice would do."""
-    parts.check_output_known()
-    name = parts.feed.name
-    changes = changes_of(name, topics, parts.plan_settings, parts.control, parts.kafka)
-    after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
-    choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
-    mirror_failure = None
-    if batch is BatchChoice.ACCEPT:
-        acceptable(changes, parts.control, parts.sinks)
-    elif after is not None:
-        check_applicable(changes, discard_batch=batch is BatchChoice.DISCARD)
-    if decided is not None and batch is BatchChoice.ACCEPT:
-        accept_batch(changes, parts.control, parts.sinks, reason=decided.reason, actor=decided.actor)
-    elif decided is not None and after is not None:
-        apply_choice(
-            changes,
-            after,
-            parts.control,
-            discard_batch=batch is BatchChoice.DISCARD,
-            reason=decided.reason,
-            actor=decided.actor,
-        )
-        mirror_failure = parts.mirror(actor=decided.actor).failure
-    executed = decided is not None
-    return Answer(
-        change_document(changes, choices, after, executed=executed) | {"mirror_failure": mirror_failure},
-        chain(lines_of(changes, choices, after, batch, executed=executed), mirror_lines(mirror_failure)),
-        only_shown=bool(changes.topics) and not executed,
+    topics: Annotated[Lines, TOPICS, Option("Only this topic; may come again.", flag="--topic")] = Field(
+        default_factory=list
     )
+    choice: Annotated[
+        Choice | None,
+        BeforeValidator(blank_is_none),
+        InForm(
+            "What the topics hold now",
+            "The dry run says which choices fit, and shows what each would do.",
+            "topic-changed",
+        ),
+        Option(
+            "Other records: read from the beginning. The same under another id: keep the offsets. Gone for good: end."
+        ),
+    ] = None
+    open_batch: Annotated[
+        BatchChoice | None,
+        BeforeValidator(blank_is_none),
+        InForm(
+            "The open batch",
+            "What becomes of a batch that was read while its topic changed. accept comes alone.",
+            "topic-changed",
+        ),
+        Option("What to do with an open batch that was read while its topic changed.", flag="--batch"),
+    ] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Apply a choice, or show what changed and what each choice would do."""
+        choice, batch, decided = self.choice, self.open_batch, call.decided
+        named, accept = call.named("choice"), f"{call.named('open_batch')} accept"
+        if decided is not None and choice is None and batch is not BatchChoice.ACCEPT:
+            raise call.missing(f"{named}, or {accept},")
+        if choice is not None and batch is BatchChoice.ACCEPT:
+            raise WrongUseError(
+                f"expected {named} or {accept}, found both: a batch that is accepted is committed first "
+                "(`kafka-ingest run`), and the topic decided then. Nothing was changed."
+            )
+        parts = call.parts
+        parts.check_output_known()
+        name = parts.feed.name
+        changes = changes_of(name, self.topics, parts.plan_settings, parts.control, parts.kafka)
+        after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
+        choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
+        mirror_failure = None
+        if batch is BatchChoice.ACCEPT:
+            acceptable(changes, parts.control, parts.sinks)
+        elif after is not None:
+            check_applicable(changes, discard_batch=batch is BatchChoice.DISCARD)
+        if decided is not None and batch is BatchChoice.ACCEPT:
+            accept_batch(changes, parts.control, parts.sinks, reason=decided.reason, actor=decided.actor)
+        elif decided is not None and after is not None:
+            apply_choice(
+                changes,
+                after,
+                parts.control,
+                discard_batch=batch is BatchChoice.DISCARD,
+                reason=decided.reason,
+                actor=decided.actor,
+            )
+            mirror_failure = parts.mirror(actor=decided.actor).failure
+        executed = decided is not None
+        return Answer(
+            change_document(changes, choices, after, executed=executed) | {"mirror_failure": mirror_failure},
+            chain(
+                lines_of(changes, choices, after, batch, call.named, executed=executed), mirror_lines(mirror_failure)
+            ),
+            only_shown=bool(changes.topics) and not executed,
+        )
+
+
+def change_document(
+    changes: Changes, choices: Mapping[str, Sequence[Choice]], after: list[StartOver] | None, *, executed: bool
+) -> dict[str, Any]:
+    """Return what changed under a feed, each topic's choices, and the stored offsets after a choice, for ``--json``."""
+    return {
+        "feed": changes.feed.name,
+        "cluster_id": {"was": changes.feed.cluster_id, "is": changes.cluster_id},
+        "open_batch": str(changes.affected.batch_id) if changes.affected else None,
+        "topics": [
+            {
+                "topic": change.topic,
+                "topic_id": {"was": change.known_id, "is": change.found_id},
+                "exists": change.found is not None,
+                "log_ended_at": [
+                    {"partition": tp.partition, "offset": end} for tp, end in sorted(change.log_ends.items())
+                ],
+                "choices": [choice.value for choice in choices[change.topic]],
+                "stored": [row_document(row) for row in change.stored],
+            }
+            for change in changes.topics
+        ],
+        "after": None if after is None else [row_document(row) for topic in after for row in topic.rows],
+        "executed": executed,
+    }
+
+
+def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTable:
+    """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
+    numbers = ("partition", "stored offset", "log ended at", "after")
+    made = table(
+        f"what changed under feed {changes.feed.name}",
+        *("topic", "topic id then", "topic id now", *numbers),
+        numbers=numbers,
+    )
+    rows_after = {row.topic_partition: row for topic in after or [] for row in topic.rows}
+    for change in changes.topics:
+        rows_now = {row.topic_partition: row for row in change.stored}
+        for tp in sorted(rows_now.keys() | {tp for tp in rows_after if tp.topic == change.topic}):
+            row, new = rows_now.get(tp), rows_after.get(tp)
+            shown = "" if after is None else "ends" if new is None else number(new.next_offset)
+            made.add_line(
+                change.topic,
+                change.known_id or "not known",
+                change.found_id or ("not known" if change.found else "gone"),
+                str(tp.partition),
+                number(row.next_offset if row else None),
+                number(change.log_ends.get(tp)),
+                f"by {new.seeded_by}" if new is not None and new.is_pending else shown,
+            )
+    return made
 
 
 def lines_of(
@@ -89,10 +172,11 @@ def lines_of(
     choices: Mapping[str, Sequence[Choice]],
     after: list[StartOver] | None,
     batch: BatchChoice | None,
+    named: Callable[[str], str],
     *,
     executed: bool,
 ) -> Iterator[Line | FittingTable]:
-    """Yield what changed, what becomes of an open batch, and what was done or can be chosen."""
+    """Yield what changed, whether an open batch is abandoned, and what was done or can be chosen."""
     if not changes.topics:
         yield Line(f"feed {changes.feed.name}: its cluster and all its topics are what they were")
         return
@@ -106,18 +190,18 @@ def lines_of(
             f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what changed{fate}"
         )
     if not executed:
-        yield from lines_of_choices(choices)
+        yield from lines_of_choices(choices, named)
     elif batch is BatchChoice.ACCEPT:
         yield Line("its receipt counts now: `kafka-ingest run` commits it")
     else:
         yield Line("done")
 
 
-def lines_of_choices(choices: Mapping[str, Sequence[Choice]]) -> Iterator[Line]:
+def lines_of_choices(choices: Mapping[str, Sequence[Choice]], named: Callable[[str], str]) -> Iterator[Line]:
     """Yield what can be chosen, and for which topics where they differ."""
     for fitting in dict.fromkeys(tuple(found) for found in choices.values()):
         topics = [topic for topic, found in choices.items() if tuple(found) == fitting]
-        of_topics = f" of {listing(topics)} (--topic)" if len(topics) < len(choices) else ""
+        of_topics = f" of {listing(topics)} ({named('topics')})" if len(topics) < len(choices) else ""
         yield Line(f"choices{of_topics}:" if fitting else f"no choice fits{of_topics}")
         for choice in fitting:
-            yield Line(f"  --choice {choice.value:<13} {CHOICE_IN_WORDS[choice]}")
+            yield Line(f"  {named('choice')} {choice.value:<13} {CHOICE_IN_WORDS[choice]}")

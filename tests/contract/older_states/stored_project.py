@@ -20,9 +20,9 @@ from tests.project import Answer
 from tests.quick_project import QuickProject
 
 from kafka_ingest import assembly
-from kafka_ingest.cli import status_command
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.verbs import status
 
 HERE = "/proc/self/cwd"
 """Where each process finds its own folder: the stored documents name the output by it."""
@@ -84,7 +84,7 @@ class StoredProject(QuickProject):
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
         with (
             patch.object(assembly, "ConfluentKafkaCluster", lambda *_, **__: self.cluster),
-            patch.object(status_command, "ConfluentKafkaCluster", lambda *_, **__: self.cluster),
+            patch.object(status, "ConfluentKafkaCluster", lambda *_, **__: self.cluster),
         ):
             return super().kafka_ingest(*arguments, **environment)
 

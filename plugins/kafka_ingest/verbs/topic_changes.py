@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
@@ -13,7 +14,6 @@ from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_partition
@@ -120,7 +120,7 @@ def changes_of(
     if named and cluster_id != feed.cluster_id:
         raise WrongUseError(
             f"feed {feed_name}: the connection leads to cluster {cluster_id}, not {feed.cluster_id}, so every topic "
-            "changed. Omit --topic: they change together."
+            "changed. Name no topic: they change together."
         )
     # Another cluster changes every row, also those of topics that the feed file names no more.
     is_other_cluster = cluster_id != feed.cluster_id
@@ -277,7 +277,7 @@ def started_over(
         raise WrongUseError(
             f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting "
             "over would read its records a second "
-            f"time.{' A log that was truncated: --choice rewind.' if change.log_ends else ''} Nothing was changed."
+            f"time.{' A log that was truncated: choose rewind.' if change.log_ends else ''} Nothing was changed."
         )
     partitions = found.topic_partitions()
     if changes.is_other_cluster:
@@ -298,13 +298,13 @@ def check_choice(change: TopicChange, choice: Choice, changes: Changes) -> None:
         way_on = (
             f"It is not on cluster {changes.cluster_id}: take it out of the feed file first."
             if changes.is_other_cluster
-            else "Where several topics changed, --topic names those meant."
+            else "Where several topics changed, name those that are meant."
         )
-        raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. {way_on} Nothing was changed.")
+        raise WrongUseError(f"topic {change.topic!r}: expected the choice {expected}. {way_on} Nothing was changed.")
     if choice is Choice.START_RULE:
         raise WrongUseError(
-            f"topic {change.topic!r}: --choice start-rule is for a topic that appeared and may be new or older; found "
-            "one whose start was decided. Nothing was changed."
+            f"topic {change.topic!r}: the choice start-rule is for a topic that appeared and may be new or older; "
+            "found one whose start was decided. Nothing was changed."
         )
 
 
@@ -312,7 +312,7 @@ def decided_rows(change: TopicChange, choice: Choice, settings: FeedPlanSettings
     """Return the rows of a newly appeared topic as an operator decided its start; the next plan resolves it."""
     if choice not in {Choice.START_OVER, Choice.START_RULE}:
         raise WrongUseError(
-            f"topic {change.topic!r} appeared, and none of it was read: expected --choice start-over (from offset 0) "
+            f"topic {change.topic!r} appeared, and none of it was read: expected the choice start-over (from offset 0) "
             f"or start-rule (as the feed file's start says), found {choice.value}. Nothing was changed."
         )
     rule = settings.start_rule(change.topic)
@@ -374,8 +374,8 @@ def check_applicable(changes: Changes, *, discard_batch: bool) -> None:
             )
         if not discard_batch:
             raise BatchStateError(
-                f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: `--batch discard` "
-                "abandons it; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
+                f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: discard "
+                "abandons it; accept commits what it wrote, if all of it was read from the topic as it was."
             )
 
 
@@ -430,6 +430,5 @@ def acceptable(changes: Changes, control: OperatorTables, sinks: Sinks) -> tuple
             return batch, attempt, content, receipt
     raise WrongUseError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found no usable "
-        f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: `--batch "
-        "discard`."
+        f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: discard it."
     )

@@ -16,7 +16,11 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
-from kafka_ingest.operating.reset_target import (
+from kafka_ingest.planning.held_partitions import held_beyond_log
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlReader
+from kafka_ingest.verbs.reset_target import (
     NewPosition,
     Place,
     ResetTarget,
@@ -26,10 +30,6 @@ from kafka_ingest.operating.reset_target import (
     ToTimestamp,
     cut_to_log,
 )
-from kafka_ingest.planning.held_partitions import held_beyond_log
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.control import ControlReader
 
 Answer = TypeVar("Answer")
 
@@ -146,7 +146,7 @@ def all_answered(answers: Mapping[TopicPartition, Answer | Unavailable]) -> dict
         ]
         raise KafkaUnavailableError(
             f"Kafka cannot answer now for {listing(silent)}. Nothing was changed: try again, or name the other "
-            "partitions with --topic."
+            "partitions."
         )
     return found
 
@@ -172,7 +172,7 @@ def check_places(target: ResetTarget, places: Mapping[TopicPartition, Place]) ->
     if isinstance(target, ToGroup) and (silent := [tp for tp, place in places.items() if place.group_offset is None]):
         raise InvalidRangeError(
             f"expected consumer group {target.group!r} to have offsets of all partitions that are reset, found none of "
-            f"{listing(silent)}. Name the others with --topic. Nothing was changed."
+            f"{listing(silent)}. Name the other topics or partitions. Nothing was changed."
         )
     if not isinstance(target, ToOffsets):
         return

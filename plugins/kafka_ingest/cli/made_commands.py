@@ -1,0 +1,176 @@
+"""Commands that are made from requests: their arguments and options, how they are told to decide, and their help."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, get_origin
+from uuid import UUID
+
+import typer
+from pydantic.fields import FieldInfo
+
+from kafka_ingest.answers.answer import Line
+from kafka_ingest.answers.tables import checks_line
+from kafka_ingest.batches.batch_of_feed import batch_of_feed
+from kafka_ingest.checks.doctor import Check
+from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, ReasonToExecute, actor
+from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, out, progress, show, step
+from kafka_ingest.errors import WrongUseError
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.verbs.every import COMMANDS_ONLY, IN_ORDER
+from kafka_ingest.verbs.request import (
+    Argument,
+    Call,
+    Decided,
+    Deciding,
+    Needed,
+    Option,
+    Request,
+    id_of_batch,
+    limit_of,
+    reason_given,
+    type_of,
+)
+
+Repair = Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")]
+GiveUp = Annotated[
+    bool, typer.Option("--give-up", help="Remove those of --batch for good, or record that they are lost.")
+]
+OptionalFeed = Annotated[str | None, typer.Argument(metavar="[FEED]")]
+
+OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
+    Deciding.ONLY_SHOWS: {},
+    Deciding.EXECUTE: {"execute": (Execute, False), "reason": (ReasonToExecute, None)},
+    Deciding.EXECUTE_OR_DRY_RUN: {
+        "only_show": (DryRun, False),
+        "execute": (Execute, False),
+        "reason": (ReasonToExecute, None),
+    },
+    Deciding.REASON: {"reason": (Reason, inspect.Parameter.empty), "only_show": (DryRun, False)},
+    Deciding.OPTIONAL_REASON: {"reason": (ReasonToExecute, None), "only_show": (DryRun, False)},
+    Deciding.DRY_RUN: {"only_show": (DryRun, False)},
+    Deciding.REPAIR: {"repair": (Repair, False)},
+    Deciding.GIVE_UP: {"gives_up": (GiveUp, False), "reason": (ReasonToExecute, None)},
+}
+"""The options by which each kind of verb is told to decide, with their defaults."""
+
+
+@dataclass(frozen=True)
+class ShellCall(Call):
+    """A request's caller, by the command line: errors name options, and progress is on stderr."""
+
+    is_shell: ClassVar[bool] = True
+
+    def named(self, name: str) -> str:
+        """Return the option of a field."""
+        return self.verb.flag(name)
+
+    def batch_named(self, batch_id: UUID | None) -> UUID:
+        """Return a batch's id; raises UnknownBatchError where a feed was named and the batch is another's."""
+        if batch_id is None or self.feed is None:
+            return super().batch_named(batch_id)
+        return batch_of_feed(batch_id, self.feed, self.control).batch_id
+
+    def missing(self, wanted: str) -> WrongUseError:
+        """Return the error about what is needed and was not said."""
+        return WrongUseError(f"expected {wanted} with --execute, found none. Nothing was changed.")
+
+    def counting(self, what: str) -> AbstractContextManager[Callable[..., object]]:
+        """Show how many there are while a long step runs."""
+        return counting(what)
+
+    def step(self, title: str) -> AbstractContextManager[None]:
+        """Show that a step is running, and how long it took."""
+        return step(title)
+
+    def tell(self, line: Line) -> None:
+        """Say something before the answer."""
+        progress.print(f"  {line.text}", style=line.style, markup=False, soft_wrap=True)
+
+
+def add_made_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
+    """Add the commands of verbs; of two words, the first is its group."""
+    for verb in (*IN_ORDER, *COMMANDS_ONLY):
+        if verb.command is not None:
+            group, _, name = verb.command.rpartition(" ")
+            (groups[group] if group else app).command(name, help=verb.__doc__)(command_of(verb))
+
+
+def command_of(verb: type[Request]) -> Callable[..., None]:
+    """Return a verb's command, as typer reads it: a function with its options in its signature."""
+
+    def command(*, as_json: bool, feed_name: str | None = None, **given: Any) -> None:  # noqa: ANN401
+        with answers(as_json=as_json):
+            decided = decision(verb.deciding, given)
+            taken = {name: given[name] for name in dict(parameters(verb)) if given[name] is not None}
+            request = verb(**{name: read(verb.model_fields[name], value) for name, value in taken.items()})
+
+            def print_check(check: Check) -> None:
+                if not as_json:
+                    out.print(checks_line(check), soft_wrap=True)
+
+            answer = request.answer(ShellCall(verb, feed_name, decided, find_connection_from_shell, print_check))
+            executes = verb.deciding in {Deciding.EXECUTE, Deciding.EXECUTE_OR_DRY_RUN}
+            show(answer, as_json=as_json, to_do=verb.to_do or (TO_EXECUTE if executes else None))
+
+    found: dict[str, tuple[Any, Any]] = {}
+    if verb.command_names_feed:
+        found["feed_name"] = (FeedName, inspect.Parameter.empty) if verb.needs_feed else (OptionalFeed, None)
+    found |= dict(parameters(verb)) | OPTIONS[verb.deciding] | {"as_json": (Json, False)}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, (kind, default) in found.items()
+        ]
+    )
+    return command
+
+
+def parameters(verb: type[Request]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the arguments and options of a verb's own, each with its type and its default."""
+    for name, info in verb.model_fields.items():
+        is_list = get_origin(info.annotation) is list
+        kind = info.annotation if is_list else str if type_of(info) is UUID else type_of(info)
+        limits: dict[str, Any] = {"min": limit_of(info, "ge"), "max": limit_of(info, "le")}
+        is_needed = any(isinstance(each, Needed) for each in info.metadata)
+        for noted in info.metadata:
+            if isinstance(noted, Argument):
+                argument = typer.Argument(metavar=noted.metavar, help=noted.help, **limits)
+                yield name, (Annotated[kind, argument], inspect.Parameter.empty)
+            elif isinstance(noted, Option):
+                option = typer.Option(
+                    verb.flag(name),
+                    metavar=noted.metavar,
+                    help=noted.help,
+                    case_sensitive=not noted.any_case,
+                    **limits,
+                )
+                default = inspect.Parameter.empty if is_needed else None if is_list else info.default
+                yield name, (Annotated[kind | None if default is None else kind, option], default)
+
+
+def read(info: FieldInfo, value: object) -> object:
+    """Return what a request holds of an option; raises UnknownBatchError on a text that is no batch's id."""
+    return id_of_batch(value) if type_of(info) is UUID and isinstance(value, str) else value
+
+
+def decision(deciding: Deciding, given: Mapping[str, Any]) -> Decided | None:
+    """Return the decision, None where it is only to be shown; raises WrongUseError where it lacks a reason."""
+    reason, only_show = given.get("reason"), given.get("only_show", False)
+    match deciding:
+        case Deciding.EXECUTE | Deciding.EXECUTE_OR_DRY_RUN:
+            if only_show and given["execute"]:
+                raise WrongUseError("expected --dry-run or --execute, found both")
+            return Decided(actor(), reason_given(reason)) if given["execute"] else None
+        case Deciding.REASON:
+            decided = Decided(actor(), reason_given(reason))
+            return None if only_show else decided
+        case Deciding.GIVE_UP:
+            return Decided(actor(), reason_given(reason)) if given["gives_up"] else None
+        case Deciding.REPAIR:
+            return Decided(actor(), "") if given["repair"] else None
+        case Deciding.OPTIONAL_REASON | Deciding.DRY_RUN:
+            return None if only_show else Decided(actor(), reason or "")
+        case Deciding.ONLY_SHOWS:
+            return None

@@ -1,0 +1,110 @@
+"""An operator's request as the form of the DAG ``operate_feed`` writes it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+
+from kafka_ingest.answers.answer import Answer
+from kafka_ingest.checks.doctor import Check
+from kafka_ingest.errors import InvalidOperationError
+from kafka_ingest.settings.connections import FindConnection
+from kafka_ingest.settings.form_fields import Text
+from kafka_ingest.settings.run_request import without_lineage
+from kafka_ingest.settings.setting_types import Settings
+from kafka_ingest.settings.wrong_settings import describe
+from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.request import Call, Decided, Needed, Request, of_kind, reason_given
+
+FIELDS: Final = {name: frozenset(verb.in_form()) for name, verb in VERBS.items()}
+"""Which of the form's fields a verb takes; those of :class:`OfAll` are every verb's."""
+
+
+def a_verb(name: str) -> str:
+    """Refuse a name that no verb has."""
+    if name not in VERBS:
+        raise ValueError(f"expected {', '.join(map(repr, VERBS))}, found {name!r}")
+    return name
+
+
+class OfAll(Settings):
+    """The fields that each verb has."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    feed: Text = None
+    action: Annotated[str, AfterValidator(a_verb)]
+    dry_run: Annotated[bool, Field(strict=True)] = True
+    reason: Text = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperateForm:
+    """A form that was read: what all have, and the verb's own request."""
+
+    of_all: OfAll
+    request: Request
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "OperateForm":
+        """Read a form; raises InvalidOperationError, which says what was expected."""
+        model: type[Settings] = OfAll
+        values = without_lineage(values)
+        try:
+            of_all = OfAll.model_validate(values)
+            model = VERBS[of_all.action]
+            check_fields(of_all.action, values)
+            # What no verb has stays, to be refused by name.
+            others = OfAll.model_fields.keys() | (frozenset().union(*FIELDS.values()) - FIELDS[of_all.action])
+            return cls(of_all, model.model_validate({key: values[key] for key in values if key not in others}))
+        except ValidationError as error:
+            raise InvalidOperationError(
+                f"the form asks for what it cannot have: {'; '.join(describe(error, model))}. Nothing was changed."
+            ) from error
+
+    @property
+    def verb(self) -> type[Request]:
+        """The verb."""
+        return type(self.request)
+
+    @property
+    def decides(self) -> bool:
+        """Whether something is to be changed, rather than shown."""
+        return not self.of_all.dry_run and not self.verb.only_shows
+
+    def answer(self, actor: str, find_connection: FindConnection, on_check: Callable[[Check], object]) -> Answer:
+        """Do what the form asks for, or show what would be done; ``on_check`` is called after each of doctor's checks.
+
+        Raises InvalidOperationError where it leaves out what the verb needs, WrongUseError where a decision has no
+        reason.
+        """
+        decided = Decided(actor, reason_given(self.of_all.reason, "a reason")) if self.decides else None
+        call = Call(self.verb, self.of_all.feed, decided, find_connection, on_check)
+        if self.verb.needs_feed:
+            _ = call.feed_name
+        for name, needed in of_kind(self.verb, Needed):
+            if name in FIELDS[self.verb.verb] and getattr(self.request, name) is None:
+                raise call.missing(needed.wanted)
+        answer = self.request.answer(call)
+        return replace(answer, shown=[*call.told, *answer.shown]) if call.told else answer
+
+
+def check_fields(action: str, values: Mapping[str, Any]) -> None:
+    """Raise InvalidOperationError where a form says what its verb does not take."""
+    taken = FIELDS[action]
+    known = frozenset().union(*FIELDS.values())
+    if wrong := sorted(name for name in values.keys() & known - taken if not is_blank(values[name])):
+        raise InvalidOperationError(
+            f"expected with action {action} {' and '.join(sorted(taken)) or 'no other field'} at most, found "
+            f"{' and '.join(wrong)}. Nothing was changed."
+        )
+
+
+def is_blank(value: object) -> bool:
+    """Whether a field of a form was left as it was."""
+    if isinstance(value, str):
+        return not value.strip()
+    if isinstance(value, Iterable):
+        return all(map(is_blank, value))
+    return value is None or value is False

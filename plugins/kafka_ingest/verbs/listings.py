@@ -1,0 +1,116 @@
+"""``feeds``, ``batches``, ``history``, ``gaps``: what feed files and the control tables have, listed. Commands only."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from kafka_ingest.answers.answer import Answer, Line
+from kafka_ingest.answers.documents import batch_document
+from kafka_ingest.answers.history_tables import history_table
+from kafka_ingest.answers.tables import batches_table, feed_files_table, gaps_table
+from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.observing.history import history
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.form_fields import time_with_zone
+from kafka_ingest.sinks.choose import FORMATS
+from kafka_ingest.verbs.request import Call, Deciding, Option, Request
+
+MOST_LINES = 1_000_000
+
+
+def known_or_new(call: Call, feed_name: str) -> FeedSnapshot | None:
+    """Return a feed's control rows, None where it was never planned; raises where it has no file either."""
+    feed = call.control.feed(feed_name)
+    if feed is None:
+        feed_named(feed_name, feeds_directory())
+    return feed
+
+
+class Feeds(Request):
+    """Validate all feed files and list them. Exit code 2 where one cannot be used."""
+
+    command = "feeds"
+    deciding = Deciding.ONLY_SHOWS
+    command_names_feed = needs_feed = False
+
+    def answer(self, call: Call) -> Answer:  # noqa: ARG002 - of feed files alone
+        """List them, and what is wrong with them."""
+        files = read_feed_files(feeds_directory())
+        broken = [file for file in files if file.error is not None]
+        document = {
+            "feeds": [
+                file.feed.model_dump(mode="json")
+                | {"file": str(file.path), "guarantee": FORMATS[file.feed.sink.format].guarantee}
+                for file in files
+                if file.feed
+            ],
+            "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
+        }
+        lines = [feed_files_table(files), *(Line(f"✗ {file.error}", "red", aside=True) for file in broken)]
+        return Answer(document, lines, WrongUseError.exit_code if broken else 0)
+
+
+class Batches(Request):
+    """List batches, newest first."""
+
+    command = "batches"
+    deciding = Deciding.ONLY_SHOWS
+    needs_feed = False
+
+    kind: Annotated[list[BatchKind], Option("Only batches of this kind; may come again.")] = Field(default_factory=list)
+    state: Annotated[list[BatchState], Option("Only in this state; may come again.", any_case=True)] = Field(
+        default_factory=list
+    )
+    limit: Annotated[int, Field(ge=1, le=MOST_LINES), Option("How many at most.")] = 20
+    since: Annotated[str | None, Option("Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None
+
+    def answer(self, call: Call) -> Answer:
+        """List them."""
+        if call.feed is not None:
+            known_or_new(call, call.feed)
+        since = time_with_zone(self.since, call.named("since")) if self.since is not None else None
+        found = call.control.batch_summaries(
+            call.feed, kinds=self.kind, states=self.state, since=since, limit=self.limit
+        )
+        return Answer({"batches": [batch_document(batch) for batch in found]}, [batches_table(found)])
+
+
+class History(Request):
+    """Show who changed what about a feed, when and why, newest first: offsets, gaps, abandoned batches, its name."""
+
+    command = "history"
+    deciding = Deciding.ONLY_SHOWS
+
+    limit: Annotated[int, Field(ge=1, le=MOST_LINES), Option("How many at most.")] = 50
+    since: Annotated[str | None, Option("At or after this time, e.g. 2026-01-31T00:00:00Z.")] = None
+    kind: Annotated[list[str], Option("Only events of this kind; may come again.")] = Field(default_factory=list)
+
+    def answer(self, call: Call) -> Answer:
+        """List the events of the audit journal."""
+        name = call.feed_name
+        feed = known_or_new(call, name)
+        since = time_with_zone(self.since, call.named("since")) if self.since is not None else None
+        lines = (
+            history(call.control, feed.feed_id, kinds=self.kind, since=since, limit=self.limit)
+            if feed is not None
+            else []
+        )
+        return Answer({"feed": name, "events": [line.as_document() for line in lines]}, [history_table(name, lines)])
+
+
+class Gaps(Request):
+    """List the gap ledger: which offsets are not ingested, who or what decided it, when and why."""
+
+    command = "gaps"
+    deciding = Deciding.ONLY_SHOWS
+    needs_feed = False
+
+    def answer(self, call: Call) -> Answer:
+        """List them, of one feed or of all."""
+        names = [summary.name for summary in call.control.feed_summaries()] if call.feed is None else [call.feed]
+        feeds = {name: known_or_new(call, name) for name in names}
+        found = [(name, gap) for name, feed in feeds.items() if feed for gap in call.control.gaps(feed.feed_id)]
+        document = {"gaps": [{"feed": name, "state": gap.state, **gap.as_document()} for name, gap in found]}
+        return Answer(document, [gaps_table(found)])
