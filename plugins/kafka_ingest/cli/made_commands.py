@@ -100,11 +100,14 @@ def add_made_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> No
 def command_of(verb: type[Request]) -> Callable[..., None]:
     """Return a verb's command, as typer reads it: a function with its options in its signature."""
 
-    def command(*, as_json: bool, feed_name: str | None = None, **given: Any) -> None:  # noqa: ANN401
+    def command(*, as_json: bool, feed_name: str | None = None, **given: object) -> None:
         with answers(as_json=as_json):
             decided = decision(verb.deciding, given)
             taken = {name: given[name] for name in dict(parameters(verb)) if given[name] is not None}
-            request = verb(**{name: read(verb.model_fields[name], value) for name, value in taken.items()})
+            # As they are: typer has read their types, and a path may hold bytes that are no text.
+            request = verb.model_construct(
+                **{name: read(verb.model_fields[name], value) for name, value in taken.items()}
+            )
 
             def print_check(check: Check) -> None:
                 if not as_json:
@@ -118,7 +121,7 @@ def command_of(verb: type[Request]) -> Callable[..., None]:
     if verb.command_names_feed:
         found["feed_name"] = (FeedName, inspect.Parameter.empty) if verb.needs_feed else (OptionalFeed, None)
     found |= dict(parameters(verb)) | OPTIONS[verb.deciding] | {"as_json": (Json, False)}
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    command.__dict__["__signature__"] = inspect.Signature(
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for name, (kind, default) in found.items()
@@ -131,7 +134,7 @@ def parameters(verb: type[Request]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield the arguments and options of a verb's own, each with its type and its default."""
     for name, info in verb.model_fields.items():
         is_list = get_origin(info.annotation) is list
-        kind = info.annotation if is_list else str if type_of(info) is UUID else type_of(info)
+        kind: Any = info.annotation if is_list else str if type_of(info) is UUID else type_of(info)
         limits: dict[str, Any] = {"min": limit_of(info, "ge"), "max": limit_of(info, "le")}
         is_needed = any(isinstance(each, Needed) for each in info.metadata)
         for noted in info.metadata:
@@ -155,9 +158,10 @@ def read(info: FieldInfo, value: object) -> object:
     return id_of_batch(value) if type_of(info) is UUID and isinstance(value, str) else value
 
 
-def decision(deciding: Deciding, given: Mapping[str, Any]) -> Decided | None:
+def decision(deciding: Deciding, given: Mapping[str, object]) -> Decided | None:
     """Return the decision, None where it is only to be shown; raises WrongUseError where it lacks a reason."""
-    reason, only_show = given.get("reason"), given.get("only_show", False)
+    found, only_show = given.get("reason"), given.get("only_show")
+    reason = found if isinstance(found, str) else None
     match deciding:
         case Deciding.EXECUTE | Deciding.EXECUTE_OR_DRY_RUN:
             if only_show and given["execute"]:

@@ -123,6 +123,6 @@ def decide_topic(feed_name: str, topic: str) -> Offer:
     return operate(f"decide what topic {topic} holds now", feed_name, TopicChanged, topics=[topic])
 
 
-def operate(why: str, feed_name: str, verb: type[Request], **fields: Any) -> Offer:  # noqa: ANN401 - a form's fields
+def operate(why: str, feed_name: str, verb: type[Request], **fields: object) -> Offer:
     """Return a decision about a feed, as a dry run."""
     return Offer(why, OPERATE_DAG, verb.dry_run_of(feed_name, **fields))

@@ -35,8 +35,9 @@ class Feeds(Request):
     deciding = Deciding.ONLY_SHOWS
     command_names_feed = needs_feed = False
 
-    def answer(self, call: Call) -> Answer:  # noqa: ARG002 - of feed files alone
+    def answer(self, call: Call) -> Answer:
         """List them, and what is wrong with them."""
+        _ = call
         files = read_feed_files(feeds_directory())
         broken = [file for file in files if file.error is not None]
         document = {

@@ -152,9 +152,9 @@ class Request(Settings):
         return (option.flag if option is not None else None) or f"--{name.replace('_', '-')}"
 
     @classmethod
-    def dry_run_of(cls, feed_name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - a form's fields
+    def dry_run_of(cls, feed_name: str, **fields: object) -> dict[str, Any]:
         """Return what the form is to say to show this about a feed, with all fields that can be set."""
-        request = cls(**fields).model_dump(mode="json", include=set(cls.in_form()))
+        request = cls.model_validate(fields).model_dump(mode="json", include=set(cls.in_form()))
         return {"feed": feed_name, "action": cls.verb, "dry_run": True, "reason": None, **request}
 
 
@@ -167,8 +167,8 @@ def of_kind(verb: type[Request], kind: type[Kind]) -> Iterator[tuple[str, Kind]]
         yield from ((name, noted) for noted in info.metadata if isinstance(noted, kind))
 
 
-def type_of(info: FieldInfo) -> Any:  # noqa: ANN401 - a type, or one with arguments
-    """Return the type of a field's values, without None."""
+def type_of(info: FieldInfo) -> object:
+    """Return the type of a field's values, without None; it may have arguments."""
     return next((each for each in get_args(info.annotation) if each is not NoneType), info.annotation)
 
 
