@@ -12,8 +12,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_ingest.airflow_tasks.form_params import NONE, params_of, text, tick
-from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator
+from kafka_ingest.airflow_tasks.form_params import NONE, text, tick
+from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator, params_of
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files

@@ -1,13 +1,8 @@
 """Fields of the forms that DAGs have: what Airflow shows for each, and which values it takes."""
 
-from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any, Final
 
 from airflow.sdk import Param
-from pydantic.fields import FieldInfo
-
-from kafka_ingest.verbs.request import InForm, Request, limit_of, type_of
 
 NONE: Final = {"null": "none"}
 """What Airflow's form shows for an empty choice."""
@@ -51,24 +46,3 @@ def field(
     if section is not None:
         schema["section"] = section
     return Param(default, type=kind, title=title, description_md=description, **schema)
-
-
-def params_of(verbs: Iterable[type[Request]]) -> dict[str, Param]:
-    """Return the fields that the requests of verbs have; a section stands where the first verb that it names stands."""
-    places = {verb.verb: place for place, verb in enumerate(verbs)}
-    found = {name: (noted, verb.model_fields[name]) for verb in verbs for name, noted in verb.in_form().items()}
-    ordered = sorted(found.items(), key=lambda each: places[each[1][0].section.partition(",")[0]])
-    return {name: param_of(noted, info) for name, (noted, info) in ordered}
-
-
-def param_of(noted: InForm, info: FieldInfo) -> Param:
-    """Return the field of the form that shows a field of a request."""
-    shown, kind = (noted.title, noted.help, noted.section), type_of(info)
-    if kind is bool:
-        return tick(*shown)
-    if kind is int:
-        limits: dict[str, Any] = {"minimum": limit_of(info, "ge"), "maximum": limit_of(info, "le")}
-        return number(*shown, **{name: limit for name, limit in limits.items() if limit is not None})
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return choice(noted.title, [each.value for each in kind], noted.help, noted.section)
-    return lines(*shown) if info.annotation == list[str] else text(*shown, **noted.schema)

@@ -1,14 +1,17 @@
-"""The task of ``operate_feed``: shows what an operator's request would do, or does it in the operator's name."""
+"""The form and the task of ``operate_feed``: shows what an operator's request would do, or does it in their name."""
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import Any, Final
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, Context, Param
 from airflow.sdk.exceptions import AirflowFailException
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
+from kafka_ingest.airflow_tasks.form_params import choice, lines, number, text, tick
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.answers.answer import Answer, Line, document_of_error
 from kafka_ingest.answers.fitting_table import FittingTable
@@ -17,6 +20,7 @@ from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
 from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.verbs.form import OperateForm
+from kafka_ingest.verbs.request import InForm, Request, limit_of, type_of
 
 RETURNED: Final = "return_value"
 LOG_WIDTH: Final = 160
@@ -141,3 +145,24 @@ def cut(value: Any, most: int) -> Any:  # noqa: ANN401 - JSON of any shape
         kept = list(value.items())[: most if len(value) > FEWER[0] else None]
         return {key: cut(each, most) for key, each in kept}
     return f"{value[:LONGEST_TEXT]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
+
+
+def params_of(verbs: Iterable[type[Request]]) -> dict[str, Param]:
+    """Return the fields that the requests of verbs have; a section stands where the first verb that it names stands."""
+    places = {verb.verb: place for place, verb in enumerate(verbs)}
+    found = {name: (noted, verb.model_fields[name]) for verb in verbs for name, noted in verb.in_form().items()}
+    ordered = sorted(found.items(), key=lambda each: places[each[1][0].section.partition(",")[0]])
+    return {name: param_of(noted, info) for name, (noted, info) in ordered}
+
+
+def param_of(noted: InForm, info: FieldInfo) -> Param:
+    """Return the field of the form that shows a field of a request."""
+    shown, kind = (noted.title, noted.help, noted.section), type_of(info)
+    if kind is bool:
+        return tick(*shown)
+    if kind is int:
+        limits: dict[str, Any] = {"minimum": limit_of(info, "ge"), "maximum": limit_of(info, "le")}
+        return number(*shown, **{name: limit for name, limit in limits.items() if limit is not None})
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return choice(noted.title, [each.value for each in kind], noted.help, noted.section)
+    return lines(*shown) if info.annotation == list[str] else text(*shown, **noted.schema)

@@ -1,5 +1,6 @@
 """``feeds``, ``batches``, ``history``, ``gaps``: what feed files and the control tables have, listed. Commands only."""
 
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
@@ -49,8 +50,8 @@ class Feeds(Request):
             ],
             "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
         }
-        lines = [feed_files_table(files), *(Line(f"✗ {file.error}", "red", aside=True) for file in broken)]
-        return Answer(document, lines, WrongUseError.exit_code if broken else 0)
+        problems = (Line(f"✗ {file.error}", "red", aside=True) for file in broken)
+        return Answer(document, chain([feed_files_table(files)], problems), WrongUseError.exit_code if broken else 0)
 
 
 class Batches(Request):
