@@ -71,7 +71,7 @@ PARAMS = {
         values_display={name: f"{name}: {verb.does}" for name, verb in VERBS.items()},
         description_md="What is to be done; below are the fields that an action takes, under its name.",
     ),
-    "dry_run": tick("Dry run", "Show what the action comes to, and change nothing.", is_on=True),
+    "dry_run": tick("Dry run", "Show what the action would do, and change nothing.", is_on=True),
     "reason": text(
         "Why",
         "Needed without a dry run. Kept in the audit journal, with your name: no secrets.",

@@ -42,7 +42,7 @@ def expressions(feed: Feed, find_connection: FindConnection, environment: Mappin
     )
     if done.returncode:
         raise SparkFailedError(
-            f"feed {feed.name}: expected Spark to look at its expressions, found that it ended with exit code "
+            f"feed {feed.name}: expected Spark to check its expressions, found that it ended with exit code "
             f"{done.returncode}:\n{informative_lines(done.stderr)}"
         )
     problem: str | None = json.loads(done.stdout.splitlines()[-1])

@@ -91,16 +91,18 @@ def backfill(
             print_json(document | decision_document(decision, only_show=only_show))
         elif not chunks and (decision is None or not decision.chunks):
             out.print(f"feed {feed_name}: nothing to read")
-        if errors:
-            progress.print(
-                f"{len(chunks) - len(errors):,} of {len(chunks):,} chunks are committed. `kafka-ingest backfill "
-                f"{feed_name} open` continues with the others; `kafka-ingest abandon BATCH --reason …` abandons one "
-                "and frees its offsets.",
-                style="yellow",
-                markup=False,
-                soft_wrap=True,
-            )
-            raise typer.Exit(max(error.exit_code for error in errors))
+        end_with(errors, feed_name, len(chunks), "frees its offsets")
+
+
+def end_with(errors: Sequence[KafkaIngestError], feed_name: str, chunks: int, frees: str) -> None:
+    """Say how to go on, and exit, where chunks failed; ``frees`` says what abandoning one does besides."""
+    if errors:
+        text = (
+            f"{chunks - len(errors):,} of {chunks:,} chunks are committed. `kafka-ingest backfill {feed_name} open` "
+            f"continues with the others; `kafka-ingest abandon BATCH --reason …` abandons one and {frees}."
+        )
+        progress.print(text, style="yellow", markup=False, soft_wrap=True)
+        raise typer.Exit(max(error.exit_code for error in errors))
 
 
 def fields_of(what: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from kafka_ingest.answers.tables import table
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import Mode
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts
-from kafka_ingest.cli.backfill_command import planned, run_chunks
+from kafka_ingest.cli.backfill_command import end_with, planned, run_chunks
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.replayed import ReplayedLetters
@@ -59,20 +59,11 @@ def replay(
         done, errors = ([], []) if only_show else run_chunks(parts, chunks)
         if as_json:
             print_json({"feed": feed_name, "executed": not only_show, "chunks": done} | letters_document(decision))
-        if errors:
-            progress.print(
-                f"{len(chunks) - len(errors):,} of {len(chunks):,} chunks are committed. `kafka-ingest backfill "
-                f"{feed_name} open` continues with the others; `kafka-ingest abandon BATCH --reason …` abandons one "
-                "and gives its dead letters back.",
-                style="yellow",
-                markup=False,
-                soft_wrap=True,
-            )
-            raise typer.Exit(max(each.exit_code for each in errors))
+        end_with(errors, feed_name, len(chunks), "gives its dead letters back")
 
 
 def letters_document(decision: BackfillDecision | None) -> dict[str, Any]:
-    """Return which dead letters are taken up as ``--json`` shows it, and which are not, and why."""
+    """Return which dead letters are replayed as ``--json`` shows it, and which are not, and why."""
     chunks = decision.replays if decision is not None else ()
     return {
         "records": sum(each.number for chunk in chunks for each in chunk),
@@ -105,7 +96,7 @@ def print_letters(feed_name: str, decision: BackfillDecision | None, *, executed
 
 
 def sums(chunk: tuple[ReplayedLetters, ...]) -> dict[tuple[UUID, str], int]:
-    """Return how many letters a chunk takes up, by batch and cause."""
+    """Return how many letters a chunk replays, by batch and cause."""
     found: dict[tuple[UUID, str], int] = {}
     for each in sorted(chunk, key=lambda each: each.batch_id):
         for cause, records in each.records:

@@ -129,7 +129,7 @@ def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answ
 
 
 def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
-    """Return how many dead letters there are, and what became of them before."""
+    """Return how many dead letters there are, and whether they were removed or replayed before."""
     letters = f"{counted(found.records, 'dead letter')} of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
     if found.removal is not None:
         removal = found.removal

@@ -80,7 +80,7 @@ def with_replaced(receipts: Sequence[PublishedReceipt]) -> list[PublishedReceipt
 
 
 def has_landed(published: PublishedReceipt) -> bool:
-    """Whether a batch was published, and so has replaced what its plan names, whatever became of its own rows since."""
+    """Whether a batch was published, and so has replaced what its plan names, even if its own rows are gone since."""
     if published.removal is not None:
         return published.removal.cause is RemovalCause.EXPIRED or published.files.is_marked
     files = published.files

@@ -41,14 +41,14 @@ RECORDS = 20
 
 
 class PreviewRecords(Request):
-    """Decode a few of the newest records with Spark on this machine, and show what becomes of them; commits nothing.
+    """Decode a few of the newest records with Spark on this machine, and show the rows; commits nothing.
 
     Exit code 1: some of them cannot be decoded. 3: their columns do not go with those of the output, so that no batch
     would be written.
     """
 
     verb = command = "preview"
-    does = "only shows what becomes of the newest records, by Spark on the worker"
+    does = "only decodes the newest records, by Spark on the worker, and shows the rows"
     only_shows = True
     deciding = Deciding.ONLY_SHOWS
 
@@ -219,7 +219,7 @@ def spark_says(*, show_values: bool) -> Iterator[None]:
 
 
 def run_preview(parts: FeedParts, plan: BatchPlan) -> tuple[Attempt, ComparedColumns]:
-    """Let Spark write a batch that nobody commits; once more where it found schema ids to ask for.
+    """Let Spark write a batch that is never committed; once more where it found schema ids to ask for.
 
     Return with it how its columns go with those of the feed's output.
     """

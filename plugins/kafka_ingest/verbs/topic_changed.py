@@ -65,7 +65,7 @@ class TopicChanged(Request):
         BeforeValidator(blank_is_none),
         InForm(
             "The open batch",
-            "What becomes of a batch that was read while its topic changed. accept comes alone.",
+            "What to do with a batch that was read while its topic changed. accept comes alone.",
             "topic-changed",
         ),
         Option("What to do with an open batch that was read while its topic changed.", flag="--batch"),
