@@ -48,7 +48,6 @@ OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
         "reason": (ReasonToExecute, None),
     },
     Deciding.REASON: {"reason": (Reason, inspect.Parameter.empty), "only_show": (DryRun, False)},
-    Deciding.OPTIONAL_REASON: {"reason": (ReasonToExecute, None), "only_show": (DryRun, False)},
     Deciding.DRY_RUN: {"only_show": (DryRun, False)},
     Deciding.REPAIR: {"repair": (Repair, False)},
     Deciding.GIVE_UP: {"gives_up": (GiveUp, False), "reason": (ReasonToExecute, None)},
@@ -174,7 +173,7 @@ def decision(deciding: Deciding, given: Mapping[str, object]) -> Decided | None:
             return Decided(actor(), reason_given(reason)) if given["gives_up"] else None
         case Deciding.REPAIR:
             return Decided(actor(), "") if given["repair"] else None
-        case Deciding.OPTIONAL_REASON | Deciding.DRY_RUN:
-            return None if only_show else Decided(actor(), reason or "")
+        case Deciding.DRY_RUN:
+            return None if only_show else Decided(actor(), "")
         case Deciding.ONLY_SHOWS:
             return None

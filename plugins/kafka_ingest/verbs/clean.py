@@ -44,7 +44,7 @@ class Clean(Request):
 
     verb = command = "clean"
     does = "removes staged output that has expired, or a batch's"
-    deciding = Deciding.OPTIONAL_REASON
+    deciding = Deciding.DRY_RUN
     needs_feed = False
 
     batch_id: Annotated[
@@ -52,26 +52,26 @@ class Clean(Request):
         Option("This batch alone, at once, last copies included; needs --reason.", flag="--batch", metavar="ID"),
     ] = None
 
+    reason: Annotated[str | None, Option("Why; kept in the audit journal.")] = None
+
     def answer(self, call: Call) -> Answer:
         """Remove one batch's, or what has expired of a feed or of all; or show what would be removed."""
-        decided = call.decided
-        if call.is_shell:
-            self.check_options(call)
+        decided = self.decided_by_options(call) if call.is_shell else call.decided
         if self.batch_id is not None:
             return clean_batch(call.batch_named(self.batch_id), call.control, call.sinks, decided)
         if call.feed is not None:
             return clean_named(call.feed, call.find_connection, only_show=decided is None)
         return clean_all(call.find_connection, only_show=decided is None)
 
-    def check_options(self, call: Call) -> None:
-        """Raise WrongUseError where options do not go together: a reason is a batch's, and needed for it."""
+    def decided_by_options(self, call: Call) -> Decided | None:
+        """Return the decision; raises WrongUseError where options do not go together: a batch needs a reason."""
         if self.batch_id is not None and call.feed is not None:
             raise WrongUseError("expected a feed or --batch, found both; a batch's id says which feed it is of")
-        reason = call.decided.reason if call.decided is not None else None
-        if self.batch_id is None and reason:
+        if self.batch_id is None and self.reason is not None:
             raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
-        if self.batch_id is not None and call.decided is not None:
-            reason_given(reason)
+        if self.batch_id is None or call.decided is None:
+            return call.decided
+        return Decided(call.decided.actor, reason_given(self.reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from kafka_ingest.answers.answer import Answer
 from kafka_ingest.checks.doctor import Check
@@ -21,10 +21,10 @@ FIELDS: Final = {name: frozenset(verb.in_form()) for name, verb in VERBS.items()
 """Which of the form's fields a verb takes; those of :class:`OfAll` are every verb's."""
 
 
-def a_verb(name: str) -> str:
+def a_verb(name: object) -> object:
     """Refuse a name that no verb has."""
     if name not in VERBS:
-        raise ValueError(f"expected {', '.join(map(repr, VERBS))}, found {name!r}")
+        raise ValueError(f"expected {', '.join(map(repr, VERBS))}")
     return name
 
 
@@ -34,7 +34,7 @@ class OfAll(Settings):
     model_config = ConfigDict(extra="ignore")
 
     feed: Text = None
-    action: Annotated[str, AfterValidator(a_verb)]
+    action: Annotated[str, BeforeValidator(a_verb)]
     dry_run: Annotated[bool, Field(strict=True)] = True
     reason: Text = None
 

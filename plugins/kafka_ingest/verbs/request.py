@@ -80,9 +80,6 @@ class Deciding(Enum):
     REASON = auto()
     """--reason, which is needed for --dry-run, too."""
 
-    OPTIONAL_REASON = auto()
-    """Unless with --dry-run; the verb says when --reason is needed."""
-
     DRY_RUN = auto()
     """Unless with --dry-run; without a reason."""
 
