@@ -23,7 +23,7 @@ FIELDS: Final = {name: frozenset(verb.in_form()) for name, verb in VERBS.items()
 
 def a_verb(name: object) -> object:
     """Refuse a name that no verb has."""
-    if name not in VERBS:
+    if name not in list(VERBS):
         raise ValueError(f"expected {', '.join(map(repr, VERBS))}")
     return name
 
