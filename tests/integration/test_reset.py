@@ -328,7 +328,7 @@ def test_a_written_batch_stands_in_the_way_until_it_is_abandoned(quick: QuickPro
         (("--to", "timestamp="), "WRONG_USE", "found 'timestamp=' without a value"),
         (("--to", "timestamp=2026-01-31T00:00:00"), "WRONG_USE", "expected a time with a zone"),
         (("--to", "timestamp=1969-12-31T00:00:00Z"), "WRONG_USE", "after 1970"),
-        (("--to", "timestamp=1767225600"), "WRONG_USE", "such as 2026-01-31T00:00:00Z; found '1767225600'"),
+        (("--to", "timestamp=1767225600"), "WRONG_USE", "such as 2026-01-31T00:00:00Z, found '1767225600'"),
         (("--to", "offsets=0=4"), "WRONG_USE", "expected --to offsets=TOPIC:PARTITION=OFFSET"),
         (("--to", "offsets={topic}:0=-1"), "WRONG_USE", "such as orders:0=1200, found"),
         (("--to", "offsets={topic}:0=4,"), "WRONG_USE", "found ''"),

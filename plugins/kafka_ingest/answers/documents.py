@@ -3,8 +3,8 @@
 from typing import Any
 
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset
-from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchSummary, FeedSummary
+from kafka_ingest.model.offsets import StoredOffset
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, FeedSummary
 from kafka_ingest.planning.decide import PlanDecision
 
 
@@ -25,19 +25,9 @@ def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
     }
 
 
-def range_document(found: OffsetRange) -> dict[str, Any]:
-    """Return a range as ``--json`` shows it."""
-    return found.as_document()
-
-
 def row_document(row: StoredOffset) -> dict[str, Any]:
     """Return a stored offset as ``--json`` shows it."""
     return document_of(row, "topic_partition", "topic_id", "seeded_by") | {"stored_offset": row.next_offset}
-
-
-def batch_document(batch: BatchSummary) -> dict[str, Any]:
-    """Return a batch as ``--json`` shows it."""
-    return document_of(batch)
 
 
 def summary_document(summary: FeedSummary) -> dict[str, Any]:

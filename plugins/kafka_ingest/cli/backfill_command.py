@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from kafka_ingest.answers.answer import number
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
@@ -181,7 +180,7 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
 
 def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
     """Return ranges as ``--json`` shows them."""
-    return [range_document(each) for each in ranges]
+    return [each.as_document() for each in ranges]
 
 
 def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> 
             "for_later": ranges_document(decision.for_later),
         },
         "gaps": [
-            range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
+            gap.offset_range.as_document() | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
         ],
     }
     if decision.rows_replaced is not None:

@@ -4,7 +4,6 @@ from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.errors import BatchStateError
@@ -142,7 +141,7 @@ def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, outpu
             "state": batch.state.value,
             "feed": batch.feed_name,
             "kind": kind.value,
-            "ranges": [range_document(each) for each in ranges],
+            "ranges": [each.as_document() for each in ranges],
             "may_be_published": may_be_published,
             "executed": False,
         },

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, number
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import table
 from kafka_ingest.errors import OperatorDecisionError
@@ -14,6 +13,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.observing.committed_sums import PARTS, CommittedSums, parts_of
@@ -145,14 +145,11 @@ def difference_document(difference: Difference) -> dict[str, Any]:
     """Return a difference as ``--json`` shows it; the range and the files are there where they are known."""
     span = difference.offset_range
     return {
-        "where": difference.where,
-        "batch_id": difference.batch_id,
-        "expected": difference.expected,
-        "found": difference.found,
-        "range": range_document(span) if span is not None else None,
+        **document_of(difference, "where", "batch_id", "expected", "found"),
+        "range": span.as_document() if span is not None else None,
         "files": [
             {"file": each.name, "problem": each.problem}
-            | {"ranges": [range_document(span) for span, _ in each.written.spans] if each.written else []}
+            | {"ranges": [span.as_document() for span, _ in each.written.spans] if each.written else []}
             for each in difference.files
         ],
     }
@@ -160,9 +157,9 @@ def difference_document(difference: Difference) -> dict[str, Any]:
 
 def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
     """Return one partition as ``--json`` shows it: how many offsets are where, and which."""
-    pending = [range_document(each) | {"kind": "live"} for each in partition.pending_live]
+    pending = [each.as_document() | {"kind": "live"} for each in partition.pending_live]
     pending += [
-        range_document(each.offset_range)
+        each.offset_range.as_document()
         | {"kind": "backfill", "batch_id": str(each.batch_id), "state": each.state.value}
         for each in partition.backfills
         if each.state.is_open
@@ -176,32 +173,30 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         "accounted": partition.is_accounted,
         "problems": partition.problems,
         "offsets": offset_counts(partition),
-        "live": [range_document(each) for each in partition.live],
+        "live": [each.as_document() for each in partition.live],
         "backfilled": [
-            range_document(each.offset_range) | {"batch_id": str(each.batch_id)}
+            each.offset_range.as_document() | {"batch_id": str(each.batch_id)}
             for each in partition.backfills
             if not each.state.is_open
         ],
-        "before_first": [range_document(each) for each in partition.before_first],
-        "expired": [range_document(each) for each in partition.expired],
+        "before_first": [each.as_document() for each in partition.before_first],
+        "expired": [each.as_document() for each in partition.expired],
         "replaced": [
-            range_document(each.replaced.offset_range)
+            each.replaced.offset_range.as_document()
             | {"batch_id": str(each.replaced.batch_id), "by": str(each.by), "open": each.is_open}
             for each in partition.replacements
         ],
         "folded": [folded_document(each) for each in partition.folded],
         "pending": pending,
         "dead_letters": [
-            range_document(each.offset_range)
-            | {"batch_id": str(each.batch_id), "count": each.count, "replayed": each.replayed}
-            for each in partition.dead_letters
+            document_of(each, "offset_range", "batch_id", "count", "replayed") for each in partition.dead_letters
         ],
         "replays": [
             each.letters.as_document() | {"by": str(each.by), "open": each.is_open} for each in partition.replays
         ],
         "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
         "read_again": [
-            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.actor, "reason": each.reason}
+            each.offset_range.as_document() | {"at": each.at.isoformat(), "who": each.actor, "reason": each.reason}
             for each in partition.rewinds
         ],
     }
@@ -209,7 +204,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
 
 def folded_document(folded: FoldedRange) -> dict[str, Any]:
     """Return the folded ranges of a partition as ``--json`` shows them."""
-    return range_document(folded.offset_range) | {
+    return folded.offset_range.as_document() | {
         "topic_id": folded.topic_id,
         **parts_of(folded),
         "batches": folded.batches,

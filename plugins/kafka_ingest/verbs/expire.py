@@ -9,7 +9,6 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from kafka_ingest.answers.answer import Answer, Line, number
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import moment, table
 from kafka_ingest.batches.known_feed import known_feed
@@ -232,7 +231,7 @@ def batch_document(published: PublishedReceipt) -> dict[str, Any]:
         "written_at": published.receipt.written_at.isoformat(),
         "rows": published.receipt.rows,
         "size_bytes": published.receipt.size_bytes,
-        "ranges": [range_document(planned) for planned in published.ranges_read],
+        "ranges": [planned.as_document() for planned in published.ranges_read],
     }
 
 

@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import Field
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.documents import batch_document
 from kafka_ingest.answers.history_tables import history_table
 from kafka_ingest.answers.tables import batches_table, feed_files_table, gaps_table
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.observing.history import history
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.form_fields import time_with_zone
@@ -76,7 +76,7 @@ class Batches(Request):
         found = call.control.batch_summaries(
             call.feed, kinds=self.kind, states=self.state, since=since, limit=self.limit
         )
-        return Answer({"batches": [batch_document(batch) for batch in found]}, [batches_table(found)])
+        return Answer({"batches": [document_of(batch) for batch in found]}, [batches_table(found)])
 
 
 class History(Request):

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.used_output import check_output_there
@@ -222,7 +221,7 @@ def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> 
         "batch_id": str(decision.batch.batch_id),
         "files": [{"file": each.name, "problem": each.problem, "is_there": each.is_there} for each in decision.files],
         "lost": [each.as_document() for each in decision.lost],
-        "gaps": [range_document(each) for each in decision.gaps],
+        "gaps": [each.as_document() for each in decision.gaps],
         "executed": executed,
     }
 

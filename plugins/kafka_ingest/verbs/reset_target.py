@@ -174,12 +174,12 @@ def to_offsets(text: str, option: str) -> ToOffsets:
     """Return named offsets as a target."""
     offsets: dict[TopicPartition, int] = {}
     for entry in text.split(","):
-        topic_partition, offset = record_named(entry.strip(), f"{option} offsets=")
-        if topic_partition in offsets:
+        tp, offset = record_named(entry.strip(), f"{option} offsets=")
+        if tp in offsets:
             raise WrongUseError(
-                f"{option} offsets: expected one offset for each partition, found {topic_partition} twice"
+                f"{option} offsets: expected one offset for each partition, found {tp.topic}:{tp.partition} twice"
             )
-        offsets[topic_partition] = offset
+        offsets[tp] = offset
     return ToOffsets(offsets)
 
 

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.committed_lines import committed_lines
-from kafka_ingest.answers.documents import range_document
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import listing
@@ -63,10 +62,10 @@ def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: 
         "feed": decision.rows.feed.name,
         "batch_id": str(decision.batch.batch_id),
         "attempt": decision.attempt.attempt,
-        "live": [range_document(each) for each in decision.live],
-        "fill": [range_document(each) for each in decision.fill],
-        "held": [range_document(each) for each in decision.held],
-        "cut_off": [range_document(each) for each in decision.cut_off],
+        "live": [each.as_document() for each in decision.live],
+        "fill": [each.as_document() for each in decision.fill],
+        "held": [each.as_document() for each in decision.held],
+        "cut_off": [each.as_document() for each in decision.cut_off],
         "begun": [str(each.batch_id) for each in decision.begun],
         "into": [str(each) for each in into],
         "executed": executed,
