@@ -176,12 +176,7 @@ def judge_headroom(feed: WatchedFeed, answers: ClusterAnswers, asked: Sequence[O
         if topic in feed.overview.topics
     ]
     by_size = {topic for topic, kept in answers.retentions.items() if isinstance(kept, Retention) and kept.by_size}
-    offsets = {
-        row.topic_partition: row.next_offset
-        for row in rows
-        if row.next_offset is not None and row.topic_partition in answers.logs.bounds
-    }
-    near = in_danger(offsets, answers.logs.bounds, feed.isolation)
+    near = in_danger(rows, answers.logs.bounds, feed.isolation)
     texts = [
         str(each)
         for each in near

@@ -7,7 +7,7 @@ topic's current id count: offsets of a deleted topic mean other records.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
@@ -170,33 +170,24 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     pending: dict[TopicPartition, list[OffsetRange]] = {}
     for planned in batch.ranges_read if batch is not None else ():
         pending.setdefault(planned.topic_partition, []).append(planned)
-    gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
-    backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
-    rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
-    lost = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.lost))
-    folded = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.folded))
-    removed = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.removed))
     replaced = by_topic_partition(
         rows, ((each.replaced.offset_range, each.topic_id, each) for each in rows.replacements)
     )
     replays = by_topic_partition(rows, ((each.letters.offset_range, each.topic_id, each) for each in rows.replays))
     ahead = by_partition(rows.committed_ahead)
-    letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
+    others: dict[str, dict[TopicPartition, list[Any]]] = {
+        name: by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in getattr(rows, name)))
+        for name in ("gaps", "backfills", "rewinds", "dead_letters", "lost", "removed", "folded")
+    }
     return {
         tp: PartitionCoverage(
             stored=row,
-            gaps=gaps.get(tp, ()),
-            backfills=backfills.get(tp, ()),
             pending_live=pending.get(tp, ()),
-            rewinds=rewinds.get(tp, ()),
-            dead_letters=letters.get(tp, ()),
             committed_ahead=ahead.get(tp, ()),
-            lost=lost.get(tp, ()),
-            removed=removed.get(tp, ()),
-            folded=folded.get(tp, ()),
             replacements=replaced.get(tp, ()),
             replays=replays.get(tp, ()),
             filtered=rows.filtered.get(tp, 0),
+            **{name: found.get(tp, ()) for name, found in others.items()},
         )
         for tp, row in rows.feed.stored.items()
     }

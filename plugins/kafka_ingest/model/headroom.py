@@ -1,10 +1,10 @@
 """Which partitions retention is about to reach before they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 
 OLDEST_PART = 10
 """A stored offset in the oldest tenth of a log is near its end, whether time or size decides what Kafka deletes."""
@@ -36,14 +36,18 @@ class LowHeadroom:
 
 
 def in_danger(
-    stored: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
+    rows: Iterable[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
 ) -> list[LowHeadroom]:
-    """Return the partitions whose stored offset is in the oldest tenth of their log, with records to read above it."""
+    """Return the partitions whose stored offset is in the oldest tenth of their log, with records to read above it.
+
+    Without those of whose logs Kafka said nothing.
+    """
     found: list[LowHeadroom] = []
-    for topic_partition, offset in stored.items():
-        log = bounds[topic_partition]
-        if not isinstance(log, LogBounds) or not log.log_start_offset or offset >= log.readable_end(isolation):
+    for row in rows:
+        log, offset = bounds.get(row.topic_partition), row.next_offset
+        if offset is None or not isinstance(log, LogBounds) or not log.log_start_offset:
             continue
-        if (offset - log.log_start_offset) * OLDEST_PART < log.high_watermark - log.log_start_offset:
-            found.append(LowHeadroom(topic_partition, offset, log))
+        is_in_oldest = (offset - log.log_start_offset) * OLDEST_PART < log.high_watermark - log.log_start_offset
+        if is_in_oldest and offset < log.readable_end(isolation):
+            found.append(LowHeadroom(row.topic_partition, offset, log))
     return found

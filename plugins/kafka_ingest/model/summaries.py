@@ -91,33 +91,6 @@ class BatchRange:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSummary:
-    """One line of ``kafka-ingest batches``."""
-
-    batch_id: UUID
-    feed: str
-    kind: str
-    state: BatchState
-    planned_at: datetime
-    planned_by: str
-    written_at: datetime | None
-    committed_at: datetime | None
-    committed_by: str | None
-    rows: int | None
-    size_bytes: int | None
-    reason: str | None
-    abandoned_by: str | None
-    attempt: int | None
-    """The attempt whose receipt counts."""
-    output: Place
-    ranges: tuple[BatchRange, ...]
-    """None once the batch is folded."""
-    folded: bool = False
-    left_out: tuple[LeftOut, ...] = ()
-    """Planned ranges of which Kafka had deleted records when the batch was read; they are not among ``ranges``."""
-
-
-@dataclass(frozen=True, slots=True)
 class OpenGaps:
     """How many gaps of a feed are not closed, and how many offsets lie in them.
 
@@ -187,3 +160,14 @@ class BatchLine:
     folded: bool
     lag: int | None = None
     """How many offsets the feed could read when this was planned; of live batches, since it is recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSummary(BatchLine):
+    """One line of ``kafka-ingest batches``: a batch with its ranges, none once it is folded."""
+
+    feed: str
+    output: Place
+    ranges: tuple[BatchRange, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    """Planned ranges of which Kafka had deleted records when the batch was read; they are not among ``ranges``."""

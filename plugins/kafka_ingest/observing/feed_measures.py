@@ -49,17 +49,12 @@ def feed_measures(
     logs = distances(read, answers.bounds, isolation) if answered else None
     # Nothing waits in logs of which nothing is known.
     is_known = logs is not None and logs.lag is not None
-    offsets = {
-        row.topic_partition: row.next_offset
-        for row in read
-        if row.next_offset is not None and row.topic_partition in answers.bounds
-    }
     return FeedMeasures(
         holds=len(snapshot.holds),
         open_gaps=len(gaps),
         gap_offsets=sum(gap.offset_range.span for gap in gaps),
         logs=logs,
-        low_headroom=len(in_danger(offsets, answers.bounds, isolation)) if answered else None,
+        low_headroom=len(in_danger(read, answers.bounds, isolation)) if answered else None,
         freshness=freshness(kafka, waiting(read, answers.bounds, isolation)) if is_known else None,
         kafka_error=answers.error,
     )
@@ -92,12 +87,7 @@ def measures_among_all(
             if row.topic_partition in logs.bounds
             and not is_other_topic(row.topic_id, logs.topic_ids.get(row.topic_partition.topic))
         }
-        offsets = {
-            row.topic_partition: row.next_offset
-            for row in read
-            if row.next_offset is not None and row.topic_partition in bounds
-        }
-        found, low = distances(read, bounds, isolation), len(in_danger(offsets, bounds, isolation))
+        found, low = distances(read, bounds, isolation), len(in_danger(read, bounds, isolation))
     return FeedMeasures(
         holds=len(overview.holds),
         open_gaps=overview.open_gaps.gaps,

@@ -15,11 +15,11 @@ def low_headroom(feed: FeedSnapshot, kafka: KafkaCluster, isolation: Isolation) 
     """
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     described = kafka.describe_topics(feed.topics)
-    asked = {
-        topic_partition: row.next_offset
-        for topic_partition, row in feed.stored.items()
-        if row.next_offset is not None
-        and topic_partition.topic in described
-        and not is_other_topic(row.topic_id, described[topic_partition.topic].topic_id)
-    }
-    return in_danger(asked, kafka.log_bounds(asked.keys()), isolation)
+    asked = [
+        row
+        for tp, row in feed.stored.items()
+        if not row.is_pending
+        and tp.topic in described
+        and not is_other_topic(row.topic_id, described[tp.topic].topic_id)
+    ]
+    return in_danger(asked, kafka.log_bounds([row.topic_partition for row in asked]), isolation)
