@@ -85,7 +85,7 @@ from kafka_ingest.model.control_rows import (
 )
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap, ended_gaps
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
 from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
@@ -116,7 +116,6 @@ from kafka_ingest.model.published_output import (
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.replaced import Replacement
-from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.model.written_columns import WrittenColumns

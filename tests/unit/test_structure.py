@@ -195,7 +195,8 @@ def test_only_one_module_writes_a_batchs_state() -> None:
     # It takes a Transition, which cannot be made without the table's leave.
     control = [path for path in (PACKAGE / "control").rglob("*.py") if "migrations" not in path.parts]
     writing = {path.name: writes_of_batches(path) for path in control}
-    assert {"batch_states.py", "batch_store.py", "folding.py"} <= {name for name, found in writing.items() if found}
+    wanted = {"batch_states.py", "batch_store.py", "folding_store.py"}
+    assert wanted <= {name for name, found in writing.items() if found}
     found = {name: [each.name for each in functions if may_write_a_state(each)] for name, functions in writing.items()}
     assert {name: names for name, names in found.items() if names} == {
         "batch_states.py": ["begin_batch", "begin_adopted_batch", "move_batch"]

@@ -12,7 +12,7 @@ from uuid import UUID
 import uuid6
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
 
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import alert, alert_notice, feed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Said
@@ -25,18 +25,22 @@ AT_ONCE = 500
 """A statement has a limited number of parameters."""
 
 
+def alerts_of(connection: Connection, *conditions: ColumnElement[bool]) -> list[Alert]:
+    """Return alerts, oldest first."""
+    query = select(alert, feed.c.name.label("feed")).join(feed, feed.c.feed_id == alert.c.feed_id).where(*conditions)
+    found = [read_row(Alert, row) for row in connection.execute(query).mappings()]
+    return sorted(found, key=lambda each: (each.began_at, each.feed, each.kind, each.subject))
+
+
 class AlertStore(Store):
     """Begins and ends alerts, and lends their notifications to one process at a time."""
 
-    def alerts(self) -> list[Alert]:
-        """Return all alerts, oldest first: those that hold, and those whose end may have to be notified."""
-        with transaction(self._engine, "read") as connection:
-            return alerts_of(connection)
+    alerts = reads(alerts_of)
 
     def said(self) -> list[Said]:
         """Return how far the notifications of all these alerts have come."""
         columns = (alert_notice.c[name] for name in ("alert_id", "notifier", "change", "said_at", "error"))
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return [
                 Said(row.alert_id, row.notifier, Change(row.change), row.said_at, row.error)
                 for row in connection.execute(select(*columns))
@@ -124,13 +128,6 @@ class AlertStore(Store):
                 connection.execute(
                     update(alert_notice).where(*of_these, alert_notice.c.said_at.is_(None)).values(**values)
                 )
-
-
-def alerts_of(connection: Connection, *conditions: ColumnElement[bool]) -> list[Alert]:
-    """Return alerts, oldest first."""
-    query = select(alert, feed.c.name.label("feed")).join(feed, feed.c.feed_id == alert.c.feed_id).where(*conditions)
-    found = [read_row(Alert, row) for row in connection.execute(query).mappings()]
-    return sorted(found, key=lambda each: (each.began_at, each.feed, each.kind, each.subject))
 
 
 def of_notifier(notifier: str, change: Change) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

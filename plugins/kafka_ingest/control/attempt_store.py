@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from kafka_ingest.control.batch_statements import insert_attempt, locked_batch
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store
 from kafka_ingest.control.feed_statements import touch_feed
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError
@@ -29,7 +29,7 @@ class AttemptStore(Store):
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return [read_row(Attempt, row) for row in connection.execute(ATTEMPTS, {"batch_id": batch_id}).mappings()]
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
@@ -50,7 +50,7 @@ class AttemptStore(Store):
         # A recently cleaned attempt is checked again: its Spark may still run and have created the directory again.
         # Each by its index, and unsorted: sorting would read every attempt of years.
         cleaned = (attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before)
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             found = [
                 read_row(Attempt, row) for when in cleaned for row in connection.execute(query.where(when)).mappings()
             ]
@@ -84,7 +84,7 @@ class AttemptStore(Store):
             )
             .order_by(newest.c.planned_at.desc(), newest.c.batch_id.desc())
         )
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             timed = [
                 (int(row.read), (row.written_at - row.opened_at).total_seconds())
                 for row in connection.execute(query)
@@ -97,7 +97,7 @@ class AttemptStore(Store):
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return the counts of a written batch's receipt for each range, in the plan's order."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             counts = [
                 read_row(RangeCount, row) for row in connection.execute(COUNTS, {"batch_id": batch_id}).mappings()
             ]

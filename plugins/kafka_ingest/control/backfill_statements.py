@@ -10,7 +10,7 @@ from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
 from kafka_ingest.control.coverage_rows import backfill_ranges
 from kafka_ingest.control.feed_statements import append_event
-from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
+from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, read_again_since, resets
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.replays import check_not_replayed
@@ -181,16 +181,11 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
         by = BackfillRange(row["by"], BatchState.COMMITTED, read, row["topic_id"], cut)
         if intersect([span], kept(connection, feed_id, [(by.batch_id, held) for held in by.held])):
             overtaken.add(span)
-    known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one() or 0
-    rewinds = [rewind for reset in decided if reset.event_id > known for rewind in rewinds_of(reset)]
-    if rewinds:
-        ids = ids_before(decided)
-        for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
-            id_now = ids.get((row["topic"], row["topic_id"]), row["topic_id"])
-            same = [
-                each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now
-            ]
-            overtaken.update(intersect([range_of_row(row)], same))
+    if decided:
+        known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one()
+        ranges = connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings().all()
+        again = read_again_since(decided, known, {row["topic"]: row["topic_id"] for row in ranges})
+        overtaken.update(intersect(map(range_of_row, ranges), again))
     if overtaken:
         raise OffsetsMovedError(
             f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "

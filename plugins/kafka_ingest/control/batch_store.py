@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import lock_feed
 from kafka_ingest.control.output_columns import SINK, output_of
 from kafka_ingest.control.rows import (
@@ -35,19 +35,16 @@ ANNOUNCED_AT_ONCE = 100
 class BatchStore(Store):
     """Batches as they are; :mod:`kafka_ingest.control.batch_life` moves them."""
 
+    newest_published = reads(newest_published)
+
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return batch_of(batch_row(connection, batch_id))
-
-    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
-        """Return the feed's newest committed live batch, None where there is none."""
-        with transaction(self._engine, "read") as connection:
-            return newest_published(connection, feed_id)
 
     def newest_of_kinds(self, feed_id: UUID) -> dict[BatchKind, PublishedBatch]:
         """Return the feed's newest committed batch of each kind that has any."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             rows = connection.execute(NEWEST_OF_KINDS, {"feed_id": feed_id}).mappings()
             return {BatchKind(row["kind"]): PublishedBatch(row["batch_id"], output_of(row)) for row in rows}
 
@@ -64,7 +61,7 @@ class BatchStore(Store):
         is_committed = batch.c.state == BatchState.COMMITTED.value
         query = select(batch.c.rows, filtered, dead).where(batch.c.feed_id == feed_id, is_committed, in_output)
         decoded, found = batch.c.rows + filtered, ReadCounts()
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             # Years of batches have some decoded, and the first few found are enough.
             for some in (decoded > 0, (decoded == 0) & (dead > 0)):
                 for rows, *others in connection.execute(query.where(some).limit(least)):
@@ -91,7 +88,7 @@ class BatchStore(Store):
                 query.where(NOT_COMMITTED, *abandoned),
                 query.where(NOT_COMMITTED, is_open),
             ]
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return {row.batch_id: BatchState(row.state) for each in queries for row in connection.execute(each)}
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
@@ -123,7 +120,7 @@ class BatchStore(Store):
     def _batches(self, *conditions: ColumnElement[bool], limit: int | None = None) -> list[Batch]:
         query = select(batch, feed.c.name.label("feed_name")).join(feed).where(*conditions).order_by(batch.c.batch_id)
         query = query.limit(limit)
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return [batch_of(row) for row in connection.execute(query).mappings()]
 
     def batch_summaries(
@@ -148,7 +145,7 @@ class BatchStore(Store):
             if BatchState.COMMITTED not in states:
                 query = query.where(NOT_COMMITTED)
         query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             # Not joined: sorted together with feed names, every batch of years would be read for the newest few.
             names: dict[UUID, str] = dict(connection.execute(select(feed.c.feed_id, feed.c.name)).all())
             if feed_name is not None:

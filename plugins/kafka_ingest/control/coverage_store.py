@@ -1,6 +1,6 @@
 """Which offset is where: every method is one read transaction, so that its answer is of one instant."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ from kafka_ingest.control.coverage_rows import (
     copy_outputs,
     coverage_rows,
 )
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads
 from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
@@ -24,11 +24,10 @@ from kafka_ingest.control.replacements import held_ranges, replacements
 from kafka_ingest.control.rows import batch_row, events_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows, HeldRange
+from kafka_ingest.model.control_rows import CommittedBatch, CoverageRows
 from kafka_ingest.model.documents import range_of_row, read_row
 from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
 
 
 def offset_rows(
@@ -114,9 +113,16 @@ def holds_offset(table: Table, offset: int) -> tuple[ColumnElement[bool], ...]:
 class CoverageStore(Store):
     """Which offset is where."""
 
+    offset_rows = reads(offset_rows)
+    copied_ranges = reads(copied_ranges)
+    copy_outputs = reads(copy_outputs)
+    committed_within = reads(committed_within)
+    held_ranges = reads(held_ranges)
+    committed_ahead = reads(committed_ahead)
+
     def coverage(self, feed_name: str) -> CoverageRows | None:
         """Return what the control rows say about where each offset is; None where the feed was never planned."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             found = snapshot(connection, FEED_OF_NAME, {"name": feed_name})
             if found is None:
                 return None
@@ -128,27 +134,12 @@ class CoverageStore(Store):
             ahead = committed_ahead(connection, found.feed_id) if went_back else ()
             return replace(rows, committed_ahead=ahead)
 
-    def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
-        """Return what the control rows say about one offset; None where the feed was never planned."""
-        with transaction(self._engine, "read") as connection:
-            return offset_rows(connection, feed_name, topic_partition, offset)
-
-    def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
-        """Return what the feed's copies into another output hold, or will hold."""
-        with transaction(self._engine, "read") as connection:
-            return copied_ranges(connection, feed_id, output)
-
-    def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
-        """Return the outputs of all feeds' copies, open ones included, with the feeds' ids."""
-        with transaction(self._engine, "read") as connection:
-            return copy_outputs(connection)
-
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
         """Yield the feed's committed batches with all their ranges, oldest first, without copies."""
         newest: UUID | None = None
         while True:
             # A few at a time, each in its own transaction: reading years of them must not block other writers.
-            with transaction(self._engine, "read") as connection:
+            with self.reading() as connection:
                 found = committed_batches_after(connection, feed_id, newest)
             if not found:
                 return
@@ -157,30 +148,13 @@ class CoverageStore(Store):
 
     def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
         """Return from which offset on logs hold other records now than when the batch was planned."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             row = batch_row(connection, batch_id)
             cuts, planned = Cuts.of(resets(connection, row["feed_id"])), PlannedOn.of_row(row)
             ranges = connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
             logs = {range_of_row(each).topic_partition: each["topic_id"] for each in ranges}
             found = {tp: cuts.at(tp, topic_id, planned) for tp, topic_id in logs.items()}
             return {tp: offset for tp, offset in found.items() if offset is not None}
-
-    def committed_within(
-        self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
-    ) -> list[OffsetRange]:
-        """Return what committed batches in the feed's output hold of intervals of the topics with their current ids."""
-        with transaction(self._engine, "read") as connection:
-            return committed_within(connection, feed_id, intervals, apart_from=apart_from)
-
-    def held_ranges(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
-        """Return which committed batches' rows the feed's output holds of intervals, whole ranges, sorted."""
-        with transaction(self._engine, "read") as connection:
-            return held_ranges(connection, feed_id, intervals)
-
-    def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
-        """Return what committed batches hold at or above the stored offsets, sorted; empty without a backward reset."""
-        with transaction(self._engine, "read") as connection:
-            return committed_ahead(connection, feed_id)
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what committed batches in the feed's output hold of this batch's topics, partitions and offsets."""
@@ -205,7 +179,7 @@ class CoverageStore(Store):
                 other.c.kind.in_((BatchKind.LIVE.value, BatchKind.BACKFILL.value)),
             )
         )
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             rows = connection.execute(query).all()
             found = [
                 (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))

@@ -1,15 +1,16 @@
 """The control database: opening it, checking its schema's version, upgrading it. A task never creates or migrates."""
 
 import contextlib
+import functools
 import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
 import tenacity
@@ -140,6 +141,10 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    def reading(self) -> contextlib.AbstractContextManager[Connection]:
+        """Return a transaction in which all that is read is of one instant."""
+        return transaction(self._engine, "read")
+
 
 @contextlib.contextmanager
 def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
@@ -173,6 +178,20 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
                 "correct the connection, or restore the file from a backup."
             ) from error
         raise unavailable(engine, error) from error
+
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def reads(question: Callable[Concatenate[Connection, P], R]) -> Callable[Concatenate[Store, P], R]:
+    """Return the method of a store that asks a question in a transaction of its own."""
+
+    @functools.wraps(question)
+    def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with store.reading() as connection:
+            return question(connection, *args, **kwargs)
+
+    return method
 
 
 def limits(url: URL, kind: Kind) -> list[str]:

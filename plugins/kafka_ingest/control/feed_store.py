@@ -30,12 +30,12 @@ class FeedStore(Store):
         return self._snapshot(FEED_OF_ID, of_feed=feed_id)
 
     def _snapshot(self, query: Select[Any], **which: object) -> FeedSnapshot | None:
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return snapshot(connection, query, which)
 
     def feed_summaries(self) -> list[FeedSummary]:
         """Return a line for each feed that was ever planned, by name."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
             partitions: dict[UUID, int] = dict(connection.execute(counts).all())
             open_batches, others = open_live_batches(connection), not_rows(connection)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_holds, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
@@ -24,10 +24,7 @@ from kafka_ingest.model.offsets import StoredOffset
 class GapStore(Store):
     """Gaps and holds."""
 
-    def gaps(self, feed_id: UUID) -> list[Gap]:
-        """Return a feed's gaps, by partition and offset."""
-        with transaction(self._engine, "read") as connection:
-            return gaps_of(connection, feed_id)
+    gaps = reads(gaps_of)
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
         """File a gap, and move the stored offset over it if it begins there; ``seed`` is the row of a new partition."""

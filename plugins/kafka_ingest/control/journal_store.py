@@ -1,13 +1,12 @@
 """The audit journal, and the ledger of seeds, gaps and resets that is a part of it."""
 
-from collections.abc import Collection, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
 
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed
 from kafka_ingest.control.rows import batch_row, event_of, events_of
 from kafka_ingest.control.schema import LEDGER_KINDS, event
@@ -18,9 +17,11 @@ from kafka_ingest.model.event import Event
 class JournalStore(Store):
     """The lines of the audit journal."""
 
+    journal = reads(events_of)
+
     def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
         """Return the feed's newest events of a kind, newest first."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             query = (
                 select(event)
                 .where(event.c.feed_id == feed_id, event.c.kind == kind)
@@ -29,25 +30,12 @@ class JournalStore(Store):
             )
             return [event_of(row) for row in connection.execute(query).mappings()]
 
-    def journal(
-        self,
-        feed_id: UUID,
-        *,
-        kinds: Collection[str] = (),
-        since: datetime | None = None,
-        before: int | None = None,
-        limit: int | None = None,
-    ) -> list[Event]:
-        """Return a feed's events, newest first; of all kinds where none is named. ``before``: only older ones."""
-        with transaction(self._engine, "read") as connection:
-            return events_of(connection, feed_id, kinds=kinds, since=since, before=before, limit=limit)
-
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         """Return the request of the newest backfill that ``actor`` planned, None where it is unknown."""
         query = select(event.c.detail).where(
             event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
         )
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             detail = connection.execute(query.order_by(event.c.event_id.desc()).limit(1)).scalar()
         return None if detail is None else detail.get("request")
 
@@ -56,12 +44,12 @@ class JournalStore(Store):
         query = (
             select(event).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS)).order_by(event.c.event_id)
         )
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return [event_of(row) for row in connection.execute(query).mappings()]
 
     def ledger(self, batch_id: UUID) -> list[Event]:
         """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             row = batch_row(connection, batch_id)
             if row["ledger_after"] is None:
                 raise BatchStateError(

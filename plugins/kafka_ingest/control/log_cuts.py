@@ -90,6 +90,20 @@ class Cuts:
         return min((offset for reset, offset in log if planned.is_before(reset)), default=None)
 
 
+def read_again_since(decided: Sequence[Event], upto: int | None, ids: Mapping[str, str | None]) -> list[OffsetRange]:
+    """Return what resets after an event gave back to live runs, in topics that have these ids or the same records."""
+    now = ids_before(decided)
+    return [
+        rewind.offset_range
+        for reset in decided
+        if reset.event_id > (upto or 0)
+        for rewind in rewinds_of(reset)
+        for topic in [rewind.offset_range.topic]
+        if topic in ids
+        and now.get((topic, rewind.topic_id), rewind.topic_id) == now.get((topic, ids[topic]), ids[topic])
+    ]
+
+
 def rewinds_of(reset: Event) -> list[Rewind]:
     """Return where one reset moved stored offsets back in the topic that they were counted in."""
     was = {(entry["topic"], entry["partition"], entry["topic_id"]): entry for entry in reset.detail["removed"]}

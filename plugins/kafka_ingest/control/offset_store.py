@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, delete, false, or_, select, update
 
 from kafka_ingest.control.batch_statements import abandon_batch
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
@@ -26,9 +26,9 @@ from kafka_ingest.control.schema import batch, gap, hold, stored_offset
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
 from kafka_ingest.model.batch import OPEN_STATES, BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, ResetMove, StartOver
+from kafka_ingest.model.gap import ended_gaps
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
-from kafka_ingest.model.rewound import ended_gaps
 
 
 def require_none_open(connection: Connection, feed: FeedSnapshot) -> None:
@@ -119,22 +119,15 @@ def reset_detail(
 class OffsetStore(Store):
     """Stored offsets, as a commit left them and as an operator resets them."""
 
-    def stored_offsets(self, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
-        """Return the feed's stored offsets, by partition."""
-        with transaction(self._engine, "read") as connection:
-            return stored_offsets(connection, feed_id)
+    stored_offsets = reads(stored_offsets)
+    starts_since = reads(starts_since)
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""
         query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c["rows"])
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c["rows"] > 0))
             return {TopicPartition(topic, number): rows for topic, number, rows in found}
-
-    def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
-        """Return where a live batch began in each partition, or the first one after it that read the partition."""
-        with transaction(self._engine, "read") as connection:
-            return starts_since(connection, batch_id)
 
     def start_over(
         self,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
-from kafka_ingest.control.database import Store, transaction
+from kafka_ingest.control.database import Store
 from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.rows import OF_STORED_OFFSETS, gaps_of
@@ -32,7 +32,7 @@ class OverviewStore(Store):
 
     def feed_overviews(self) -> list[FeedOverview]:
         """Return where each feed stands that was ever planned, by name: all as of one instant."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             stored, holds, gaps = all_stored(connection), all_holds(connection), all_open_gaps(connection)
             open_batches, others = open_live_batches(connection), not_rows(connection)
             rows = connection.execute(
@@ -60,7 +60,7 @@ class OverviewStore(Store):
 
     def not_rows(self, feed_id: UUID) -> NotRows:
         """Return how many records of a feed became no row."""
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return not_rows(connection).get(feed_id, NONE_LEFT_OUT)
 
     def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
@@ -71,7 +71,7 @@ class OverviewStore(Store):
             query = query.where(batch.c.batch_id < before)
         # By id, which is ordered by time: a page that continues another one is found in the index.
         query = query.order_by(batch.c.batch_id.desc()).limit(limit)
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             return [
                 read_row(BatchLine, row, attempt=row["pinned_attempt"], folded=row["folded_at"] is not None)
                 for row in connection.execute(query).mappings()
@@ -104,7 +104,7 @@ class OverviewStore(Store):
         )
         ids = sorted(feed_ids)
         found: dict[UUID, dict[datetime, int]] = {}
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             for first in range(0, len(ids), FEEDS_AT_ONCE):
                 these = batch.c.feed_id.in_(ids[first : first + FEEDS_AT_ONCE])
                 for row in connection.execute(query.where(these)):
@@ -127,7 +127,7 @@ class OverviewStore(Store):
             .order_by(gap.c.decided_at, gap.c.cause)
         )
         found: dict[UUID, list[GapDecision]] = {}
-        with transaction(self._engine, "read") as connection:
+        with self.reading() as connection:
             for row in connection.execute(query.where(gap.c.gap_id.not_in(acknowledged_gaps(connection)))):
                 found.setdefault(row.feed_id, []).append(
                     GapDecision(

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, select
 
 from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
-from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
+from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, read_again_since, resets
 from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.passed_offsets import same_topic
 from kafka_ingest.control.removed_output import removed_ranges
@@ -113,21 +113,13 @@ def check_still_replaceable(connection: Connection, feed_id: UUID, batch_id: UUI
     def now(topic: str, topic_id: str | None) -> str | None:
         return ids.get((topic, topic_id), topic_id)
 
-    elsewhere = [
-        *((each.offset_range, each.topic_id) for each in removed_ranges(connection, feed_id)),
-        *(
-            (rewind.offset_range, rewind.topic_id)
-            for reset in decided
-            if reset.event_id > (row.ledger_upto or 0)
-            for rewind in rewinds_of(reset)
-        ),
+    expired = [
+        each.offset_range
+        for each in removed_ranges(connection, feed_id)
+        for topic in [each.offset_range.topic]
+        if topic in plan.topic_ids and now(topic, each.topic_id) == now(topic, plan.topic_ids[topic])
     ]
-    same = [
-        span
-        for span, topic_id in elsewhere
-        if span.topic in plan.topic_ids and now(span.topic, topic_id) == now(span.topic, plan.topic_ids[span.topic])
-    ]
-    taken += intersect(plan.ranges, same)
+    taken += intersect(plan.ranges, [*expired, *read_again_since(decided, row.ledger_upto, plan.topic_ids)])
     if taken:
         raise OffsetsMovedError(
             f"batch {batch_id} replaces rows that have expired, or were replaced or read again by others since it was "

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, bindparam, select, update
 
 from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE
-from kafka_ingest.control.log_cuts import ids_before, resets, rewinds_of
+from kafka_ingest.control.log_cuts import read_again_since, resets
 from kafka_ingest.control.removed_output import lost_of_batches
 from kafka_ingest.control.schema import batch, batch_range
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
@@ -63,20 +63,7 @@ def check_still_replayable(connection: Connection, feed_id: UUID, batch_id: UUID
     lost = lost_of_batches(connection, feed_id)
     for each in plan.replays:
         elsewhere += intersect([each.offset_range], lost.get(each.batch_id, ()))
-    decided = resets(connection, feed_id)
-    ids = ids_before(decided)
-
-    def now(topic: str, topic_id: str | None) -> str | None:
-        return ids.get((topic, topic_id), topic_id)
-
-    again = [
-        rewind.offset_range
-        for reset in decided
-        if reset.event_id > (row.ledger_upto or 0)
-        for rewind in rewinds_of(reset)
-        for topic in [rewind.offset_range.topic]
-        if topic in plan.topic_ids and now(topic, rewind.topic_id) == now(topic, plan.topic_ids[topic])
-    ]
+    again = read_again_since(resets(connection, feed_id), row.ledger_upto, plan.topic_ids)
     elsewhere += intersect([each.offset_range for each in plan.replays], again)
     if elsewhere:
         raise OffsetsMovedError(

@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.offset_sets import intersect, subtract
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 
 
 class GapCause(StrEnum):
@@ -128,3 +128,27 @@ class Jump:
     to_offset: int
     gaps: tuple[NewGap, ...] = ()
     passed: tuple[Gap, ...] = ()
+
+
+def ended_gaps(
+    gaps: Collection[Gap], was: Collection[StoredOffset], now: Collection[StoredOffset]
+) -> dict[UUID, Gap | None]:
+    """Return the open gaps that end where stored offsets moved back, by id: their offsets are read after all.
+
+    Each with what remains of it below the new stored offset, None for nothing. Only within the same topic id: a smaller
+    offset of another topic means nothing.
+    """
+    before = {(row.topic_partition, row.topic_id): row.next_offset for row in was}
+    back = {
+        (row.topic_partition, row.topic_id): row.next_offset
+        for row in now
+        if row.next_offset is not None
+        and (old := before.get((row.topic_partition, row.topic_id))) is not None
+        and row.next_offset < old
+    }
+    ended: dict[UUID, Gap | None] = {}
+    for gap in gaps:
+        offset = back.get((gap.offset_range.topic_partition, gap.topic_id))
+        if offset is not None and gap.is_open and (left := gap.below(offset)) != gap:
+            ended[gap.gap_id] = left
+    return ended

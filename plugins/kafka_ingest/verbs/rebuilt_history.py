@@ -10,11 +10,10 @@ from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.gap import Gap, ended_gaps
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.removal import LostRange
-from kafka_ingest.model.rewound import ended_gaps
 
 
 @dataclass(slots=True)
