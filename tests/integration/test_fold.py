@@ -253,8 +253,7 @@ def test_a_folded_range_that_the_stored_offset_never_passed_is_found_without_a_l
     found = feed.kafka_ingest("coverage", "orders", "--json")
     assert found.exit_code == 3
     assert (
-        "is folded, and lies outside what the stored offset has passed"
-        in found.document["partitions"][0]["problems"][0]
+        "is folded, and is outside what the stored offset has passed" in found.document["partitions"][0]["problems"][0]
     )
 
 

@@ -454,7 +454,7 @@ def test_a_copy_of_an_output_is_distinguished_from_the_output(feed: QuickProject
     copied = feed.home / "copied"
     shutil.copytree(feed.output / "orders", copied)
     [difference] = explained(feed, copied / file.relative_to(feed.output / "orders"))["receipt"]["differences"]
-    assert difference.endswith(f"the file lies in {copied}: a copy, or moved")
+    assert difference.endswith(f"the file is in {copied}: a copy, or moved")
 
 
 def test_without_its_receipt_a_file_is_reported_and_that_it_cannot_be_compared(feed: QuickProject, orders: str) -> None:

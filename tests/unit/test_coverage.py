@@ -164,12 +164,12 @@ def test_what_was_committed_ahead_of_a_stored_offset_that_went_back_is_committed
         ),
         (
             covered(backfills=[backfill(95, 105)]),
-            ["orders-0[95, 100) is committed twice", "orders-0[100, 105) lies beyond the stored offset 100"],
+            ["orders-0[95, 100) is committed twice", "orders-0[100, 105) is beyond the stored offset 100"],
         ),
-        (covered(gap(90, 110)), ["orders-0[100, 110) lies beyond the stored offset 100"]),
+        (covered(gap(90, 110)), ["orders-0[100, 110) is beyond the stored offset 100"]),
         (
             covered(gap(0, 5), stored=replace(STORED, first_offset=None, next_offset=None)),
-            ["orders-0[0, 5) lies beyond the stored offset 0"],
+            ["orders-0[0, 5) is beyond the stored offset 0"],
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_after_a_stored_offset_went_back_what_lies_above_it_is_no_contradiction_
     assert found.live == [span(0, 20, 40)]
     assert found.problems == []
     assert covered(gap(50, 60, A), stored=back, backfills=[backfill(50, 60)]).problems == [
-        "orders-0[50, 60) lies beyond the stored offset 40"
+        "orders-0[50, 60) is beyond the stored offset 40"
     ]
 
 

@@ -3,7 +3,7 @@
 What was found is in the control tables before anything is said of it. Each notification is claimed there before it is
 given, and noted after. So of two checks at once one gives it, and a notifier that fails is tried again by the next
 check. A process that dies in between leaves a claim, which expires, and so does a notifier that takes too long: of
-both nobody knows whether the notification arrived, and it is given once more then.
+both it is unknown whether the notification arrived, and it is given once more then.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.control import AlertTables
 
 MANY_FEEDS: Final = 10
-"""From so many feeds on, one notification says what of them has changed in one check: nobody reads a thousand mails."""
+"""From so many feeds on, one notification says what of them has changed in one check, not a thousand mails."""
 
 MOST_LINES: Final = 50
 
@@ -82,7 +82,7 @@ Notify = Callable[[Notice], None]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a check found to be different from before. ``dropped``: what nobody asks about any more; it just ends."""
+    """What a check found to be different from before. ``dropped``: what no feed asks about any more; it just ends."""
 
     begun: Sequence[NewAlert]
     ended: Collection[UUID]

@@ -126,7 +126,7 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
     if denied := [logs.denied[topic] for topic in stored.topics if topic in logs.denied]:
         judging.add(AlertKind.UNREACHABLE, "; ".join(denied[:3]))
     if found.silent:
-        # Where it was stopped by records lost there, nobody has decided because a leader is gone.
+        # Where it was stopped by records lost there, that a leader is gone now decides nothing.
         judging.unknown.add(AlertKind.STOPPED)
     if (limit := feed.rules.lag) is not None:
         if (found.lag or 0) > limit:

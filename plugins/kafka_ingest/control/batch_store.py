@@ -49,7 +49,7 @@ class BatchStore(Store):
             return {BatchKind(row["kind"]): PublishedBatch(row["batch_id"], output_of(row)) for row in rows}
 
     def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
-        """Return what became of the records of committed batches in an output: of all, or of some that decoded least.
+        """Return how many records of an output's batches are rows, filtered or dead letters: of all, or of enough.
 
         Dead letters of batches with nothing else are counted where fewer were decoded.
         """

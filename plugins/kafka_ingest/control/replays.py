@@ -1,7 +1,7 @@
-"""Which dead letters replays have taken up, or are about to.
+"""Which dead letters replays have decoded again, or are about to.
 
-What a replay takes up is a part of its plan. Its commit adds the numbers to the ranges of the batches that published
-the letters, where a check keeps them from being more than there are.
+Which letters a replay decodes again is a part of its plan. Its commit adds the numbers to the ranges of the batches
+that published the letters, where a check keeps them from being more than there are.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ def replays(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
 
 
 def check_not_replayed(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
-    """Raise RangesTakenError where chunks replay letters that another replay has taken up, or that two of them do."""
+    """Raise RangesTakenError where chunks replay letters that another replay decodes again, or that two of them do."""
     mine = [each for chunk in chunks for each in chunk.replays]
     if not mine:
         return

@@ -14,7 +14,7 @@ TOO_MANY_TABLE_PARTITIONS = "TOO_MANY_TABLE_PARTITIONS"
 """How a failure begins where a batch has records of too many days or hours for a table that is partitioned by them."""
 
 UNKNOWN_SCHEMA_IDS = "UNKNOWN_SCHEMA_IDS"
-"""How a failure begins where records begin with schema ids that nobody has asked the registry for; they follow it."""
+"""How a failure begins where records begin with schema ids that the registry was not asked for; they follow it."""
 
 EXPRESSION_REFUSED = "EXPRESSION_REFUSED"
 """How a failure begins where Spark refuses an expression of the feed file, or what its ``transform`` does."""
@@ -29,5 +29,5 @@ AVRO_LIMITS = {
 }
 """Java's system properties for Avro: a few bytes may claim to be billions, for which it would take memory first.
 
-Elements may take no bytes (null, or a record of nothing else): no size of a record tells how much memory they take.
+Elements may take no bytes (null, or a record of nothing else): no size of a record shows how much memory they take.
 """

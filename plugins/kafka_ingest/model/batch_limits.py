@@ -63,7 +63,7 @@ class BatchLimits:
     def never_found(self, receipt: Receipt) -> list[NeverFound]:
         """Return the fields that the records of a batch should have and do not.
 
-        Of few records these are told only where none of the fields is there.
+        Of few records these are reported only where none of the fields is there.
         """
         missing = self.to_name(receipt.never_found)
         return [each for each in missing if each.records >= LEAST_RECORDS or not each.is_part_found]

@@ -45,7 +45,7 @@ class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
     ``topics`` and ``topic_pattern`` are the last plan's; ``planned_at`` is when it asked Kafka, None where that is
-    unknown. ``gaps_ahead`` lie ahead of the stored offsets. ``behind_losses`` are the partitions of which Kafka deleted
+    unknown. ``gaps_ahead`` are ahead of the stored offsets. ``behind_losses`` are the partitions of which Kafka deleted
     records twice since something was read: each stored offset is where the second of two adjoining gaps of cause
     ``retention`` ends. ``waiting_since``: since when fewer records than the feed's ``min_records`` wait to be read.
     ``newest_batch`` has the largest id of all batches ever planned; ``recent_batch`` is the oldest of the
@@ -119,7 +119,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """How many records of a committed range are dead letters, and how many of these replays have taken up since."""
+    """How many records of a committed range are dead letters, and how many of these replays have decoded since."""
 
     batch_id: UUID
     offset_range: OffsetRange
@@ -129,7 +129,7 @@ class DeadLetters:
 
     @property
     def left(self) -> int:
-        """How many no replay has taken up."""
+        """How many no replay has decoded again."""
         return self.count - self.replayed
 
 
@@ -242,7 +242,7 @@ class CoverageRows:
     """Whose rows another batch has replaced, or is about to. The offsets stay committed by the batch that read them."""
 
     replays: Sequence[Replay] = ()
-    """Which dead letters other batches have taken up, or are about to."""
+    """Which dead letters other batches have decoded again, or are about to."""
 
     filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
     """How many records the feed has filtered of the topics' current ids, where it has filtered some."""

@@ -129,7 +129,7 @@ class PartitionCoverage:
         found += self._closed_without_being_read()
         beyond = [*committed, *open_gaps]
         end = self.stored.next_offset or 0
-        found += [f"{each} lies beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
+        found += [f"{each} is beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
         return [*found, *self._folded_elsewhere(reread)]
 
     @property
@@ -138,10 +138,10 @@ class PartitionCoverage:
         return not self.problems
 
     def _folded_elsewhere(self, reread: Sequence[OffsetRange]) -> Iterator[str]:
-        """Yield folded ranges that lie beyond the stored offset, were read twice, or overlap a gap."""
+        """Yield folded ranges that are beyond the stored offset, were read twice, or overlap a gap."""
         folded = [each.offset_range for each in self.folded]
         for each in subtract(union(folded), [*self.read_through, *reread]):
-            yield f"{each} is folded, and lies outside what the stored offset has passed"
+            yield f"{each} is folded, and is outside what the stored offset has passed"
         for twice in subtract(shared(folded), reread):
             yield f"{twice} is folded twice, and no reset reads it again"
         # Records of lost files were committed all the same.
@@ -212,7 +212,7 @@ def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:
-    """Return how many records of a partition's committed ranges are dead letters that no replay has taken up."""
+    """Return how many records of a partition's committed ranges are dead letters that no replay has decoded again."""
     return sum(each.left for each in partition.dead_letters)
 
 

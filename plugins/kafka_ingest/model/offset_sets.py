@@ -77,7 +77,7 @@ def intersect(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> l
 
 
 def shared(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the offsets that lie in more than one of the ranges."""
+    """Return the offsets that are in more than one of the ranges."""
     found: list[OffsetRange] = []
     reached: OffsetRange | None = None
     for offset_range in sorted(ranges, key=place):

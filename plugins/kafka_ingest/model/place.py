@@ -1,4 +1,4 @@
-"""Where something of an output lies: on a local or mounted disk, or in a file system that a URI names."""
+"""Where something of an output is: on a local or mounted disk, or in a file system that a URI names."""
 
 import re
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class RemotePlace:
 
     @property
     def parent(self) -> "RemotePlace":
-        """The place that this one lies in; a bucket lies in itself, as the root of a disk does."""
+        """The place that contains this one; a bucket contains itself, as the root of a disk does."""
         above = self.uri.rpartition("/")[0]
         return self if above.endswith("/") else RemotePlace(above)
 
@@ -108,7 +108,7 @@ def local(place: Place) -> Path:
 
 
 def below(place: Place, root: Place) -> str:
-    """Return the name of a place relative to one that it lies in; raises ValueError where it does not."""
+    """Return the name of a place relative to one that contains it; raises ValueError where it does not."""
     name = str(place).removeprefix(f"{root}/")
     if name == str(place):
         raise ValueError(f"expected a place below {root}, found {place}")

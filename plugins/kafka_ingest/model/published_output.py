@@ -37,7 +37,7 @@ class FoundFiles:
     """What exists of a batch, and in words how it differs from its receipt.
 
     ``rows``: how many of its rows the output holds, where that was counted. ``is_marked``: whether the output itself
-    says that the batch was published, whatever became of it since; asked only of a removed one that replaced rows.
+    says that the batch was published, even if it was removed since; asked only of a removed one that replaced rows.
     """
 
     state: FilesState

@@ -1,4 +1,4 @@
-"""What a batch of kind ``replay`` takes up: dead letters of earlier batches, by range and cause."""
+"""What a batch of kind ``replay`` decodes again: dead letters of earlier batches, by range and cause."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ReplayedLetters:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Dead letters, and the batch that takes them up; ``is_open``: it may still be abandoned."""
+    """Dead letters, and the batch that decodes them again; ``is_open``: it may still be abandoned."""
 
     letters: ReplayedLetters
     by: UUID
@@ -69,7 +69,7 @@ class Replay:
 def spanned_by(letters: Iterable[ReplayedLetters]) -> tuple[OffsetRange, ...]:
     """Return the ranges of the batch that replays letters: of each partition from the first range to the last.
 
-    What lies in between is in other batches; the plan names what is replayed of it.
+    What is in between is in other batches; the plan names what is replayed of it.
     """
     found = by_partition([each.offset_range for each in letters])
     return tuple(
@@ -99,7 +99,7 @@ def why_no_replay(ranges: Sequence[OffsetRange], letters: Collection[ReplayedLet
 
 
 def taken_twice(mine: Sequence[ReplayedLetters], others: Iterable[ReplayedLetters]) -> list[OffsetRange]:
-    """Return the ranges of ``mine`` of which others, or another one of mine, take up letters of the same batch."""
+    """Return the ranges of ``mine`` of which others, or another one of mine, decode letters of the same batch again."""
     by_place: dict[tuple[UUID, TopicPartition], list[ReplayedLetters]] = {}
     for each in (*mine, *others):
         by_place.setdefault((each.batch_id, each.topic_partition), []).append(each)

@@ -92,7 +92,7 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True)
 class OpenGaps:
-    """How many gaps of a feed are not closed, and how many offsets lie in them.
+    """How many gaps of a feed are not closed, and how many offsets are in them.
 
     ``undecided``: how many of them no operator has decided, see :data:`kafka_ingest.model.gap.DECIDED`.
     """

@@ -83,7 +83,7 @@ def dead_letters_of(
     samples: int,
     only: UUID | None = None,
 ) -> Iterator[DeadLettersOfBatch]:
-    """Yield the dead letters of a feed's committed batches that no replay has taken up; newest first, or of one batch.
+    """Yield the dead letters of a feed's committed batches that no replay has decoded; newest first, or of one batch.
 
     A batch whose dead letters cannot be read is yielded with the reason.
     """

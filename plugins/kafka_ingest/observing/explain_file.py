@@ -223,7 +223,7 @@ def differences_of(
     """Yield the differences between a file and its receipt; none where it matches."""
     output = output_of_batch(batch.batch, place) if batch is not None else None
     if output is not None and not is_same_place(output, place.output):
-        yield f"the batch's output is {output}, the file lies in {place.output}: a copy, or moved"
+        yield f"the batch's output is {output}, the file is in {place.output}: a copy, or moved"
     written = next((file for file in receipt.files if path.as_posix().endswith(f"/{file.name}")), None)
     if written is None:
         named = listing(file.name for file in receipt.files)

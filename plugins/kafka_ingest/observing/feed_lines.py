@@ -57,7 +57,7 @@ class ClusterLogs:
 class Distances:
     """How far stored offsets are from both ends of their logs, of those that Kafka answered about.
 
-    ``lag``: how many offsets can be read now, None without any answer; ``headroom``: the fewest that lie between a
+    ``lag``: how many offsets can be read now, None without any answer; ``headroom``: the fewest between a
     log's start and the stored offset, of partitions with something to read, None without one; ``lost``: how many were
     deleted before they were read; ``silent``: of how many partitions Kafka said nothing.
     """

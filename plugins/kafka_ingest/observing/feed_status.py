@@ -52,7 +52,7 @@ class PartitionStatus:
 
     @property
     def gap_offsets(self) -> int:
-        """How many offsets lie in gaps that are not closed."""
+        """How many offsets are in gaps that are not closed."""
         return sum(gap.offset_range.span for gap in self.gaps)
 
     def held_since(self, cause: HoldCause, at_offset: int | None = None) -> str | None:
@@ -77,7 +77,7 @@ class PartitionStatus:
 
     @property
     def is_beyond_log(self) -> bool:
-        """Whether the stored offset lies above the log's end."""
+        """Whether the stored offset is above the log's end."""
         return (
             self.bounds is not None
             and self.stored.next_offset is not None
@@ -86,7 +86,7 @@ class PartitionStatus:
 
     @property
     def headroom(self) -> int | None:
-        """How many offsets lie between the log start and the stored offset: how far retention is away."""
+        """How many offsets are between the log start and the stored offset: how far retention is away."""
         if self.bounds is None or self.stored.next_offset is None:
             return None
         return self.stored.next_offset - self.bounds.log_start_offset

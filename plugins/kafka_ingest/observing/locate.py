@@ -57,7 +57,7 @@ class RecordState(StrEnum):
     DEAD_LETTER = "dead_letter"
     """It published the record as a dead letter: it could not be decoded."""
     REPLAYED = "replayed"
-    """It was a dead letter, which a later batch has taken up."""
+    """It was a dead letter, which a later batch has decoded again."""
     REPLACED = "replaced"
     """It did, and a later batch has replaced the rows of its range."""
     FILTERED = "filtered"
@@ -269,7 +269,7 @@ def of_replayed(
 
 
 def takes_up(plan: BatchPlan, batch: BatchOfOffset, sinks: Sinks, offset: int) -> bool:
-    """Whether a replay takes up the dead letter of an offset."""
+    """Whether a replay decodes the dead letter of an offset again."""
     at = batch.offset_range.topic_partition
     taken_up = [
         each
@@ -286,7 +286,7 @@ def takes_up(plan: BatchPlan, batch: BatchOfOffset, sinks: Sinks, offset: int) -
 
 
 HELD = frozenset({RecordState.IN_FILE, RecordState.FILTERED, RecordState.DEAD_LETTER})
-"""What the record of a replay may be that has taken it up."""
+"""What the record of a replay may be that has decoded it again."""
 
 
 def with_replays(batches: Sequence[LocatedBatch]) -> tuple[LocatedBatch, ...]:

@@ -1,6 +1,6 @@
 """How old the newest record is that a feed has committed: time as Kafka's records carry it. No record is read.
 
-Where the record with a log's largest time lies below the stored offset, Kafka says that time for all partitions at
+Where the record with a log's largest time is below the stored offset, Kafka says that time for all partitions at
 once. Of the others, which have something to read, the latest time below the stored offset is found by halving
 (:mod:`kafka_ingest.observing.times_around`).
 """

@@ -1,7 +1,7 @@
 """How old the records are that wait to be read: time as Kafka's records carry it (KIP-32), not as runs go.
 
 Of each partition the record at the stored offset counts: the next one to be read. Whether it is older than a limit is
-first asked by ListOffsets, which reads no record: where one that is younger lies at or below the stored offset, the
+first asked by ListOffsets, which reads no record: where one that is younger is at or below the stored offset, the
 feed has read what is younger than the limit. Only what this leaves open is read, one record a partition:
 
 - where no younger record was read: the record may have no time at all, or there is none, as where only
@@ -44,7 +44,7 @@ NOT_READ: Final = Unavailable("the records at the stored offsets of other partit
 class OlderThan:
     """Asks whether the record at a partition's stored offset, with so many behind it, is older than a time.
 
-    One of a ``group`` that is older is enough for whoever asks.
+    One of a ``group`` that is older is enough for the caller.
     """
 
     group: str

@@ -1,7 +1,7 @@
-"""Which times lie around an offset, as ListOffsets alone says it: no record is read, however large its batch is.
+"""Which times are around an offset, as ListOffsets alone says it: no record is read, however large its batch is.
 
 ListOffsets names the first record of a time or later, with its own time. The later the time, the larger the offset: so
-halving finds the latest time whose record lies below an offset, and the first one from there on. In a log whose times
+halving finds the latest time whose record is below an offset, and the first one from there on. In a log whose times
 grow these are the times of the records just before and from the offset on. A record that is older than one before it is
 hidden by that; so is all that follows a record of the future, of which nothing is known then.
 """

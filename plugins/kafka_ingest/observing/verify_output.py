@@ -265,7 +265,7 @@ def held_by_replays(rows: CoverageRows, control: ControlReader, sinks: Sinks) ->
 def unknown_batches(
     outputs: Collection[OutputLocation], rows: CoverageRows, control: ControlReader, sinks: Sinks
 ) -> Iterator[Difference]:
-    """Yield what lies in the outputs that the feed has used and belongs to no batch of the feed."""
+    """Yield what is in the outputs that the feed has used and belongs to no batch of the feed."""
     for output in sorted(outputs):
         try:
             there = sinks(output).publisher.known_batches()

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from kafka_ingest.page.dags_now import DagNow
 
 signed_in = Depends(get_user)
-"""Refuses whoever is not signed in to Airflow; on every route, those that do not exist included."""
+"""Refuses users who are not signed in to Airflow; on every route, those that do not exist included."""
 
 User = Annotated[Any, signed_in]
 

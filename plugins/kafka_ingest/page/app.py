@@ -1,4 +1,4 @@
-"""The page's routes. Each only reads; whoever is not signed in to Airflow gets none of them.
+"""The page's routes. Each only reads; users who are not signed in to Airflow get none of them.
 
 There is no OpenAPI document: what is not a view is not offered. A path that does not exist is refused to strangers
 like any other.

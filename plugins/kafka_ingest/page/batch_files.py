@@ -1,4 +1,4 @@
-"""What lies in a batch's output and staging: its files, and what Spark said where an attempt failed."""
+"""What is in a batch's output and staging: its files, and what Spark said where an attempt failed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

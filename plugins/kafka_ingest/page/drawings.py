@@ -51,7 +51,7 @@ class Segment:
 class Bar:
     """One partition's offsets, to scale.
 
-    ``stored_x`` is where the stored offset lies, None where it is pending, or there is none.
+    ``stored_x`` is where the stored offset is, None where it is pending, or there is none.
     """
 
     segments: tuple[Segment, ...]

@@ -57,7 +57,7 @@ def looks_of(
 def rows_of(
     overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile], looks: Mapping[str, Answer[ClusterLogs]]
 ) -> Rows:
-    """Return the stored offsets of all feeds that Kafka has answered about, whoever may read them.
+    """Return the stored offsets of all feeds that Kafka has answered about, whichever user may read them.
 
     What is asked of them is one question for all viewers: none makes another by what it searches for.
     """

@@ -22,7 +22,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""On every answer, errors included. Airflow shows the page in a frame of its own origin; nobody else may."""
+"""On every answer, errors included. Airflow shows the page in a frame of its own origin; no other page may."""
 
 
 class AppOnFirstRequest:

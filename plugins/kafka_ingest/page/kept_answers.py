@@ -16,7 +16,7 @@ FRESH_S = 15.0
 """For how long an answer is shown before it is asked for again."""
 MOST_KEPT = 1_000
 FORGOTTEN_S = 300.0
-"""What nobody asked for so long is dropped: each batch of a feed is a new question, of up to 10,000 partitions."""
+"""What was not asked for so long is dropped: each batch of a feed is a new question, of up to 10,000 partitions."""
 AT_ONCE = 4
 SLOW_S = 20.0
 """After so long without an answer a view says so, and is not made again every moment."""

@@ -55,7 +55,7 @@ def bearer_of(header: str) -> str:
 
 
 def token_needed(find_connection: FindConnection, kept: KeptAnswers) -> Callable[[Request], Awaitable[None]]:
-    """Return what refuses a request without the token: nobody learns from the answer whether there is one.
+    """Return what refuses a request without the token: the answer does not show whether there is one.
 
     The connection is looked up every few seconds at most. Who waits for that holds no thread, and is one of a few: a
     request without anything that could be a token, and one too many, is refused at once. A token counts for as long

@@ -48,7 +48,7 @@ REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2
 
 NO_FILE: Final = (
-    "The API server has no usable file of this feed, so Kafka was not asked. Where the feed files lie elsewhere, set "
+    "The API server has no usable file of this feed, so Kafka was not asked. Where the feed files are elsewhere, set "
     "KAFKA_INGEST_FEEDS for the API server."
 )
 

@@ -102,7 +102,7 @@ class Sources:
         )
 
     def batch_files(self, batch: Batch, attempts: Sequence[Attempt]) -> Answer[BatchFiles]:
-        """Return what lies in a batch's output and staging, which may be where the API server cannot look."""
+        """Return what is in a batch's output and staging, which may be where the API server cannot look."""
         sinks = sinks_of(self.find_connection)
         question = (batch.batch_id, batch.state, len(attempts))
         return self.kept_files.answer(question, lambda: batch_files(batch, attempts, sinks), wait_s=WAIT_S)

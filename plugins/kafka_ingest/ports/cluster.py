@@ -56,7 +56,7 @@ class KafkaCluster(Protocol):
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
         """Return the first record of that time or later, with its own time, without reading it; None where none is.
 
-        ListOffsets' plain answer: while deleted records lie in a log's files, "none is found" may be wrong.
+        ListOffsets' plain answer: while deleted records are in a log's files, "none is found" may be wrong.
         """
 
     def newest_records(

@@ -67,7 +67,7 @@ class ControlReader(Protocol):
         """Return the feed's newest committed batch of each kind that has any."""
 
     def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
-        """Return what became of the records of committed batches in an output: of all, or of some that decoded least.
+        """Return how many records of an output's batches are rows, filtered or dead letters: of all, or of enough.
 
         Dead letters of batches with nothing else are counted where fewer were decoded.
         """
