@@ -104,9 +104,8 @@ def command_of(verb: type[Request]) -> Callable[..., None]:
             decided = decision(verb.deciding, given)
             taken = {name: given[name] for name in dict(parameters(verb)) if given[name] is not None}
             # As they are: typer has read their types, and a path may hold bytes that are no text.
-            request = verb.model_construct(
-                **{name: read(verb.model_fields[name], value) for name, value in taken.items()}
-            )
+            fields: dict[str, Any] = {name: read(verb.model_fields[name], value) for name, value in taken.items()}
+            request = verb.model_construct(**fields)
 
             def print_check(check: Check) -> None:
                 if not as_json:

@@ -180,7 +180,8 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
         raise unavailable(engine, error) from error
 
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def reads(question: Callable[Concatenate[Connection, P], R]) -> Callable[Concatenate[Store, P], R]:
