@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.io.fsspec import FsspecFileIO, FsspecInputFile
+from pyiceberg.io import InputFile
 from pyiceberg.table import Table
 
 from kafka_ingest.foundation.s3_access import S3Access
@@ -14,7 +14,8 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.store_io import StoreFileIO, in_store
+from kafka_ingest.sinks.iceberg.table_io import TableFile, TableFileIO
+from kafka_ingest.sinks.iceberg.table_place import ACCESS
 
 CATALOG = "lake"
 
@@ -43,12 +44,12 @@ def catalog_beside(path: Path, access: StoreAccess | None = None) -> Catalog:
     return load_catalog(settings.name, **settings.properties, **(files_in_store(access) if access is not None else {}))
 
 
-class OfAnotherProgram(StoreFileIO):
+class OfAnotherProgram(TableFileIO):
     """Reads what any table names, as other programs do."""
 
-    def new_input(self, location: str) -> FsspecInputFile:
+    def new_input(self, location: str) -> InputFile:
         """Return a file to be read."""
-        return FsspecFileIO.new_input(self, location)
+        return TableFile(location, self.opened(location))
 
 
 def files_in_store(access: StoreAccess) -> dict[str, str]:
@@ -57,7 +58,7 @@ def files_in_store(access: StoreAccess) -> dict[str, str]:
     PyIceberg's own client of Google's store has no property for a key.
     """
     if not isinstance(access, S3Access):
-        return in_store(access) | {"py-io-impl": f"{__name__}.{OfAnotherProgram.__name__}"}
+        return {ACCESS: access.as_json(), "py-io-impl": f"{__name__}.{OfAnotherProgram.__name__}"}
     found = {
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
         "s3.endpoint": access.endpoint_url,

@@ -28,9 +28,9 @@ from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import rest_catalog as reached_over_rest
-from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
-from kafka_ingest.sinks.iceberg.store_io import ACCESS
 from kafka_ingest.sinks.iceberg.table import catalog_of
+from kafka_ingest.sinks.iceberg.table_io import TableFileIO
+from kafka_ingest.sinks.iceberg.table_place import ACCESS
 
 COMMIT = r"POST /v1/.*/tables/orders$"
 CREATE = r"POST /v1/.*/tables$"
@@ -232,7 +232,7 @@ def test_a_servers_choice_of_what_reads_and_writes_files_is_not_taken(
     publish(output, plan_to(output, 1))
     fields = ConnectionFields("lake", "iceberg", extra=output.extra)
     table = catalog_of(catalog_settings(fields), output.path, None).load_table(output.table_name)
-    assert isinstance(table.io, DurableFileIO)
+    assert isinstance(table.io, TableFileIO)
 
 
 @pytest.mark.parametrize("own", [None, "own-key"])

@@ -21,8 +21,8 @@ from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import table_place
 from kafka_ingest.sinks.iceberg.added_files import WITHOUT_STATISTICS
 from kafka_ingest.sinks.iceberg.catalog_files import Files
-from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
 from kafka_ingest.sinks.iceberg.table import catalog_of
+from kafka_ingest.sinks.iceberg.table_io import TableFileIO
 from kafka_ingest.sinks.iceberg.table_place import check_chooses_nothing, check_deletable, check_inside
 
 OUTPUT = Path("/lake/orders")
@@ -89,7 +89,7 @@ def test_nothing_of_a_table_or_a_server_reaches_what_reads_and_writes_files() ->
     io = Files({"uri": "x", "py-io-impl": "of.the.connection"}, None, OUTPUT).io(
         {"s3.signer": "x", "DEFAULT_SCHEME": "s3"}
     )
-    assert type(io) is DurableFileIO
+    assert type(io) is TableFileIO
     assert not {"s3.signer", "DEFAULT_SCHEME"} & io.properties.keys()
 
 
@@ -115,7 +115,7 @@ def test_a_file_below_the_table_is_read_by_any_name_of_its_place(location: str) 
 
 @pytest.mark.parametrize("location", OUTSIDE)
 def test_any_other_file_is_neither_read_nor_written_nor_deleted(location: str) -> None:
-    io = DurableFileIO(table_place.of(OUTPUT))
+    io = TableFileIO(table_place.of(OUTPUT))
     for use in (io.new_input, io.new_output):
         with pytest.raises(
             OutputNotUsableError, match="expected an Iceberg table whose files are all below file:///la"
@@ -133,7 +133,7 @@ def test_a_link_that_leads_out_of_the_table_is_neither_followed_nor_deleted_thro
     theirs.write_text("{}")
     (table / "metadata").symlink_to(others)
     (table / "x.avro").symlink_to(theirs)
-    io, through = DurableFileIO(table_place.of(table)), f"file://{table}/metadata/{theirs.name}"
+    io, through = TableFileIO(table_place.of(table)), f"file://{table}/metadata/{theirs.name}"
     for use in (io.new_input, io.new_output):
         for location in (through, f"file://{table}/x.avro"):
             with pytest.raises(OutputNotUsableError, match="whose files are all below"):
@@ -218,7 +218,7 @@ def test_of_a_servers_configuration_counts_how_it_is_asked_and_nothing_else(
     catalog = catalog_at(uri)
     assert catalog.properties["prefix"] == "lake"
     assert {name: value for name, value in catalog.properties.items() if name in hostile} == {
-        "py-io-impl": f"{DurableFileIO.__module__}.DurableFileIO",
+        "py-io-impl": f"{TableFileIO.__module__}.TableFileIO",
         "token": "own",
     }
 

@@ -71,7 +71,7 @@ FORMATS: Mapping[str, Format] = {
         partial(place_in_table, table_format="iceberg", folders=(iceberg.DATA, iceberg.BATCHES)),
         f"TABLE/{iceberg.DATA}/{iceberg.BATCHES}/<batch>/<attempt>/<file> of an Iceberg table",
         iceberg.GUARANTEE,
-        ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.durable_io", "pyiceberg.catalog.sql"),
+        ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.table_io", "pyiceberg.catalog.sql"),
         in_stores=True,
     ),
 }

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from pyiceberg.io import FileIO, load_file_io
@@ -12,7 +11,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.iceberg import table_place
 
-ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
+FILE_IO = "kafka_ingest.sinks.iceberg.table_io.TableFileIO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,8 @@ class Files:
 
     def properties(self, offered: Mapping[str, str] = EMPTY_DICT) -> dict[str, Any]:
         """Return the connection's properties; credentials that a catalog offers are used where the store has none."""
-        if self.access is None:
-            how = ON_DISK
-        else:
-            # A library of file systems and one of HTTP, a fifth of what a plan waits for, which a disk does without.
-            in_store = import_module("kafka_ingest.sinks.iceberg.store_io").in_store
-            how = in_store(self.access.with_offered(offered))
-        return {**self.own, **how, **table_place.of(self.output)}
+        access = self.access.with_offered(offered) if self.access is not None else None
+        return {**self.own, "py-io-impl": FILE_IO, **table_place.of(self.output, access)}
 
     def io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         """Return what reads and writes a table's files, in the library's place: it asks for each table that it loads.

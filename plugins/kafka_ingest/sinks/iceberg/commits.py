@@ -267,7 +267,7 @@ class IcebergCommits:
             self._commit(f"to delete the rows of batch {batch_id}", self._open_or_create, done, delete)
 
     def make_durable(self) -> None:
-        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`), or put into the store."""
+        """Do nothing: all that a catalog names was flushed before (:mod:`.table_io`), or put into the store."""
 
     def _commit(
         self,

@@ -9,11 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.iceberg.places import METADATA, comparable, location_of, path_of
 
-PLACE = "kafka_ingest.place"
-"""The property of a catalog's files that says where the table is."""
+PLACE, ACCESS = "kafka_ingest.place", "kafka_ingest.store"
+"""The properties of a catalog's files that say where the table is, and how to reach its store.
+
+The second holds secrets, and stays in this process.
+"""
 
 CHOOSES = re.compile(r"(?:write\.)?py-|s3\.retry-strategy-impl$|write\.(?:.+\.path$|object-storage\.)")
 """Properties by which the library imports and calls a class, or writes elsewhere than a table's own folders.
@@ -36,9 +40,9 @@ def check_chooses_nothing(properties: Mapping[str, str]) -> None:
         )
 
 
-def of(output: Place) -> dict[str, str]:
-    """Return the property that says where a table is."""
-    return {PLACE: location_of(output)}
+def of(output: Place, access: StoreAccess | None = None) -> dict[str, str]:
+    """Return the properties that say where a table is; ``access`` leads to its store, None on a disk."""
+    return {PLACE: location_of(output), **({ACCESS: access.as_json()} if access is not None else {})}
 
 
 def check_inside(location: str, properties: Mapping[str, Any]) -> None:
