@@ -20,7 +20,7 @@ from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, Outp
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.sinks.delta import recorded_statistics, searched_columns, table_log
-from kafka_ingest.sinks.delta.file_statistics import FileStatistics
+from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.verbs.mend_statistics import MendStatistics
 from kafka_ingest.verbs.request import Decided

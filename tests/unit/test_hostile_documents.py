@@ -28,8 +28,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS
 from kafka_ingest.sinks.delta.decoded_columns import listed, without_nulls
 from kafka_ingest.sinks.delta.log_reading import LogReading
 from kafka_ingest.sinks.delta.places import entry_name
-from kafka_ingest.sinks.delta.staged_age import RETENTION, retention_s
-from kafka_ingest.sinks.delta.table_fit import why_not_written
+from kafka_ingest.sinks.delta.table_fit import RETENTION, retention_s, why_not_written
 from kafka_ingest.sinks.published_document import published_document, published_of
 from kafka_ingest.verbs.adopt import rebuilt_from
 

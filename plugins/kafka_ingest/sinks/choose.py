@@ -25,7 +25,7 @@ from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
 from kafka_ingest.sinks.parquet import directory as parquet_files
-from kafka_ingest.sinks.tables.file_places import place_in_table
+from kafka_ingest.sinks.tables.parts import place_in_table
 from kafka_ingest.sinks.usable_places import check_makeable, check_reachable
 
 

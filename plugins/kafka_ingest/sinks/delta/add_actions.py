@@ -16,8 +16,8 @@ from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
-from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.log_entry import AddedFile
+from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.staged_checks import footer
 

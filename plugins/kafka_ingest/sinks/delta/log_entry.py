@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kafka_ingest.foundation.storage import Opened, create
-from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 from kafka_ingest.sinks.delta.places import entry_name
+from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from kafka_ingest.foundation.foreign_json import (
     whole,
 )
 from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each, refuse_links
-from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
-from kafka_ingest.sinks.delta.places import entry_name
+from kafka_ingest.sinks.delta.places import entry_name, noted_checkpoint
 from kafka_ingest.sinks.delta.table_fit import TableForm
 
 NULLS = {"struct": (), "array": ("containsNull",), "map": ("valueContainsNull",)}

@@ -6,8 +6,17 @@ replaced.
 
 import re
 
+from kafka_ingest.foundation.foreign_json import (
+    ENOUGH_BYTES,
+    ForeignJsonError,
+    read_as_ours,
+    read_foreign_object,
+    whole,
+)
+from kafka_ingest.foundation.storage import Opened, read_at_most
+
 BATCHES = "batches"
-LOG = "_delta_log"
+LOG, LAST_CHECKPOINT = "_delta_log", "_last_checkpoint"
 NOT_IN_PATHS = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 """What delta-rs reads as another path than the one that it writes."""
 
@@ -15,3 +24,15 @@ NOT_IN_PATHS = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 def entry_name(version: int) -> str:
     """Return the name of a version's entry in the log."""
     return f"{version:020d}.json"
+
+
+def noted_checkpoint(log: Opened) -> int:
+    """Return the version of the newest checkpoint as a log notes it; 0 where it notes none that can be read.
+
+    That is a hint, which may be late, or name one that is gone.
+    """
+    try:
+        with read_as_ours():
+            return max(0, whole(read_foreign_object(read_at_most(log / LAST_CHECKPOINT, ENOUGH_BYTES)), "version"))
+    except (FileNotFoundError, ForeignJsonError):
+        return 0

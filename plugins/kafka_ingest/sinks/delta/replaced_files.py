@@ -26,9 +26,7 @@ from kafka_ingest.sinks.delta.rewritten_files import may_hold
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import POSITION
-from kafka_ingest.sinks.tables.damaged_files import read_to_replace
-from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
-from kafka_ingest.sinks.tables.row_columns import TYPES
+from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile
 

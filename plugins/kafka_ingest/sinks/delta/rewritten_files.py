@@ -13,7 +13,7 @@ from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.parquet_contents import partitions_of
-from kafka_ingest.sinks.tables.row_columns import TYPES
+from kafka_ingest.sinks.tables.replaced_rows import TYPES
 
 
 def rows_of_file(

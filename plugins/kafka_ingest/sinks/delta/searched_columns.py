@@ -4,14 +4,14 @@ To make a dataset of a table (``to_pandas``, ``to_pyarrow_dataset``), delta-rs 1
 a null: no row seems to fit a condition, and the file is skipped. It does so for columns that were added after the file,
 too. It looks for the columns that ``delta.dataSkippingStatsColumns`` names, by default for the first 32, and at no
 bounds of a file that has none at all. So a new table names the columns that can have bounds; and a file has bounds of
-all columns that are looked for, or none (:mod:`.file_statistics`).
+all columns that are looked for, or none (:class:`FileStatistics`).
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-from kafka_ingest.sinks.delta.file_statistics import FileStatistics
 
 NAMED = "delta.dataSkippingStatsColumns"
 NUMBER, DEFAULT_NUMBER = "delta.dataSkippingNumIndexedCols", 32
@@ -27,6 +27,37 @@ NAMES = re.compile(rf"\s*({NAME.pattern}(\.{NAME.pattern})*)(\s*,\s*({NAME.patte
 """What every reader takes for names in the property; delta-rs ignores all of them where it cannot read one."""
 
 Fields = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    """Rows of a file, its columns, and of those of which it is known: how many nulls, and bounds as JSON has them."""
+
+    rows: int
+    columns: Collection[str]
+    nulls: dict[str, int] = field(default_factory=dict)
+    smallest: dict[str, Any] = field(default_factory=dict)
+    largest: dict[str, Any] = field(default_factory=dict)
+
+    def can_bound(self, column: str) -> bool:
+        """Whether bounds of a column are known, or not needed."""
+        return column in self.smallest or column not in self.columns or self.nulls.get(column) == self.rows
+
+    def recorded(self, searched: Mapping[str, object]) -> str:
+        """Return the statistics as the Delta protocol writes them, for readers that look for some columns' bounds.
+
+        delta-rs takes a bound that is missing beside others for a null, and skips the file. So there are all of
+        ``searched`` (name and type of :func:`searched`) or none at all, but counts of nulls; a column
+        of nulls alone needs none.
+        """
+        lacking = [name for name, kind in searched.items() if name not in self.columns and isinstance(kind, str)]
+        nulls = self.nulls | dict.fromkeys(lacking, self.rows)
+        found: dict[str, Any] = {"numRecords": self.rows, "nullCount": nulls}
+        # Those of fields within others are not known.
+        if all(isinstance(kind, str) for kind in searched.values()) and all(map(self.can_bound, searched)):
+            found |= {"minValues": self.smallest, "maxValues": self.largest}
+        # As they are: of an escaped character beyond U+FFFFF delta-rs, DuckDB and Polars make another one.
+        return json.dumps(found, ensure_ascii=False)
 
 
 def searched(

@@ -1,6 +1,7 @@
 """Whether a Delta table can be written without Spark: delta-rs does not check it, and would silently break readers."""
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
 from kafka_ingest.sinks.delta.searched_columns import searched
-from kafka_ingest.sinks.delta.staged_age import LEAST_RETENTION_S, RETENTION, retention_s
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,6 +25,13 @@ BY_FEATURE = (3, 7)
 
 CONSTRAINT = "delta.constraints."
 MARKERS_EXPIRE = "delta.setTransactionRetentionDuration"
+RETENTION = "delta.deletedFileRetentionDuration"
+DEFAULT_RETENTION_S = 7 * 86_400.0
+LEAST_RETENTION_S = 3_600.0
+"""With less, files that are renewed may be too old again when the task is tried again."""
+MARGIN_S = 86_400.0
+UNITS_S = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0}
+INTERVAL = re.compile(r"(?:interval\s+)?([0-9]{1,12})\s+([a-z]+?)s?", re.IGNORECASE)
 OFF = {"delta.columnMapping.mode": "none", "delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
 
 
@@ -103,3 +110,17 @@ def form_of(table: "DeltaTable") -> TableForm:
         configuration=dict(metadata.configuration),
         schema=json.loads(table.schema().to_json()),
     )
+
+
+def retention_s(configuration: Mapping[str, str]) -> float:
+    """Return how long VACUUM keeps files that a table does not name; the default where the setting cannot be read."""
+    found = INTERVAL.fullmatch(configuration.get(RETENTION, "").strip())
+    if found is None or found[2].lower() not in UNITS_S:
+        return DEFAULT_RETENTION_S
+    return int(found[1]) * UNITS_S[found[2].lower()]
+
+
+def oldest_s(configuration: Mapping[str, str]) -> float:
+    """Return at which age of staged files VACUUM is near to taking them."""
+    retention = retention_s(configuration)
+    return retention - min(MARGIN_S, retention / 2)

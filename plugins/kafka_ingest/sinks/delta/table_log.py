@@ -39,13 +39,11 @@ from kafka_ingest.sinks.delta.decoded_columns import (
     to_add,
     without_nulls,
 )
-from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import check_installed, delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
-from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS
+from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS, noted_checkpoint
 from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
-from kafka_ingest.sinks.delta.staged_age import oldest_s
-from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, why_not_read, why_not_written
+from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged

@@ -23,9 +23,7 @@ from kafka_ingest.sinks.iceberg.library_errors import named_errors
 from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.parquet_contents import POSITION
-from kafka_ingest.sinks.tables.damaged_files import read_to_replace
-from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
-from kafka_ingest.sinks.tables.row_columns import TYPES
+from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles, ReplacedFile
 
 NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()

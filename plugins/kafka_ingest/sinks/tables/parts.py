@@ -1,10 +1,13 @@
-"""The parts of a table that its roles share."""
+"""The parts of a table that its roles share, and which batch a data file of a table belongs to."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.data_file import FilePlace
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.beside_output import beside
@@ -53,3 +56,34 @@ class TableParts:
     def opened(self, place: Place) -> Opened:
         """Return what reads a place of this output."""
         return opened(place, self.access)
+
+
+def place_in_table(path: Path, table_format: str, folders: tuple[str, ...]) -> FilePlace | None:
+    """Return which batch's data file an absolute path names, None where the format stores none there.
+
+    ``folders`` lie between a table and its batches.
+    """
+    above = path.parts
+    # Below an attempt there may be folders of partitions, which may be called anything.
+    ends = reversed(range(len(folders), len(above) - 2))
+    found = next(
+        (end for end in ends if is_attempt(*above[end : end + 2]) and above[:end][-len(folders) :] == folders), None
+    )
+    if found is None:
+        return None
+    output, batch_id, attempt = Path(*above[: found - len(folders)]), UUID(above[found]), int(above[found + 1])
+    folder = beside(output)
+    if not (folder / "staging").is_dir():
+        return None
+    # Published and staged files are in one place: the kept receipt shows which attempt was published.
+    is_published = KeptReceipts(folder / "receipts").is_of_attempt(batch_id, attempt)
+    return FilePlace(OutputLocation.local(table_format, output), batch_id, None if is_published else attempt)
+
+
+def is_attempt(batch: str, attempt: str) -> bool:
+    """Whether these are the names of folders of a batch and an attempt."""
+    try:
+        UUID(batch)
+    except ValueError:
+        return False
+    return attempt.isdecimal()

@@ -1,11 +1,12 @@
 """Publish in a table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, StagedOutputUnusableError
-from kafka_ingest.foundation.storage import flush
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.storage import Opened, flush
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
@@ -13,13 +14,12 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
-from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
+from kafka_ingest.sinks.staged_parquet import check_listing, difference, folders_of, staged_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
-from kafka_ingest.sinks.tables.found import found_files
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.staged_age import check_safe_from
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged, TableCommits, TableRows
 from kafka_ingest.sinks.usable_places import check_usable, make_usable
 
 
@@ -214,3 +214,37 @@ class TablePublisher:
 def is_revoked(mark: Mark | None) -> bool:
     """Whether a mark says that a batch is never to be published."""
     return mark is not None and mark.outcome is Outcome.REVOKED
+
+
+def found_files(table: TableCommits, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
+    """Return what exists of one batch of many; its data was staged in ``data``. I/O errors are left to the caller."""
+    mark = rows.mark(receipt.batch_id)
+    if mark is not None and mark.outcome is Outcome.REVOKED:
+        return FoundFiles(FilesState.REVOKED, f"{table.says} so")
+    if not receipt.files:
+        return FoundFiles(FilesState.INTACT)
+    expected = {file.name: file.size_bytes for file in receipt.files}
+    there = staged_sizes(data, receipt)
+    if mark is None:
+        if not there:
+            return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table does not name it")
+        state = FilesState.STAGED if there == expected else FilesState.BROKEN
+        return FoundFiles(state, f"its files are in {data}, {difference(expected, there) or 'all of them'}")
+    return published_files(rows, receipt, data, there)
+
+
+def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapping[str, int]) -> FoundFiles:
+    """Return what exists of a batch that its mark calls published; ``there``: the files in ``data``, with sizes."""
+    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt)
+    own = [file for file in receipt.files if file.name in names]
+    missing = {file.name: file.size_bytes for file in own if there.get(file.name) != file.size_bytes}
+    if missing:
+        left = {name: size for name, size in there.items() if name in missing}
+        return FoundFiles(FilesState.CHANGED, f"{difference(missing, left)} in {data}, and the table names them")
+    count = sum(file.rows for file in own)
+    if len(own) < len(receipt.files):
+        count += rows.count_elsewhere(receipt.batch_id)
+    if count == receipt.rows:
+        return FoundFiles(FilesState.INTACT, rows=count)
+    state = FilesState.CHANGED if count else FilesState.GONE
+    return FoundFiles(state, f"the table holds {count:,} of its {counted(receipt.rows, 'row')}", count)

@@ -1,9 +1,10 @@
 """Which rows of a table a batch replaces: by ``kafka_batch`` and partition, wherever they are.
 
-Importing this imports pyarrow.
+And the columns by which a row of a table is found. Importing this imports pyarrow.
 """
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -11,11 +12,19 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.replaced import ReplacedRange
-from kafka_ingest.sinks.tables.row_columns import TYPES
 
+TYPES: dict[str, pa.DataType] = {
+    "kafka_topic": pa.string(),
+    "kafka_partition": pa.int32(),
+    "kafka_offset": pa.int64(),
+    BATCH_COLUMN: pa.string(),
+}
+"""The columns by which a row is found, with their types."""
 KEY = (BATCH_COLUMN, "kafka_partition", "kafka_topic")
 
 
@@ -42,3 +51,23 @@ class ReplacedRows:
 def key_of(batch_id: UUID, topic_partition: TopicPartition) -> str:
     """Return what a row of a batch and a partition is known by."""
     return f"{batch_id}/{topic_partition.partition}/{topic_partition.topic}"
+
+
+@contextlib.contextmanager
+def read_to_replace(path: Opened | str) -> Iterator[None]:
+    """Raise OutputConflictError where a file with rows that may be replaced is damaged or missing.
+
+    Errors of the storage itself are left to the caller: trying again helps there.
+    """
+    try:
+        yield
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow raises OSError for a damaged file, too, but only the system's errors have a number.
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise
+        raise OutputConflictError(
+            f"expected a readable file of the table, which may hold rows that are to be replaced, found that {path} "
+            f"cannot be read: {error}. Nothing was replaced. `kafka-ingest coverage FEED --verify` says which batches "
+            "that concerns. Restore the file from a backup. If it cannot be, take it out of the table (for Delta: "
+            "delete it, then FSCK REPAIR TABLE), and replace the batches' ranges, which reads their records again."
+        ) from error
