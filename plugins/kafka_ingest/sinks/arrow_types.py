@@ -1,9 +1,17 @@
-"""The types of a data file's columns, by the names that schemas of records have. Importing this imports pyarrow."""
+"""The end of a data file, and the types of its columns by the names that schemas of records have.
 
+Importing this imports pyarrow.
+"""
+
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet
 
+from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
 
 NAMES: Final = {
@@ -20,6 +28,19 @@ NAMES: Final = {
     pa.binary(): "binary",
     pa.large_binary(): "binary",
 }
+
+
+@contextlib.contextmanager
+def staged_footer(path: Opened) -> Iterator[pyarrow.parquet.FileMetaData]:
+    """Yield a staged file's footer; raises StagedOutputUnusableError where it is damaged or of unknown types."""
+    try:
+        with open_to_read(path) as file:
+            yield pyarrow.parquet.read_metadata(file)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
 
 
 def struct_of(fields: "pa.Schema | pa.StructType") -> Struct:

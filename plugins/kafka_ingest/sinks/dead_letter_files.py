@@ -1,5 +1,9 @@
-"""What is in a file of dead letters."""
+"""What is in a file of dead letters.
 
+Questions raise NotADataFileError where it is damaged or holds no dead letters, OSError where it cannot be read.
+"""
+
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
@@ -26,28 +30,34 @@ def dead_letters_in(path: Opened, *, samples: int, without: Collection[ReplayedL
 
     ``without``: letters of the file's batch that do not count, since they were replayed.
 
-    Read in parts, since values may be large. Raises NotADataFileError where the file is damaged or holds no dead
-    letters, OSError where it cannot be read.
+    Read in parts, since values may be large.
     """
     counts: Counter[DecodingError] = Counter()
     found: list[DeadLetter] = []
     columns = [*POSITION, "key", "value", *CAUSE, "error"]
     of_counts = [*CAUSE, *(PLACE if without else ())]
+    with letters_in(path) as letters:
+        for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
+            left = not_replayed(pa.table(batch), without)
+            table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
+            for row in table.to_pylist():
+                counts[DecodingError(row["error_part"], row["error_class"])] += row["count_all"]
+        wanted = Counter(dict.fromkeys(counts, samples))
+        for batch in letters.iter_batches(LARGE_RECORDS_AT_ONCE, columns=columns):
+            if not +wanted:
+                break
+            found += taken(not_replayed(pa.table(batch), without), wanted)
+    return DeadLettersOfFile(counts, found)
+
+
+@contextlib.contextmanager
+def letters_in(path: Opened) -> Iterator[pyarrow.parquet.ParquetFile]:
+    """Yield a file of dead letters, open; raises NotADataFileError where it is damaged or holds none."""
     try:
         with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as letters:
-            for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
-                left = not_replayed(pa.table(batch), without)
-                table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
-                for row in table.to_pylist():
-                    counts[DecodingError(row["error_part"], row["error_class"])] += row["count_all"]
-            wanted = Counter(dict.fromkeys(counts, samples))
-            for batch in letters.iter_batches(LARGE_RECORDS_AT_ONCE, columns=columns):
-                if not +wanted:
-                    break
-                found += taken(not_replayed(pa.table(batch), without), wanted)
+            yield letters
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
-    return DeadLettersOfFile(counts, found)
 
 
 def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:
@@ -77,27 +87,21 @@ def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:
 
 
 def count_in_ranges(path: Opened, ranges: Sequence[OffsetRange]) -> dict[OffsetRange, Counter[str]]:
-    """Return how many records of each error class a file holds in each of some ranges, which do not overlap.
-
-    Raises NotADataFileError where the file is damaged or holds no dead letters, OSError where it cannot be read.
-    """
+    """Return how many records of each error class a file holds in each of some ranges, which do not overlap."""
     pieces = by_partition(ranges)
     found: dict[OffsetRange, Counter[str]] = {}
-    try:
-        with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as letters:
-            for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
-                table = pa.table(batch)
-                for at, error_class, smallest, largest, number in groups_of(table):
-                    for piece in pieces.get(at, ()):
-                        if piece.start_offset <= smallest and largest < piece.end_offset:
-                            count = number
-                        elif largest < piece.start_offset or piece.end_offset <= smallest:
-                            continue
-                        else:
-                            count = len(table.filter(are_in(piece, [error_class])))
-                        found.setdefault(piece, Counter())[error_class] += count
-    except (pa.ArrowException, KeyError, ValueError) as error:
-        raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+    with letters_in(path) as letters:
+        for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+            table = pa.table(batch)
+            for at, error_class, smallest, largest, number in groups_of(table):
+                for piece in pieces.get(at, ()):
+                    if piece.start_offset <= smallest and largest < piece.end_offset:
+                        count = number
+                    elif largest < piece.start_offset or piece.end_offset <= smallest:
+                        continue
+                    else:
+                        count = len(table.filter(are_in(piece, [error_class])))
+                    found.setdefault(piece, Counter())[error_class] += count
     return found
 
 
@@ -135,21 +139,14 @@ def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.T
 
 
 def offsets_of(path: Opened, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
-    """Return the offsets of some of a file's letters, merged and sorted.
-
-    Raises NotADataFileError where the file is damaged or holds no dead letters, OSError where it cannot be read.
-    """
+    """Return the offsets of some of a file's letters, merged and sorted."""
     found: list[OffsetRange] = []
-    try:
-        with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as held:
-            for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
-                table = pa.table(batch)
-                here = {at for at, *_ in groups_of(table)}
-                for each in letters:
-                    if (at := each.topic_partition) in here:
-                        rows = table.filter(are_in(each.offset_range, each.causes)).to_pylist()
-                        offsets = [row["kafka_offset"] for row in rows]
-                        found += [OffsetRange(at, offset, offset + 1) for offset in offsets]
-    except (pa.ArrowException, KeyError, ValueError) as error:
-        raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+    with letters_in(path) as held:
+        for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+            table = pa.table(batch)
+            here = {at for at, *_ in groups_of(table)}
+            for each in letters:
+                if (at := each.topic_partition) in here:
+                    rows = table.filter(are_in(each.offset_range, each.causes)).to_pylist()
+                    found += [OffsetRange(at, row["kafka_offset"], row["kafka_offset"] + 1) for row in rows]
     return union(found)

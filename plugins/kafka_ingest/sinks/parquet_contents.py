@@ -71,7 +71,7 @@ class DataFile:
             groups = (
                 file.read_row_group(group, columns=list(POSITION))
                 for group in range(file.num_row_groups)
-                if may_hold(file.metadata.row_group(group), offset)
+                if may_hold(file.metadata.row_group(group), "kafka_offset", offset)
             )
             of_offset = (
                 group.filter(pc.equal(group["kafka_offset"], pa.scalar(offset, pa.int64()))) for group in groups
@@ -103,13 +103,13 @@ def check_columns(file: pyarrow.parquet.ParquetFile) -> None:
         raise ValueError(f"no column {', '.join(missing)} among {listing(names)}")
 
 
-def may_hold(group: pyarrow.parquet.RowGroupMetaData, offset: int) -> bool:
-    """Whether a row group's statistics allow for an offset in it."""
+def may_hold(group: pyarrow.parquet.RowGroupMetaData, name: str, value: int | str) -> bool:
+    """Whether a row group's statistics allow for a value of a column in it."""
     for number in range(group.num_columns):
         column = group.column(number)
-        if column.path_in_schema == "kafka_offset":
+        if column.path_in_schema == name:
             found: Any = column.statistics
-            return found is None or not found.has_min_max or bool(found.min <= offset <= found.max)
+            return found is None or not found.has_min_max or bool(found.min <= value <= found.max)
     return True
 
 

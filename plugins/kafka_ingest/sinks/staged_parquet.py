@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import Opened, open_to_read, remote_sizes
+from kafka_ingest.foundation.storage import Opened, remote_sizes
 from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -75,21 +75,11 @@ def verify_footer(path: Opened, expected: WrittenFile, columns: WrittenColumns |
 
     ``columns``: those of decoded rows; None where they are not known. A file may have more, of the table's partitions.
     """
-    # A third of a second, which only a commit should pay.
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
+    # A third of a second for pyarrow, which only a commit should pay.
+    from kafka_ingest.sinks.arrow_types import staged_footer, struct_of  # noqa: PLC0415
 
-    from kafka_ingest.sinks.arrow_types import struct_of  # noqa: PLC0415
-
-    try:
-        with open_to_read(path) as file:
-            footer = pyarrow.parquet.read_metadata(file)
-            rows, found = footer.num_rows, written_columns(struct_of(footer.schema.to_arrow_schema()))
-    except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+    with staged_footer(path) as footer:
+        rows, found = footer.num_rows, written_columns(struct_of(footer.schema.to_arrow_schema()))
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {counted(expected.rows, 'row')}, its footer says {rows:,}")
     promised = {**{name: kind for name, kind in KAFKAS_OWN.items() if name in found}, **(columns or {})}

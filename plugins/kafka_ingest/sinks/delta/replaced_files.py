@@ -22,10 +22,9 @@ from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile
 from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.rewritten_files import may_hold
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
-from kafka_ingest.sinks.parquet_contents import POSITION
+from kafka_ingest.sinks.parquet_contents import POSITION, may_hold
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile
@@ -50,7 +49,7 @@ def may_be_in(path: str, wanted: ReplacedRows) -> bool:
 
 def may_be_in_group(group: pyarrow.parquet.RowGroupMetaData, wanted: ReplacedRows) -> bool:
     """Whether a row group may hold such rows, by its statistics."""
-    return any(may_hold(group, str(batch_id)) for batch_id in wanted.batches)
+    return any(may_hold(group, BATCH_COLUMN, str(batch_id)) for batch_id in wanted.batches)
 
 
 def replaced_files(rows: DeltaRows, wanted: ReplacedRows) -> Iterator[ReplacedFile]:

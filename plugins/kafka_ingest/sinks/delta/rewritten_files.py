@@ -12,7 +12,7 @@ import pyarrow.parquet
 from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.sinks.parquet_contents import partitions_of
+from kafka_ingest.sinks.parquet_contents import may_hold, partitions_of
 from kafka_ingest.sinks.tables.replaced_rows import TYPES
 
 
@@ -30,7 +30,7 @@ def rows_of_file(
         if not set(read) <= {*there, *known}:
             return  # another writer's, from before the table had these columns: no batch has rows in it
         for group in range(file.num_row_groups):
-            if batch_id is not None and not may_hold(file.metadata.row_group(group), str(batch_id)):
+            if batch_id is not None and not may_hold(file.metadata.row_group(group), BATCH_COLUMN, str(batch_id)):
                 continue
             for batch in file.iter_batches(row_groups=[group], columns=there):
                 table = pa.Table.from_batches([batch])
@@ -41,16 +41,6 @@ def rows_of_file(
                     table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))
                 if table.num_rows:
                     yield table.select(columns)
-
-
-def may_hold(group: pyarrow.parquet.RowGroupMetaData, batch_id: str) -> bool:
-    """Whether a row group's statistics allow for a batch in it."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema == BATCH_COLUMN:
-            found: Any = column.statistics
-            return found is None or not found.has_min_max or bool(found.min <= batch_id <= found.max)
-    return True
 
 
 def hold(positions: "Iterable[pa.Table]", topic_partition: TopicPartition, offset: int) -> bool:

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, open_to_read
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.batch_column import BATCH_COLUMN, NEVER_NULL
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.arrow_types import staged_footer
 from kafka_ingest.sinks.tables.file_partition import wrong_partitions
 
 
@@ -67,11 +68,5 @@ def wrong_values(metadata: "pyarrow.parquet.FileMetaData", batch_id: str) -> Ite
 
 def footer(path: Opened) -> "pyarrow.parquet.FileMetaData":
     """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
-    try:
-        with open_to_read(path) as file:
-            return pyarrow.parquet.read_metadata(file)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+    with staged_footer(path) as found:
+        return found
