@@ -9,7 +9,7 @@ from typing import Any, Final
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import path_of
 from kafka_ingest.sinks.delta.columns import columns_of, nullable
-from kafka_ingest.sinks.tables.decoded_columns import is_own
+from kafka_ingest.sinks.tables.decoded_columns import Part, is_own, listed_in, parts_without_nulls
 
 Fields = Sequence[Mapping[str, Any]]
 Kind = str | Mapping[str, Any]
@@ -21,62 +21,45 @@ NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 """What Delta's own writers refuse in the names of fields of a table without column mapping."""
 
 
-def listed(fields: Fields) -> dict[str, str]:
-    """Return a table's or a file's columns beside Kafka's own, as receipts list them."""
-    return {
-        path: kind
-        for field in fields
-        if not is_own(field["name"])
-        for path, kind in below(field["type"], path_of("", field["name"]))
-    }
-
-
-def below(kind: Kind, path: str) -> Iterator[tuple[str, str]]:
+def parts_of(kind: Kind, path: str, *, allows_nulls: bool) -> Iterator[Part]:
     """Yield a type by its path, and what is in it."""
     if not isinstance(kind, Mapping):
-        yield path, IN_WORDS.get(kind, kind)
+        yield Part(path, IN_WORDS.get(kind, kind), allows_nulls)
         return
     match kind["type"]:
         case "struct":
-            yield path, "struct"
+            yield Part(path, "struct", allows_nulls)
             for field in kind["fields"]:
-                yield from below(field["type"], path_of(path, field["name"]))
+                yield from parts_of(field["type"], path_of(path, field["name"]), allows_nulls=field["nullable"])
         case "array":
-            yield path, "array"
-            yield from below(kind["elementType"], f"{path}[]")
+            yield Part(path, "array", allows_nulls)
+            yield from parts_of(kind["elementType"], f"{path}[]", allows_nulls=kind["containsNull"])
         case "map":
             key = kind["keyType"]
-            yield path, f"map of {IN_WORDS.get(key, key) if isinstance(key, str) else key['type']}"
-            yield from below(kind["valueType"], f"{path}[]")
+            key = IN_WORDS.get(key, key) if isinstance(key, str) else key["type"]
+            yield Part(path, f"map of {key}", allows_nulls)
+            yield from parts_of(kind["valueType"], f"{path}[]", allows_nulls=kind["valueContainsNull"])
+
+
+def parts_in(fields: Fields) -> Iterator[Part]:
+    """Yield the columns of a table or a file, and what is in them."""
+    for field in fields:
+        yield from parts_of(field["type"], path_of("", field["name"]), allows_nulls=field["nullable"])
+
+
+def listed(fields: Fields) -> dict[str, str]:
+    """Return a table's or a file's columns beside Kafka's own, as receipts list them."""
+    return listed_in(parts_in(fields))
+
+
+def without_nulls(there: Fields, names: Collection[str]) -> Iterator[str]:
+    """Yield what allows no nulls in columns of a table that files have, too."""
+    return parts_without_nulls(parts_in(there), names, "NOT NULL")
 
 
 def named(fields: Fields) -> Iterator[tuple[str, str]]:
     """Yield the paths of all fields, those in the keys of maps included, each with the field's name."""
     yield from names_in({"type": "struct", "fields": fields}, "")
-
-
-def without_nulls(there: Fields, names: Collection[str]) -> Iterator[str]:
-    """Yield what allows no nulls in columns of a table that files have, too: a record may lack it, or have null."""
-    for field in there:
-        if field["name"] in names and not is_own(field["name"]):
-            yield from without_nulls_in(field["type"], path_of("", field["name"]))
-
-
-def without_nulls_in(kind: Kind, path: str) -> Iterator[str]:
-    """Yield the same of what is in a type."""
-    if not isinstance(kind, Mapping):
-        return
-    match kind["type"]:
-        case "struct":
-            parts = [(path_of(path, each["name"]), each["type"], each["nullable"]) for each in kind["fields"]]
-        case "array":
-            parts = [(f"{path}[]", kind["elementType"], kind["containsNull"])]
-        case _:
-            parts = [(f"{path}[]", kind["valueType"], kind["valueContainsNull"])]
-    for inner, inner_kind, allows_nulls in parts:
-        if not allows_nulls:
-            yield f"{inner}, which is NOT NULL in the table"
-        yield from without_nulls_in(inner_kind, inner)
 
 
 def names_in(kind: Kind | None, path: str) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, nami
 from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
-from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged, refuse_strangers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,13 +205,7 @@ class TableLog:
                 return
         elif self.is_there():
             return
-        names = names_in(self.opened(self.output))
-        strange = next((name for name in names if name.endswith(".parquet") or "=" in name), None)
-        if strange is not None:
-            raise OutputNotUsableError(
-                f"expected a Delta table in {self.output}, or an empty directory to make one in, found {strange}: "
-                "files of another output, which VACUUM would delete. Give the feed another sink.path."
-            )
+        refuse_strangers(names_in(self.opened(self.output)), self.output, "a Delta", "VACUUM")
 
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""

@@ -23,6 +23,7 @@ from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
+from kafka_ingest.sinks.tables.table_format import refuse_strangers
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.iceberg.commits import IcebergCommits
@@ -113,14 +114,7 @@ class IcebergOutput:
         names = [name for name in found if name != DATA]
         if DATA in found:
             names += [f"{DATA}/{name}" for name in names_in(output / DATA) if name != BATCHES]
-        strange = next(
-            (name for name in names if name.endswith(".parquet") or "=" in name or name == "_delta_log"), None
-        )
-        if strange is not None:
-            raise OutputNotUsableError(
-                f"expected an Iceberg table in {output}, or an empty directory to make one in, found {strange}: files "
-                "of another output, which remove_orphan_files would delete. Give the feed another sink.path."
-            )
+        refuse_strangers(names, output, "an Iceberg", "remove_orphan_files")
 
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published; a first plan imports no pyarrow."""

@@ -4,15 +4,15 @@ A table is one set of columns for all of its files. So a field of another type w
 that only the table has is null in new rows, and one that it lacks is added (``on_new_fields`` was asked before).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.record_schema import RESERVED_PREFIX
-from kafka_ingest.model.written_columns import WrittenColumns, changes, names_in, side_by_side
+from kafka_ingest.model.written_columns import WrittenColumns, changes, names_in, path_of, side_by_side
 
 BEFORE_COMMITTING: Final = (
     "Nothing was published and no offset was moved; the next run writes the batch again. Keep the fields as they are "
@@ -38,6 +38,33 @@ def say_how_to_go_on(how: str) -> Iterator[None]:
 def is_own(column: str) -> bool:
     """Whether a column is one of Kafka's own, or of this project's: decoded ones are never called so."""
     return column.lower().startswith(RESERVED_PREFIX)
+
+
+class Part(NamedTuple):
+    """A column of a table or a file, or what is in one; ``kind`` is its type as receipts list it."""
+
+    path: str
+    kind: str
+    allows_nulls: bool
+
+
+def listed_in(parts: Iterable[Part]) -> dict[str, str]:
+    """Return columns beside Kafka's own, as receipts list them."""
+    return {part.path: part.kind for part in parts if not is_own(column_of(part.path))}
+
+
+def column_of(path: str) -> str:
+    """Return the name of the column that a path begins with."""
+    return next(iter(names_in(path)), "")
+
+
+def parts_without_nulls(parts: Iterable[Part], columns: Collection[str], called: str) -> Iterator[str]:
+    """Yield what allows no nulls in columns of a table that files have, too: a record may lack it, or have null."""
+    for part in parts:
+        column = column_of(part.path)
+        is_inside = part.path != path_of("", column)
+        if is_inside and not part.allows_nulls and column in columns and not is_own(column):
+            yield f"{part.path}, which is {called} in the table"
 
 
 def in_the_words_of(there: WrittenColumns, written: WrittenColumns, same: Iterable[tuple[str, str]]) -> WrittenColumns:
@@ -76,7 +103,7 @@ def last_names(written: WrittenColumns) -> Iterator[tuple[str, str]]:
 
 def names_of_columns(written: WrittenColumns) -> set[str]:
     """Return the names of the columns."""
-    return {name for path in written for name in names_in(path)[:1]}
+    return {column_of(path) for path in written}
 
 
 def in_other_case(there: WrittenColumns, found: WrittenColumns) -> Iterator[str]:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
@@ -125,6 +126,16 @@ class TableRows(Protocol):
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether one of these rows is that record."""
+
+
+def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:
+    """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
+    strange = next((name for name in names if name.endswith(".parquet") or "=" in name or name == "_delta_log"), None)
+    if strange is not None:
+        raise OutputNotUsableError(
+            f"expected {kind} table in {output}, or an empty directory to make one in, found {strange}: files of "
+            f"another output, which {clean_up} would delete. Give the feed another sink.path."
+        )
 
 
 class TableCommits(Protocol):
