@@ -18,8 +18,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from kafka_ingest.sinks.delta.log_entry import AddedFile
 from kafka_ingest.sinks.delta.searched_columns import FileStatistics
-from kafka_ingest.sinks.tables.file_partition import partition_values
-from kafka_ingest.sinks.tables.staged_checks import footer
+from kafka_ingest.sinks.tables.staged_checks import footer, partition_values
 
 Bound = str | int | float | bytes | date
 SURROGATES = range(0xD800, 0xE000)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import TableProperties
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -76,3 +76,23 @@ def can_be_written(statistics: "pyarrow.parquet.Statistics") -> bool:
     except (OverflowError, ValueError):
         return False
     return not any(isinstance(each, str) and BEFORE_HALF_CHARACTERS in each for each in bounds)
+
+
+def missing_bounds(table: Table) -> Iterator[str]:
+    """Yield the columns of partitions whose bounds the table's properties leave out.
+
+    The library takes a file's partition from the bounds that it keeps: without them, all rows would be in partition
+    null, and queries by the column would find none.
+    """
+    sources = {field.source_id for field in table.spec().fields}
+    try:
+        collectors = compute_statistics_plan(table.schema(), table.properties)
+    except ValueError as error:
+        yield f"properties write.metadata.metrics: {error}"
+        return
+    for collector in (collectors[each] for each in sorted(sources)):
+        if collector.mode.type in {MetricModeTypes.NONE, MetricModeTypes.COUNTS}:
+            yield (
+                f"write.metadata.metrics of {collector.column_name}: {collector.mode.type.value}, expected full: the "
+                "table is partitioned by it"
+            )

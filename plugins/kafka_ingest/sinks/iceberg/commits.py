@@ -38,9 +38,8 @@ from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
 from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
-from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
-from kafka_ingest.sinks.tables.staged_checks import check_files, footer, schema_of_files
+from kafka_ingest.sinks.tables.staged_checks import check_files, footer, partition_values, schema_of_files
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 log = logging.getLogger(__name__)

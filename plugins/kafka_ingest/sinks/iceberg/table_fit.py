@@ -36,7 +36,7 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
         yield from (why for path, why in taken if path in to_add)
     if table.spec().fields:
         # Half a second, which plans of other tables need not wait for.
-        yield from import_module("kafka_ingest.sinks.iceberg.partition_bounds").missing_bounds(table)
+        yield from import_module("kafka_ingest.sinks.iceberg.added_files").missing_bounds(table)
 
 
 def terms_in(table: Table) -> list[str]:
