@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
@@ -153,11 +155,8 @@ class IcebergCommits:
             by_place = dict(zip(places, files.values(), strict=True))
             if wanted is not None:
                 self._overwrite(table, change, by_place, wanted, summary)
-            elif columns is not None:
-                self._append(table, change, by_place, summary)
             elif files:
-                # That no snapshot has them follows from the mark, which is not there.
-                change.add_files(list(places), snapshot_properties=summary, check_duplicate_files=False)
+                self._append(table, change, by_place, summary)
             else:
                 with change.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
@@ -201,7 +200,10 @@ class IcebergCommits:
                 update.union_by_name(Schema(*(field for field in columns.fields if not is_own(field.name))))
 
     def _append(self, table: Table, change: OneTry, files: Mapping[str, Opened], summary: dict[str, str]) -> None:
-        """Add files of decoded records in one snapshot, as the library does, but with bounds that hold for all rows."""
+        """Add files in one snapshot, as the library does; those of decoded records with bounds that hold for all rows.
+
+        That no snapshot has them follows from the mark, which is not there.
+        """
         added = self._entries(table, change, files)
         update = change.update_snapshot(snapshot_properties=summary)
         with update.merge_append() if merges(table) else update.fast_append() as append:
@@ -213,7 +215,8 @@ class IcebergCommits:
         set_mapping(change)
         if self._table.form.decoded:
             return added_files(table.io, change.table_metadata, files)
-        return [parquet_file_to_data_file(table.io, change.table_metadata, location) for location in files]
+        entry = partial(parquet_file_to_data_file, table.io, change.table_metadata)
+        return list(ExecutorFactory.get_or_create().map(entry, files))
 
     def _overwrite(
         self,
