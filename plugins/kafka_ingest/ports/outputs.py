@@ -119,7 +119,7 @@ class Publisher(Protocol):
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return everything that was ever published here, oldest first, with what exists of it now.
 
-        Raises OutputConflictError on a receipt that cannot be read.
+        Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
         """
 
 

@@ -75,10 +75,7 @@ class FolderInspector:
         return self._place_of(batch_id) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether the record of that partition and offset is in a published file.
-
-        Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
-        """
+        """Whether the record of that partition and offset is in a published file."""
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
 
 

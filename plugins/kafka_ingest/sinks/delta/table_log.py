@@ -39,7 +39,7 @@ from kafka_ingest.sinks.delta.decoded_columns import (
     to_add,
     without_nulls,
 )
-from kafka_ingest.sinks.delta.library import check_installed, delta_lake
+from kafka_ingest.sinks.delta.library import brief, check_installed, delta_lake, failures
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
 from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS, noted_checkpoint
 from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
@@ -67,10 +67,6 @@ CREATION_PAUSES_S = (0.1, 0.3, 0.9, 2.7)
 CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 """After how many entries a checkpoint is due: a property of the table, and the library's default."""
 CLEAN_UP = "delta.enableExpiredLogCleanup"
-OF_A_STORE = re.compile(r"Generic \w+ error|S3")
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-CODE = re.compile(r"<Code>(\w+)</Code>")
-"""What a store calls the reason why it refuses something."""
 BEING_WRITTEN = "#"
 """delta-rs writes ``NAME#1`` (or a higher number, next to others that do so), and then gives it its name."""
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
@@ -574,20 +570,6 @@ def has_entry(folder: Path) -> bool:
     """Whether a log has an entry; of many only some are looked at."""
     with os.scandir(folder) as found:
         return any(each.name.endswith(".json") for each in found)
-
-
-def failures() -> tuple[type[Exception], ...]:
-    """Return what the library raises when a call fails; the log shows whether something was done by then."""
-    return (delta_lake().exceptions.DeltaError, OSError, ValueError, RuntimeError)
-
-
-def brief(error: Exception | None) -> str:
-    """Return the library's message, without the stack that may follow it; of a store's failure with its cause."""
-    first, *others = COLOURS.sub("", str(error)).splitlines() or [""]
-    if not OF_A_STORE.search(first) or not others:
-        return first[:300]
-    code = CODE.search("".join(others))
-    return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]
 
 
 def said_of(mark: Mark) -> dict[str, str]:

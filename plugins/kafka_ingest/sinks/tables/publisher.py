@@ -63,10 +63,7 @@ class TablePublisher:
             return sorted(kept | self._table.published())
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first, with what the table has of it now.
-
-        Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
-        """
+        """Return all that was ever published here, oldest first, with what the table has of it now."""
         names = self.known_batches()
         if not names:
             return

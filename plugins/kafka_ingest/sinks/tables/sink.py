@@ -43,10 +43,7 @@ class TableInspector:
         return self._parts.place_of(self._receipt(batch_id)) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether readers see the record of that partition and offset, in the file or, if it was rewritten, anywhere.
-
-        Raises NotADataFileError where the file is damaged, OSError where it cannot be read or does not exist.
-        """
+        """Whether readers see that record: in the file, or wherever it is since that was rewritten."""
         receipt, rows = self._receipt(batch_id), self._parts.table.commits.rows()
         if file.name in rows.own_files(batch_id, receipt.attempt):
             path = self._parts.opened(self._parts.place_of(receipt) / file.name)
