@@ -8,7 +8,7 @@ machine's own account.
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from kafka_ingest.foundation.stores.access import StoreAccess
 
@@ -93,7 +93,7 @@ class GcsAccess(StoreAccess):
             settings["project.id"] = self.project
         return {f"fs.gs.{name}": value for name, value in settings.items()}
 
-    def with_key_in(self, folder: Path) -> "GcsAccess":
+    def with_key_in(self, folder: Path) -> Self:
         """Return this with the key in a file in a folder that is this user's alone."""
         if self.only_on_this_machine is None or self.key is None:
             return self

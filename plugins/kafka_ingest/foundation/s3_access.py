@@ -6,7 +6,7 @@ each of them looks for credentials itself: in the environment, then the machine'
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess
 
@@ -102,7 +102,7 @@ class S3Access(StoreAccess):
             settings["session.token"] = self.session_token
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
 
-    def with_offered(self, offered: Mapping[str, str]) -> "S3Access":
+    def with_offered(self, offered: Mapping[str, str]) -> Self:
         """Return this with the keys that an Iceberg catalog offers, where it has none of its own."""
         key, secret = offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
         if self.has_credentials or not key or not secret:
