@@ -9,7 +9,6 @@ see some of a batch's files for a moment before the others::
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
@@ -31,125 +30,102 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import check_usable
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterObjects:
-    """The output, and the folder beside it; ``access`` leads to the store."""
+class DeadLetterObjects(AnyColumns):
+    """The output and the folder beside it: publishes the dead letters of published batches, and deletes given up ones.
 
-    output: Place
-    access: StoreAccess | None
-    staging: StagedFiles
+    ``access`` leads to the store.
+    """
 
-    @classmethod
-    def at(cls, output: Place, access: StoreAccess | None) -> "DeadLetterObjects":
-        """Return the output at a place."""
-        return cls(output, access, StagedFiles(beside(output) / "staging", access))
-
-    @property
-    def receipts(self) -> KeptReceipts:
-        """The receipts beside the output."""
-        folder = self.opened(beside(self.output) / "receipts")
-        return KeptReceipts(folder, self.staging.check_mounted, lambda batch_id: bool(self.sizes(batch_id)))
+    def __init__(self, output: Place, access: StoreAccess | None) -> None:
+        self._output = output
+        self._access = access
+        self.staging = StagedFiles(beside(output) / "staging", access)
+        folder = self.opened(beside(output) / "receipts")
+        self.receipts = KeptReceipts(folder, self.staging.check_mounted, lambda batch_id: bool(self._sizes(batch_id)))
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place."""
-        return opened(place, self.access)
+        return opened(place, self._access)
 
     def place_of(self, batch_id: UUID) -> Place:
         """Return where readers find the files of a batch."""
-        return self.output / f"{PUBLISHED}{batch_id}"
+        return self._output / f"{PUBLISHED}{batch_id}"
 
-    def sizes(self, batch_id: UUID) -> dict[str, int]:
-        """Return the names of a batch's files, with their sizes; none where there are no files."""
+    def _sizes(self, batch_id: UUID) -> dict[str, int]:
         return sizes_in(self.opened(self.place_of(batch_id)))
 
-
-class Publisher(AnyColumns):
-    """Copies the dead letters of published batches to where readers find them."""
-
-    def __init__(self, objects: DeadLetterObjects) -> None:
-        self._objects = objects
-        self._receipts = objects.receipts
+    def examine(self) -> None:
+        """Check that the store refuses to overwrite what should only be created."""
+        check_usable(self._output, self._access)
 
     def prepare(self) -> None:
         """Check that the store can be used."""
         self.examine()
 
-    def examine(self) -> None:
-        """Check that the store refuses to overwrite what should only be created."""
-        check_usable(self._objects.output, self._objects.access)
-
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches whose dead letters were published, oldest first."""
-        with storage_errors(self._objects.output):
-            return sorted(self._receipts.batch_ids(since))
+        with storage_errors(self._output):
+            return sorted(self.receipts.batch_ids(since))
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return all that was ever published here, oldest first, with what exists of it now."""
-        return self._receipts.published(self.known_batches(), self._found)
+        return self.receipts.published(self.known_batches(), self._found)
 
     def _found(self, published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
         if removal is not None:
             return FoundFiles(FilesState.EXPIRED, str(removal))
         expected = {file.name: file.size_bytes for file in published.receipt.files}
-        with storage_errors(self._objects.output):
-            there = self._objects.sizes(published.plan.batch_id)
+        with storage_errors(self._output):
+            there = self._sizes(published.plan.batch_id)
         if there == expected:
             return FoundFiles(FilesState.INTACT, rows=published.receipt.rows)
         return FoundFiles(FilesState.CHANGED if there else FilesState.GONE, difference(expected, there))
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether the staged files are as their receipt says."""
-        with storage_errors(self._objects.output):
-            if self._receipts.is_withdrawn(receipt.batch_id):
+        with storage_errors(self._output):
+            if self.receipts.is_withdrawn(receipt.batch_id):
                 raise being_abandoned(receipt.batch_id)
-            check_listing(self._objects.opened(directory / DATA), receipt)
+            check_listing(self.opened(directory / DATA), receipt)
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Copy the files, each as a whole, then keep the receipt that names them; safe to repeat after any crash."""
-        receipt, objects = published.receipt, self._objects
-        with storage_errors(objects.output):
-            if self._receipts.removal(receipt.batch_id) is not None:
+        receipt = published.receipt
+        with storage_errors(self._output):
+            if self.receipts.removal(receipt.batch_id) is not None:
                 return  # they were published, and given up since
-            if not self._receipts.is_kept(receipt.batch_id):
-                staged, target = objects.opened(directory / DATA), objects.opened(objects.place_of(receipt.batch_id))
+            if not self.receipts.is_kept(receipt.batch_id):
+                staged, target = self.opened(directory / DATA), self.opened(self.place_of(receipt.batch_id))
                 try:
                     check_listing(staged, receipt)
                 except StagedOutputUnusableError as error:
                     raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
                 for file in receipt.files:
                     copy_file(staged / file.name, target / file.name)
-            self._receipts.keep(published)
+            self.receipts.keep(published)
 
     def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
         """Withdraw what is not published yet; raises BatchStateError where it is."""
         del rows
-        with storage_errors(self._objects.output):
-            if self._receipts.is_kept(batch_id):
+        with storage_errors(self._output):
+            if self.receipts.is_kept(batch_id):
                 raise published_already(batch_id)
-            self._receipts.withdraw(batch_id)
-
-
-class Remover:
-    """Deletes dead letters that were given up."""
-
-    def __init__(self, objects: DeadLetterObjects) -> None:
-        self._objects = objects
-        self._receipts = objects.receipts
+            self.receipts.withdraw(batch_id)
 
     def check_can_remove(self) -> None:
         """Do nothing: what was given up may always be deleted."""
 
     def hide(self, batch_id: UUID) -> None:
         """Delete the files of a batch; does nothing where there are none."""
-        if self._receipts.removal(batch_id) is None:
+        if self.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is deleted")
-        with storage_errors(self._objects.output):
-            remove_tree(self._objects.opened(self._objects.place_of(batch_id)))
+        with storage_errors(self._output):
+            remove_tree(self.opened(self.place_of(batch_id)))
 
     def unfinished(self) -> list[str]:
         """Return the removed batches of which there still are files."""
-        with storage_errors(self._objects.output):
-            return [name for name in self._receipts.removed_batches() if self._objects.sizes(UUID(name))]
+        with storage_errors(self._output):
+            return [name for name in self.receipts.removed_batches() if self._sizes(UUID(name))]
 
     def delete_hidden(self, batch_id: UUID) -> None:
         """Do nothing: it is deleted when it is hidden."""
@@ -157,13 +133,13 @@ class Remover:
 
 def dead_letter_objects_sink(output: Place, access: StoreAccess | None) -> Sink:
     """Return the roles of the output of dead letters in a store."""
-    objects = DeadLetterObjects.at(output, access)
+    objects = DeadLetterObjects(output, access)
     return Sink(
         staging=objects.staging,
-        publisher=Publisher(objects),
+        publisher=objects,
         archive=objects.receipts,
         inspector=FolderInspector(objects.receipts, objects.place_of, objects.opened),
-        remover=Remover(objects),
+        remover=objects,
         salvage=None,
         places=(output, beside(output)),
         dead_letters=PublishedDeadLetters(objects.receipts, objects.place_of, objects.opened),
