@@ -1,11 +1,8 @@
 """One Iceberg table in a catalog, as it is now: where it lies, and whether batches can be added to it.
 
-What changes it is in :mod:`.commits`, which also imports pyarrow: a plan needs only this, and waits for less.
-Importing this imports pyiceberg.
-
-PyIceberg's catalogs, apart from two things: what reads and writes files, and how long an answer may take.
-
-Importing this imports pyiceberg.
+The catalogs are PyIceberg's, apart from what reads and writes files, and from how long an answer may take. What changes
+the table is in :mod:`.commits`, which also imports pyarrow: a plan needs only this, and waits for less. Importing this
+imports pyiceberg.
 """
 
 import time
