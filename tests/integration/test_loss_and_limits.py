@@ -19,7 +19,7 @@ from tests.quick_project import QuickProject, seeds, spans
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.batches import plan_batch
-from kafka_ingest.planning import default_limit
+from kafka_ingest.planning import limits
 
 
 def read_a_little(quick: QuickProject, orders: str, **changes: Any) -> None:
@@ -214,7 +214,7 @@ def test_max_records_is_shared_by_lag_and_no_partition_is_left_out(
 
 def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
-    with patch.object(default_limit, "LEAST_RECORDS", 4):
+    with patch.object(limits, "LEAST_RECORDS", 4):
         answer = quick.kafka_ingest("run", "orders")
         assert quick.stored_offsets() == {0: 2, 1: 2, 2: 0}
         assert "--until-caught-up reads them at once" in answer.stderr
@@ -225,7 +225,7 @@ def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: 
 
 def test_unlimited_is_no_limit(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders, limits={"max_records": "unlimited"})
-    with patch.object(default_limit, "LEAST_RECORDS", 4):
+    with patch.object(limits, "LEAST_RECORDS", 4):
         assert spans(quick.dry_run()) == {0: (0, 10), 1: (0, 5)}
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
 
-from kafka_ingest.planning.default_limit import LEAST_RECORDS, with_default_limit
+from kafka_ingest.planning.limits import LEAST_RECORDS, with_default_limit
 
 AUTO = feed_settings(limit_follows_speed=True)
 BACKLOG = 900_000_000

@@ -22,9 +22,9 @@ from kafka_ingest.model.dated_ids import BELOW_TIMESTAMP, milliseconds_of
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision, decide
-from kafka_ingest.planning.default_limit import with_default_limit
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.held_partitions import newly_beyond_log
+from kafka_ingest.planning.limits import with_default_limit
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.parts import Parts

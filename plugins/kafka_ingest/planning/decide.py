@@ -12,7 +12,7 @@ from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, Top
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
 from kafka_ingest.planning.held_partitions import held_beyond_log, held_by_loss, holds_of, still_unreadable
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
-from kafka_ingest.planning.limits import share_fairly
+from kafka_ingest.planning.limits import share_fairly, turn_of
 from kafka_ingest.planning.positions import (
     Position,
     check_not_beyond,
@@ -23,7 +23,6 @@ from kafka_ingest.planning.positions import (
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
 from kafka_ingest.planning.starts import starts_of
 from kafka_ingest.planning.topics import topics_of_feed
-from kafka_ingest.planning.turns import turn_of
 
 
 @dataclass(frozen=True, slots=True)
