@@ -208,7 +208,7 @@ class FeedParts:
         known, name = self.control.feed(self.feed.name), self.feed.name
         feed_id = known.feed_id if known is not None else NOBODY
         target = output or self.plan_settings.output
-        return compare_columns(name, feed_id, target, decoding, self.control, self.sinks, self.column_rules)
+        return compare_columns(name, feed_id, target, decoding, self, self.column_rules)
 
     def never_found(self) -> Sequence[NeverFound]:
         """Return which fields no record of the newest batch in the feed's output had that they should have."""

@@ -238,7 +238,7 @@ def compared(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields 
     known = feed.control.feed("orders")
     feed_id = known.feed_id if known is not None else NOBODY
     rules = ColumnRules(SCHEMAS.columns, on_new_fields)
-    return compare_columns("orders", feed_id, feed.settings.output, decoding, feed.control, sinks(feed.sink), rules)
+    return compare_columns("orders", feed_id, feed.settings.output, decoding, feed, rules)
 
 
 def test_how_columns_go_with_those_of_the_output_is_known_without_an_attempt(feed: FeedInMemory) -> None:

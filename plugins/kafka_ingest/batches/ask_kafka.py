@@ -1,6 +1,6 @@
 """Ask Kafka everything that a decision needs, in bulk."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.open_batch import PlanAnswers
@@ -146,13 +146,6 @@ def ask_about_batch(
         others = [tp for tp in feed.stored if tp not in answers.bounds and settings.selects(tp.topic)]
         any_answered = any(isinstance(log, LogBounds) for log in kafka.log_bounds(others).values())
     return replace(answers, unreadable=unreadable, any_answered=any_answered)
-
-
-def where_cut_off(
-    rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], kafka: KafkaCluster
-) -> dict[TopicPartition, int | Unavailable]:
-    """Return where logs were truncated below their stored offsets, or why that is unknown; others are left out."""
-    return cut_off_at(counted(rows), bounds, kafka)
 
 
 def known_logs(feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:

@@ -20,6 +20,7 @@ from kafka_ingest.model.written_columns import (
 )
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.parts import Parts
 
 REFUSED = (
     "Readers of the output would fail on these, or read other values. Nothing was written or moved. "
@@ -83,20 +84,14 @@ class ComparedColumns:
         return tuple(path for path in self.new if written is not None and path not in written)
 
 
-def fitting_columns(
-    batch: Batch,
-    decoding: Decoding,
-    control: ControlReader,
-    sinks: Sinks,
-    rules: ColumnRules,
-) -> FittingColumns:
+def fitting_columns(batch: Batch, decoding: Decoding, parts: Parts, rules: ColumnRules) -> FittingColumns:
     """Return what an attempt decodes with, so that its columns go with those of the newest batches in its output.
 
     Raises ColumnsChangedError where a field is missing or has another type, and on new fields where these stop the
     feed.
     """
     plan = batch.plan
-    compared = compare_columns(batch.feed_name, plan.feed_id, plan.output, decoding, control, sinks, rules)
+    compared = compare_columns(batch.feed_name, plan.feed_id, plan.output, decoding, parts, rules)
     if compared.refused is not None:
         raise ColumnsChangedError(compared.refused)
     return compared.fitting
@@ -107,8 +102,7 @@ def compare_columns(
     feed_id: UUID,
     output: OutputLocation,
     decoding: Decoding,
-    control: ControlReader,
-    sinks: Sinks,
+    parts: Parts,
     rules: ColumnRules,
 ) -> ComparedColumns:
     """Compare the columns of a feed with those of the newest batches in an output.
@@ -118,9 +112,9 @@ def compare_columns(
     Nothing is known of the columns of raw batches, of those that a function made, and of those that versions wrote
     which did not record them. Raises ColumnsChangedError where the output cannot hold such records at all.
     """
-    publisher = sinks(output).publisher
+    publisher = parts.sinks(output).publisher
     publisher.check_records(decoded=not decoding.is_raw)
-    compared = compare_types(feed_name, feed_id, output, decoding, control, sinks, rules)
+    compared = compare_types(feed_name, feed_id, output, decoding, parts, rules)
     written = compared.fitting.columns
     if compared.refused is None and written is not None and (found := publisher.misfits(written)):
         problem = f"feed {feed_name}: expected fields that {output} can have, found {listing(found)}.\n{REFUSED}"
@@ -133,19 +127,17 @@ def compare_types(
     feed_id: UUID,
     output: OutputLocation,
     decoding: Decoding,
-    control: ControlReader,
-    sinks: Sinks,
+    parts: Parts,
     rules: ColumnRules,
 ) -> ComparedColumns:
     """Compare which columns there are, and their types, as above."""
-    publisher = sinks(output).publisher
     made = None if decoding.is_raw else rules.columns_of(decoding)
     if made is None:
         return ComparedColumns(FittingColumns(decoding))
     now = written_columns(made)
-    newest = newest_columns(feed_id, output, control, sinks)
+    newest = newest_columns(feed_id, output, parts.control, parts.sinks)
     before = {path: kind for _, columns in reversed(newest) for path, kind in columns.items()}
-    there = publisher.columns_there(now)
+    there = parts.sinks(output).publisher.columns_there(now)
     if there is not None:
         before = dict(of_table(there, before, now))
         newest = [(f"the table {output}", before)]

@@ -31,27 +31,22 @@ def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
     years of batches, nor read a table, whose receipts say the same. Maintenance checks all of them daily, and so does
     every step of an operator.
     """
-    since = feed.recent_batch
-    _check(feed, settings, control, sinks, since=since, from_id=since or LEAST_ID)
+    check_output_known(feed, settings, control, sinks, from_id=feed.recent_batch or LEAST_ID)
 
 
-def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
-    """Raise OutputUnknownError where the output holds batches that the control tables do not have as published.
-
-    Control tables restored from an older backup look like that: continuing would write records a second time.
-    """
-    _check(feed, settings, control, sinks, since=None, from_id=None)
-
-
-def _check(
+def check_output_known(
     feed: FeedSnapshot,
     settings: FeedPlanSettings,
     control: ControlTables,
     sinks: Sinks,
     *,
-    since: UUID | None,
-    from_id: UUID | None,
+    from_id: UUID | None = None,
 ) -> None:
+    """Raise OutputUnknownError where the output holds batches that the control tables do not have as published.
+
+    Control tables restored from an older backup look like that: continuing would write records a second time.
+    """
+    since = from_id if from_id != LEAST_ID else None
     for target, known in outputs_of(feed, settings, sinks, from_id):
         unknown = unknown_batches(feed, known, control, sinks(target), since)
         if unknown:

@@ -76,7 +76,7 @@ def open_attempt(
             return None
         check_readable(batch, parts)
         frozen = with_schemas(batch, parts, decoding, freeze) if decoding.has_sources else decoding
-        fitting = fitting_columns(batch, frozen, parts.control, parts.sinks, rules)
+        fitting = fitting_columns(batch, frozen, parts, rules)
         attempt, document = next_attempt(batch, parts, actor, fitting)
         try:
             parts.control.open_attempt(attempt)
