@@ -19,7 +19,6 @@ from kafka_ingest.errors import (
     InvalidFeedError,
     KafkaUnavailableError,
     OffsetsLostError,
-    SchemaIdsUnknownError,
     UnknownBatchError,
 )
 from kafka_ingest.model.batch import Attempt, AttemptState
@@ -118,9 +117,6 @@ class Writing:
     def needs_schemas(self, _parts: object, attempt: Attempt, _plan: object) -> bool:
         return attempt.attempt <= self.rounds
 
-    def explain(self, _parts: object, attempt: Attempt, _said: str) -> None:
-        raise SchemaIdsUnknownError(f"attempt {attempt.attempt}")
-
     def pin_attempt(self, _batch_id: UUID, number: int, *_: object) -> None:
         self.done.append(f"pinned {number}")
 
@@ -139,7 +135,7 @@ def write_with(parts: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_tasks, "parts_of_run", lambda *_: parts)
     monkeypatch.setattr(feed_tasks, "run_of", lambda _: "airflow")
     monkeypatch.setattr(feed_tasks, "submission", parts.submission)
-    for step in ("open_attempt", "needs_schemas", "explain", "pin_attempt"):
+    for step in ("open_attempt", "needs_schemas", "pin_attempt"):
         monkeypatch.setattr(write_step, step, getattr(parts, step))
     monkeypatch.setattr(SparkSubmitOperator, "execute", run_spark)
     task.execute({})
@@ -151,13 +147,6 @@ def test_a_write_task_whose_spark_finds_schema_ids_starts_it_once_more_with_thei
     write_with(parts := Writing(1), monkeypatch)
 
     assert parts.done == ["opened 1", "started ['1']", "opened 2", "started ['2']", "pinned 2"]
-
-
-def test_a_write_task_that_finds_schema_ids_again_and_again_is_left_to_airflows_retries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(SchemaIdsUnknownError, match="attempt 3"):
-        write_with(Writing(9), monkeypatch)
 
 
 @pytest.mark.parametrize("text", ["None", "", "orders"])
