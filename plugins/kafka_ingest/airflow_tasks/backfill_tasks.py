@@ -5,8 +5,9 @@ from airflow.sdk import BaseOperator, Context
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
 from kafka_ingest.airflow_tasks.metrics import step_duration
 from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offset_sets import span_of
-from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.backfill_form import BackfillForm
 
 
@@ -32,22 +33,11 @@ class BackfillPlanOperator(BaseOperator):
         return [str(chunk.batch_id) for chunk in outcome.chunks]
 
     def _log_decision(self, decision: BackfillDecision) -> None:
-        for what, ranges in left_out(decision):
-            self.log.warning("%s: %s offsets: %s", what, f"{span_of(ranges):,}", listing(ranges, limit=20))
+        for why, ranges in decision.not_read():
+            self.log.warning("left out, %s: %s: %s", why, counted(span_of(ranges), "offset"), listing(ranges, limit=20))
         if decision.replays:
             self.log.info("%s dead letters are replayed", f"{decision.records_at_most:,}")
         for text in decision.letters_left_out:
             self.log.warning("left out, %s", text)
         for gap in decision.gaps:
             self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
-
-
-def left_out(decision: BackfillDecision) -> list[tuple[str, list[OffsetRange]]]:
-    """Return the requested ranges that a backfill does not read, and why."""
-    found = (
-        ("left out, in the output already", decision.committed),
-        ("left out, another open backfill reads it", decision.claimed),
-        ("left out, deleted by retention", decision.deleted),
-        ("left for the next run, since it is more than one run takes", decision.for_later),
-    )
-    return [(what, list(ranges)) for what, ranges in found if ranges]

@@ -57,6 +57,16 @@ class BackfillDecision:
             return sum(each.number for chunk in self.replays for each in chunk)
         return sum(span_of(chunk) for chunk in self.chunks)
 
+    def not_read(self) -> list[tuple[str, Sequence[OffsetRange]]]:
+        """Return the requested ranges that are not read, and why."""
+        found = (
+            ("in the output already", self.committed),
+            ("another open backfill reads it", self.claimed),
+            ("deleted by retention", self.deleted),
+            ("more than one run takes, so it is for the next", self.for_later),
+        )
+        return [(why, ranges) for why, ranges in found if ranges]
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:

@@ -242,19 +242,11 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
             markup=False,
             soft_wrap=True,
         )
-    print_left_out("in the output already", decision.committed)
-    print_left_out("another open backfill reads it", decision.claimed)
-    print_left_out("deleted by retention", decision.deleted)
-    print_left_out("more than one run takes, so it is for the next", decision.for_later)
-    for gap in decision.gaps:
-        progress.print(f"gap {gap.offset_range}: {gap.reason}", style="yellow", markup=False, soft_wrap=True)
-
-
-def print_left_out(why: str, ranges: Sequence[OffsetRange]) -> None:
-    """Print what is left out, and why."""
-    if ranges:
+    for why, ranges in decision.not_read():
         text = f"left out, {why}: {counted(span_of(ranges), 'offset')}: {listing(ranges)}"
         progress.print(text, style="yellow", markup=False, soft_wrap=True)
+    for gap in decision.gaps:
+        progress.print(f"gap {gap.offset_range}: {gap.reason}", style="yellow", markup=False, soft_wrap=True)
 
 
 def add_to(app: typer.Typer) -> None:
