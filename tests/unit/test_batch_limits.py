@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import FeedInMemory, a_receipt, partition
 
 from kafka_ingest.backfilling.restore import RESTORED_BY
-from kafka_ingest.committing.check_limits import check_limits
+from kafka_ingest.committing.check_written import check_limits
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, TooManyFilteredError
 from kafka_ingest.model.batch import BatchPlan, BatchState

@@ -6,15 +6,13 @@ from uuid import UUID
 
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.used_output import check_output_there
-from kafka_ingest.committing.check_columns import check_columns
-from kafka_ingest.committing.check_limits import check_limits
+from kafka_ingest.committing.check_written import check_columns, check_density, check_limits
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.committing.publish_dead_letters import check_dead_letters, publish_dead_letters
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidReceiptError,
     KafkaIngestError,
-    OffsetsMissingError,
     OutputConflictError,
     RefusedBatchError,
     StagedOutputUnusableError,
@@ -23,7 +21,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.offsets import OffsetsPolicy, listing
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.control import ControlTables
@@ -206,20 +204,3 @@ def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
             f"(expected SHA-256 {attempt.receipt_sha256}, found {found})."
         )
     return receipt
-
-
-def check_density(batch: Batch, receipt: Receipt) -> None:
-    """Raise OffsetsMissingError on a feed with ``offsets: dense`` whose ranges hold offsets without a record."""
-    if batch.plan.offsets_policy is not OffsetsPolicy.DENSE:
-        return
-    sparse = [
-        f"{count.offset_range}: {counted(count.rows, 'record')}, {counted(count.invisible, 'offset')} without one"
-        for count in receipt.range_counts(batch.plan)
-        if count.invisible
-    ]
-    if sparse:
-        raise OffsetsMissingError(
-            f"batch {batch.batch_id}: every offset must be a record (kafka.offsets: dense), found {listing(sparse)}. "
-            "Nothing was published. If compaction or transactions explain it, set kafka.offsets: auto and abandon the "
-            "batch."
-        )
