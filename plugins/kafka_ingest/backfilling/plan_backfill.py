@@ -171,11 +171,10 @@ def decide_backfill(
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
     check_same_topics(earlier, topic_ids, rows)
-    check_not_held(meant, feed)
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
-    answers = ask_kafka(request, meant, kafka)
-    check_not_cut_off(meant, answers.bounds, feed, kafka)
+    answers = ask_kafka(request, meant, feed, kafka)
+    check_not_beyond(meant, answers, feed)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
     if request.mode is Mode.REPLACE:
         return replacement(request, rows, wanted, answers, settings, parts)
@@ -235,37 +234,29 @@ def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str |
                 )
 
 
-def check_not_held(meant: Collection[TopicPartition], feed: FeedSnapshot) -> None:
-    """Raise StoredOffsetBeyondLogError where a log ended below its stored offset: it may now hold other records."""
-    raise_beyond(sorted(held_beyond_log(feed).keys() & set(meant)), feed)
+def check_not_beyond(meant: Collection[TopicPartition], answers: LogAnswers, feed: FeedSnapshot) -> None:
+    """Raise StoredOffsetBeyondLogError where a log ended below its stored offset: it may now hold other records.
 
-
-def check_not_cut_off(
-    meant: Collection[TopicPartition],
-    bounds: Mapping[TopicPartition, LogBounds],
-    feed: FeedSnapshot,
-    kafka: KafkaCluster,
-) -> None:
-    """Raise StoredOffsetBeyondLogError where a log was truncated below its stored offset, unseen by a plan so far."""
-    found = cut_off_at(counted_logs(feed.stored[tp] for tp in meant), bounds, kafka)
-    if silent := [f"{tp}: {end.reason}" for tp, end in sorted(found.items()) if isinstance(end, Unavailable)]:
-        raise KafkaUnavailableError(f"Kafka cannot answer now for {listing(silent)}. {NOTHING_DONE} Try again.")
-    raise_beyond(sorted(found), feed)
-
-
-def raise_beyond(beyond: Sequence[TopicPartition], feed: FeedSnapshot) -> None:
-    """Raise StoredOffsetBeyondLogError where there are logs that ended below their stored offset."""
-    if beyond:
+    A plan has found it, or a log was truncated since, unseen by a plan so far.
+    """
+    if beyond := sorted((held_beyond_log(feed).keys() & set(meant)) | set(answers.cut_off)):
         raise StoredOffsetBeyondLogError(
             f"expected logs that hold what was read of them, found that {listing(beyond)} ended below the stored "
             f"offset. {NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."
         )
 
 
-def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka: KafkaCluster) -> LogAnswers:
-    """Return the bounds of the logs, and the offsets at the times that are asked for; raises KafkaUnavailableError."""
+def ask_kafka(
+    request: BackfillRequest, meant: Collection[TopicPartition], feed: FeedSnapshot, kafka: KafkaCluster
+) -> LogAnswers:
+    """Return what the logs hold, and the offsets at the times that are asked for; raises KafkaUnavailableError."""
     found = kafka.log_bounds(meant)
-    unanswered = [f"{tp}: {bounds.reason}" for tp, bounds in sorted(found.items()) if isinstance(bounds, Unavailable)]
+    cut_off = cut_off_at(counted_logs(feed.stored[tp] for tp in meant), found, kafka)
+    unanswered = [
+        f"{tp}: {answer.reason}"
+        for tp, answer in sorted({**found, **cut_off}.items())
+        if isinstance(answer, Unavailable)
+    ]
     if unanswered:
         raise KafkaUnavailableError(
             f"Kafka cannot answer now for {listing(unanswered)}. {NOTHING_DONE} Try again, or leave these partitions "
@@ -279,7 +270,7 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
         if request.selection.end is not None:
             ends_at = kafka.offsets_at(dict.fromkeys(meant, request.selection.end))
     bounds = {tp: each for tp, each in found.items() if isinstance(each, LogBounds)}
-    return LogAnswers(bounds, starts_at, ends_at)
+    return LogAnswers(bounds, starts_at, ends_at, cut_off)
 
 
 def copied(output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], parts: Parts) -> Taken:

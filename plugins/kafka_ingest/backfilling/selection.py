@@ -1,7 +1,7 @@
 """Which offsets a selection means, before it is checked whether they may be read. Pure; Kafka was asked before."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_ingest.backfilling.request import (
@@ -33,6 +33,8 @@ class LogAnswers:
     bounds: Mapping[TopicPartition, LogBounds]
     starts_at: Times = field(default_factory=dict)
     ends_at: Times = field(default_factory=dict)
+    cut_off: Collection[TopicPartition] = ()
+    """Where logs were truncated below their stored offsets."""
 
 
 def partitions_meant(
