@@ -82,7 +82,8 @@ class FeedParts:
 
     @cached_property
     def _find_kafka(self) -> Callable[[], KafkaClientSettings]:
-        return cache(partial(kafka_settings_of, self.find_connection, self.feed.kafka.conn_id))
+        find_connection, conn_id = self.find_connection, self.feed.kafka.conn_id
+        return cache(lambda: kafka_settings(find_connection(conn_id)))
 
     @property
     def kafka_client(self) -> KafkaClientSettings:
@@ -246,11 +247,6 @@ class FeedParts:
             actor=actor,
             limits=self.feed.batch_limits(),
         )
-
-
-def kafka_settings_of(find_connection: FindConnection, conn_id: str) -> KafkaClientSettings:
-    """Return how a connection says to reach Kafka."""
-    return kafka_settings(find_connection(conn_id))
 
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
