@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, FakeTopic, feed_settings, partition
 
-from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
@@ -85,7 +85,7 @@ def decided(
     """
     found = feed_settings(**settings)
     cluster_id = known_cluster_id or (CLUSTER if rows else None)
-    feed = known_feed(rows or {}, cluster_id=cluster_id, **(known or {})) if cluster_id else None
+    feed = known_feed(rows or {}, cluster_id=cluster_id, **(known or {})) if cluster_id else NEVER_PLANNED
     return decide(feed, kafka, found, now=now, end=end)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, feed_settings, log
 from tests.unit.planning_inputs import NO_LEADER, ahead, rows_after
 
-from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import (
@@ -66,7 +66,7 @@ class World:
 
     def decide(self, end: Any = None, **asked: Any) -> PlanDecision:
         """Plan."""
-        return decide(self.feed(), self.answers(**asked), self.settings, now=SOME_DAY, end=end)
+        return decide(self.feed() or NEVER_PLANNED, self.answers(**asked), self.settings, now=SOME_DAY, end=end)
 
     def after(self, decision: PlanDecision) -> "World":
         """Return the world once the plan is recorded and its batch is committed."""

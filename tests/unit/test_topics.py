@@ -8,7 +8,7 @@ from tests.fakes import CLUSTER, SOME_DAY, FakeTopic, feed_settings, log, topic
 from tests.unit.planning_inputs import Stored, described, known_feed, stored
 
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
-from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.planning.settings import OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
@@ -37,12 +37,12 @@ def pattern(text: str, start: StartRule | None = None, **exceptions: StartRule) 
 
 def selected(feed: FeedSnapshot | None, there: dict[str, FakeTopic], **settings: Any) -> TopicsOfFeed:
     """Return the topics of a feed that meets these topics on its cluster."""
-    return topics_of_feed(feed, feed_settings(**settings), described(**there), CLUSTER, SOME_DAY)
+    return topics_of_feed(feed or NEVER_PLANNED, feed_settings(**settings), described(**there), CLUSTER, SOME_DAY)
 
 
 def rules(feed: FeedSnapshot | None, there: dict[str, FakeTopic], **settings: Any) -> dict[str, PartitionRule]:
     """Return the rule of every partition whose start is to be resolved, by its name."""
-    found = rules_to_resolve(feed, feed_settings(**settings), described(**there))
+    found = rules_to_resolve(feed or NEVER_PLANNED, feed_settings(**settings), described(**there))
     return {str(topic_partition): rule for topic_partition, rule in found.items()}
 
 

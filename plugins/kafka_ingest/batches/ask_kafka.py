@@ -21,7 +21,7 @@ from kafka_ingest.ports.cluster import KafkaCluster
 
 
 def topic_ages(
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     settings: FeedPlanSettings,
     present: Mapping[str, TopicDescription],
     kafka: KafkaCluster,
@@ -30,7 +30,7 @@ def topic_ages(
 
     Without a last plan (tables rebuilt from the output) every such topic counts as new, so that no record is skipped.
     """
-    appeared = appeared_since(feed, present) if feed is not None else {}
+    appeared = appeared_since(feed, present)
     if not appeared:
         return {}
     partitions = {topic: present[topic].topic_partitions() for topic in appeared}
@@ -76,7 +76,7 @@ def appeared_since(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) 
 
 
 def ask_kafka(
-    feed: FeedSnapshot | None, settings: FeedPlanSettings, kafka: KafkaCluster, end: EndPositions = None
+    feed: FeedSnapshot, settings: FeedPlanSettings, kafka: KafkaCluster, end: EndPositions = None
 ) -> KafkaAnswers:
     """Return Kafka's answers for a feed's next batch; raises KafkaUnavailableError where it does not answer.
 
@@ -148,18 +148,18 @@ def ask_about_batch(
     return replace(answers, unreadable=unreadable, any_answered=any_answered)
 
 
-def known_logs(feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:
+def known_logs(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:
     """Return what is known about the logs of present topics whose ids have not changed."""
-    rows = feed.stored.values() if feed is not None else ()
+    rows = feed.stored.values()
     known = counted(row for row in rows if row.topic_partition.topic in present)
     return {tp: was for tp, was in known.items() if not was_made_again(tp, feed, present)}
 
 
 def was_made_again(
-    topic_partition: TopicPartition, feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]
+    topic_partition: TopicPartition, feed: FeedSnapshot, present: Mapping[str, TopicDescription]
 ) -> bool:
     """Whether a partition's topic was recreated since its stored offset was recorded."""
-    row = feed.stored.get(topic_partition) if feed is not None else None
+    row = feed.stored.get(topic_partition)
     return row is not None and is_other_topic(row.topic_id, present[topic_partition.topic].topic_id)
 
 
@@ -177,10 +177,10 @@ def start_groups(
     return offsets
 
 
-def unreadable_offsets(feed: FeedSnapshot | None) -> Mapping[TopicPartition, int]:
+def unreadable_offsets(feed: FeedSnapshot) -> Mapping[TopicPartition, int]:
     """Return the offsets at which partitions have been unreadable so far."""
     return {
         hold.topic_partition: hold.at_offset
-        for hold in (feed.holds if feed is not None else [])
+        for hold in feed.holds
         if hold.cause is HoldCause.UNREADABLE and hold.topic_partition is not None and hold.at_offset is not None
     }

@@ -17,7 +17,7 @@ from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUn
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchKind, BatchPlan
-from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.model.dated_ids import BELOW_TIMESTAMP, milliseconds_of
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
@@ -68,20 +68,21 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
     control, sinks = parts.control, parts.sinks
     at_first: FeedSnapshot | None = None
     for _ in range(TRIES):
-        feed = control.feed(settings.name)
-        at_first = at_first or feed
-        if feed is not None:
-            check_newest_known(feed, settings, control, sinks)
-            if feed.open_batch is not None:
-                if resume_open_batch(feed, feed.open_batch, settings, parts, actor=actor):
-                    return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
+        known = control.feed(settings.name)
+        at_first = at_first or known
+        if known is not None:
+            check_newest_known(known, settings, control, sinks)
+            if known.open_batch is not None:
+                if resume_open_batch(known, known.open_batch, settings, parts, actor=actor):
+                    return PlanOutcome(PlanResult.RESUMED, known.open_batch.plan, None)
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
-            check_same_root(feed, settings.output, settings.relative_path, control, sinks)
+            check_same_root(known, settings.output, settings.relative_path, control, sinks)
+        feed = known or NEVER_PLANNED
         asked_at = datetime.now(UTC)
         answers = ask_kafka(feed, settings, parts.kafka, end)
         now = datetime.now(UTC)
-        if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
+        if beyond := newly_beyond_log(feed, answers, now):
             if actor is not None:
                 # Recorded first, so that it still stops the feed once the log has grown past the stored offset again.
                 note_holds(feed, beyond, control)
@@ -89,13 +90,13 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
             feed = replace(feed, holds=[*feed.holds, *beyond])
         decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
         try:
-            target = target_of(decision, feed, settings, parts)
+            target = target_of(decision, known, settings, parts)
             if actor is None:
                 check_something_answered(decision)
                 return PlanOutcome(result_of(decision), None, decision)
             # Nothing is created before this point: a first plan that is refused above leaves no trace.
             sinks(settings.output).publisher.prepare()
-            batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
+            batch_id = next_batch_id(feed.newest_batch)
             plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
             control.record_plan(target, record_of(decision, settings, plan, feed, asked_at), actor=actor)
         except FeedChangedError as error:
@@ -104,7 +105,7 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
         # After recording, so that status shows since when Kafka does not answer.
         check_something_answered(decision)
         # An abandoned batch may have left gaps, too.
-        moved = bool(decision.jumps) or (at_first is not None and feed is not None and at_first.stored != feed.stored)
+        moved = bool(decision.jumps) or (at_first is not None and at_first.stored != feed.stored)
         return PlanOutcome(result_of(decision), plan, decision, moved)
     raise FeedChangedError(
         f"feed {settings.name}: another process wrote to it {TRIES} times while it was planned; try again"
@@ -152,12 +153,11 @@ def record_of(
     decision: PlanDecision,
     settings: FeedPlanSettings,
     plan: BatchPlan | None,
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     asked_at: datetime,
 ) -> PlanRecord:
     """Return what is recorded of a decision."""
     jumped = {jump.topic_partition for jump in decision.jumps}
-    stored = feed.stored if feed is not None else {}
     return PlanRecord(
         cluster_id=decision.cluster_id,
         topics=decision.topics,
@@ -170,7 +170,7 @@ def record_of(
         leader_epochs={
             tp: epoch
             for tp, epoch in decision.leader_epochs.items()
-            if tp in jumped or (tp in stored and stored[tp].leader_epoch != epoch)
+            if tp in jumped or (tp in feed.stored and feed.stored[tp].leader_epoch != epoch)
         },
         planned_at=asked_at,
         lag=decision.lag,
@@ -193,11 +193,11 @@ def check_something_answered(decision: PlanDecision) -> None:
         )
 
 
-def limited(settings: FeedPlanSettings, feed: FeedSnapshot | None, control: ControlTables) -> FeedPlanSettings:
+def limited(settings: FeedPlanSettings, feed: FeedSnapshot, control: ControlTables) -> FeedPlanSettings:
     """Return the settings with the limit of the next batch, also where it follows the feed's measured speed."""
     if not settings.limit_follows_speed:
         return settings
-    return with_default_limit(settings, control.speeds(feed.feed_id) if feed is not None else [])
+    return with_default_limit(settings, control.speeds(feed.feed_id))
 
 
 def next_batch_id(newest: UUID | None) -> UUID:

@@ -16,6 +16,7 @@ from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, UnknownTopicError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import NOBODY, Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.model.control_rows import NEVER_PLANNED
 from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.never_found import NeverFound
@@ -48,7 +49,7 @@ def preview_plan(settings: FeedPlanSettings, kafka: KafkaCluster, directory: Pat
     Raises UnknownTopicError where a topic does not exist, KafkaUnavailableError where Kafka does not answer.
     """
     there = kafka.topic_names() if settings.topic_pattern is not None else []
-    wanted = topics_wanted(None, settings, there)
+    wanted = topics_wanted(NEVER_PLANNED, settings, there)
     described = kafka.describe_topics(wanted)
     if missing := [topic for topic in wanted if topic not in described]:
         raise UnknownTopicError(f"feed {settings.name}: expected its topics in Kafka, found no {listing(missing)}")

@@ -28,6 +28,7 @@ from kafka_ingest.errors import (
     WrongUseError,
 )
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.control_rows import NEVER_PLANNED
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
@@ -219,8 +220,8 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
     cluster_id = cluster.cluster_id()
     plan_settings = feed.plan_settings({"KAFKA_INGEST_DATA": "/"})
     there = cluster.topic_names() if feed.kafka.topic_pattern else []
-    described = cluster.describe_topics(topics_wanted(None, plan_settings, there))
-    topics = topics_of_feed(None, plan_settings, described, cluster_id, datetime.now(UTC)).present
+    described = cluster.describe_topics(topics_wanted(NEVER_PLANNED, plan_settings, there))
+    topics = topics_of_feed(NEVER_PLANNED, plan_settings, described, cluster_id, datetime.now(UTC)).present
     if missing := cluster.missing_rights(topics, feed.kafka.group):
         raise KafkaAccessDeniedError(
             f"expected the user of connection {feed.kafka.conn_id!r} to have all rights that this feed needs, found it "

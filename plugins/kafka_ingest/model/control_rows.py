@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.batch import NOBODY, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap, Jump, NewGap
@@ -69,6 +69,10 @@ class FeedSnapshot:
     published_to: OutputLocation | None = None
     recent_batch: UUID | None = None
     planned_at: datetime | None = None
+
+
+NEVER_PLANNED = FeedSnapshot(NOBODY, "", "", 0, (), {}, None)
+"""What planning knows of a feed that is not in the control tables."""
 
 
 @dataclass(frozen=True, slots=True)

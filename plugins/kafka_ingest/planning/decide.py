@@ -62,7 +62,7 @@ class PlanDecision:
 
 
 def decide(
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     answers: KafkaAnswers,
     settings: FeedPlanSettings,
     *,
@@ -74,7 +74,7 @@ def decide(
     Stored offsets always win; the start rule counts only where there is none. The feed may hold partitions of topics
     that it no longer names: they keep their rows and take no part.
     """
-    check_cluster(feed.cluster_id if feed is not None else None, answers.cluster_id, settings.name)
+    check_cluster(feed.cluster_id or None, answers.cluster_id, settings.name)
     topics = topics_of_feed(feed, settings, answers.topics, answers.cluster_id, now)
     starts = starts_of(feed, topics.present, answers, settings, now, end)
     unreadable = still_unreadable(feed, answers)
@@ -95,9 +95,9 @@ def decide(
     # What a limit cut off, or a gap ahead, would not grow by waiting.
     if end is not None:
         # A run with a requested end says nothing about how long the other records wait.
-        waiting_since = feed.waiting_since if feed is not None else None
+        waiting_since = feed.waiting_since
     elif not capped and is_too_little(ranges, feed, settings, now):
-        waiting_since = (feed.waiting_since if feed is not None else None) or now
+        waiting_since = feed.waiting_since or now
         waiting_records, ranges, capped = sum(offset_range.span for offset_range in ranges), (), False
     unreadable = {tp: hold for tp, hold in unreadable.items() if tp.topic in topics.names}
     held = [*starts.holds, *holds_of(positions, unreadable, settings.isolation, now), *losses]
@@ -116,7 +116,7 @@ def decide(
         },
         capped=capped,
         answered=len(positions),
-        holds=dated(holds, feed.holds if feed is not None else []),
+        holds=dated(holds, feed.holds),
         left_out={
             hold.topic_partition: hold.reason
             for hold in held
@@ -131,14 +131,14 @@ def decide(
 
 def positions_of(
     offsets: Mapping[TopicPartition, tuple[int, LogBounds]],
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     unreadable: Mapping[TopicPartition, Hold],
     answers: KafkaAnswers,
     settings: FeedPlanSettings,
     end: EndPositions,
 ) -> list[Position]:
     """Return where each partition stands and how far it is read."""
-    gaps_ahead = gaps_by_partition(feed) if feed is not None else {}
+    gaps_ahead = gaps_by_partition(feed)
     ends = {tp: end_of(tp, bounds, answers, settings, end) for tp, (_, bounds) in offsets.items()}
     if isinstance(end, ToOffsets):
         end.check(ends)
@@ -171,17 +171,13 @@ def end_of(
 
 
 def cut_ranges(
-    positions: Collection[Position], feed: FeedSnapshot | None, settings: FeedPlanSettings
+    positions: Collection[Position], feed: FeedSnapshot, settings: FeedPlanSettings
 ) -> tuple[tuple[OffsetRange, ...], bool]:
     """Return the non-empty ranges within the feed's limits, sorted, and whether records were left behind."""
     turn = turn_of(positions, feed)
     lags = {position.topic_partition: position.lag for position in turn.positions}
     headroom = {position.topic_partition: position.headroom for position in turn.positions}
-    unmoved_since = {
-        tp: row.updated_at
-        for tp, row in (feed.stored if feed is not None else {}).items()
-        if row.updated_at is not None
-    }
+    unmoved_since = {tp: row.updated_at for tp, row in feed.stored.items() if row.updated_at is not None}
     max_records = turn.max_records(settings.max_records)
     shares = share_fairly(lags, headroom, unmoved_since, max_records, settings.max_records_per_partition)
     ranges = tuple(
@@ -195,7 +191,7 @@ def cut_ranges(
 
 
 def is_too_little(
-    ranges: Collection[OffsetRange], feed: FeedSnapshot | None, settings: FeedPlanSettings, now: datetime
+    ranges: Collection[OffsetRange], feed: FeedSnapshot, settings: FeedPlanSettings, now: datetime
 ) -> bool:
     """Whether a batch would be smaller than the feed wants, and has not waited long enough yet.
 
@@ -205,5 +201,4 @@ def is_too_little(
     found = sum(offset_range.span for offset_range in ranges)
     if settings.min_records is None or settings.max_wait is None or not 0 < found < settings.min_records:
         return False
-    since = feed.waiting_since if feed is not None else None
-    return since is None or now - since < settings.max_wait
+    return feed.waiting_since is None or now - feed.waiting_since < settings.max_wait

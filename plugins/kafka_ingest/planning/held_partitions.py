@@ -12,11 +12,11 @@ from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partition
 
 
-def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
+def still_unreadable(feed: FeedSnapshot, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
     """Return the holds on records that no consumer can read: tried again for this plan, unless Kafka cannot answer."""
     return {
         hold.topic_partition: hold
-        for hold in (feed.holds if feed is not None else [])
+        for hold in feed.holds
         if hold.cause is HoldCause.UNREADABLE
         and hold.topic_partition is not None
         and (
@@ -52,10 +52,10 @@ def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -
     return found
 
 
-def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
+def held_beyond_log(feed: FeedSnapshot) -> dict[TopicPartition, Hold]:
     """Return the lowest log end that was seen below each stored offset, where no operator has decided yet."""
     lowest: dict[TopicPartition, Hold] = {}
-    for hold in feed.holds if feed is not None else []:
+    for hold in feed.holds:
         tp = hold.topic_partition
         if hold.cause is not HoldCause.BEYOND_LOG or tp is None or hold.at_offset is None:
             continue

@@ -54,27 +54,26 @@ class Turn:
         return LEAST_RECORDS if of_feed is None else max(1, of_feed // SHARE_OF_A_BATCH)
 
 
-def turn_of(positions: Collection[Position], feed: FeedSnapshot | None) -> Turn:
+def turn_of(positions: Collection[Position], feed: FeedSnapshot) -> Turn:
     """Return whose turn it is, of the partitions that have something to read."""
-    behind_losses = feed.behind_losses if feed is not None else ()
-    endangered = [position for position in positions if position.topic_partition in behind_losses]
-    others = [position for position in positions if position.topic_partition not in behind_losses]
+    endangered = [position for position in positions if position.topic_partition in feed.behind_losses]
+    others = [position for position in positions if position.topic_partition not in feed.behind_losses]
     both = (Turn(endangered, is_endangered=True), Turn(others))
     turns = [turn for turn in both if any(each.lag for each in turn.positions)]
     # Of those that waited equally long the endangered come first.
     return min(turns, key=lambda turn: (last_moved(turn, feed), not turn.is_endangered), default=Turn(()))
 
 
-def last_moved(turn: Turn, feed: FeedSnapshot | None) -> float:
+def last_moved(turn: Turn, feed: FeedSnapshot) -> float:
     """Return when the newest of some stored offsets was moved, by a commit or over a gap."""
     return max(moved_at(position, feed) for position in turn.positions)
 
 
-def moved_at(position: Position, feed: FeedSnapshot | None) -> float:
+def moved_at(position: Position, feed: FeedSnapshot) -> float:
     """Return when a stored offset was moved, in seconds: the latest time where this plan moves it, 0 for never."""
     if position.jump is not None:
         return math.inf
-    row = feed.stored.get(position.topic_partition) if feed is not None else None
+    row = feed.stored.get(position.topic_partition)
     return row.updated_at.timestamp() if row is not None and row.updated_at is not None else 0.0
 
 

@@ -26,7 +26,7 @@ class Starts:
 
 
 def starts_of(
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     present: Mapping[str, TopicDescription],
     answers: KafkaAnswers,
     settings: FeedPlanSettings,
@@ -34,14 +34,13 @@ def starts_of(
     end: EndPositions,
 ) -> Starts:
     """Return the next offset to read of each partition: the stored one, or where its start rule begins."""
-    stored = feed.stored if feed is not None else {}
     # A topic keeps the identity its first row was stored with, also where that is "not known": the commit compares it.
-    known_ids = {topic_partition.topic: row.topic_id for topic_partition, row in stored.items()}
+    known_ids = {topic_partition.topic: row.topic_id for topic_partition, row in feed.stored.items()}
     starts = Starts({name: known_ids.get(name, found.topic_id) for name, found in sorted(present.items())})
     rules = rules_to_resolve(feed, settings, present, answers.ages)
     partitions = sorted(tp for description in present.values() for tp in description.topic_partitions())
     for topic_partition in partitions:
-        rule, row = rules.get(topic_partition), stored.get(topic_partition)
+        rule, row = rules.get(topic_partition), feed.stored.get(topic_partition)
         topic_id = starts.topic_ids[topic_partition.topic]
         bounds = bounds_of(topic_partition, answers, end)
         if isinstance(bounds, Unavailable):

@@ -42,16 +42,16 @@ class TopicsOfFeed:
     holds: list[Hold] = field(default_factory=list)
 
 
-def topics_wanted(feed: FeedSnapshot | None, settings: FeedPlanSettings, there: Iterable[str]) -> list[str]:
+def topics_wanted(feed: FeedSnapshot, settings: FeedPlanSettings, there: Iterable[str]) -> list[str]:
     """Return the topics that the feed reads: its list, or the existing and stored topics that its pattern matches."""
     if settings.topic_pattern is None:
         return sorted(settings.start_rules)
-    known = {topic_partition.topic for topic_partition in feed.stored} if feed is not None else set()
+    known = {topic_partition.topic for topic_partition in feed.stored}
     return sorted(topic for topic in known.union(there) if settings.selects(topic))
 
 
 def topics_of_feed(
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     settings: FeedPlanSettings,
     described: Mapping[str, TopicDescription],
     cluster_id: str,
@@ -64,7 +64,7 @@ def topics_of_feed(
     continue, under ``on_topic_changed: hold`` a recreated one; not where no other is left: such a run would never read.
     """
     rows_of: dict[str, list[StoredOffset]] = {}
-    for row in feed.stored.values() if feed is not None else []:
+    for row in feed.stored.values():
         rows_of.setdefault(row.topic_partition.topic, []).append(row)
 
     wanted = topics_wanted(feed, settings, described)
@@ -156,7 +156,7 @@ def why_missing(
 
 
 def rules_to_resolve(
-    feed: FeedSnapshot | None,
+    feed: FeedSnapshot,
     settings: FeedPlanSettings,
     present: Mapping[str, TopicDescription],
     ages: Mapping[str, TopicAge] = MappingProxyType({}),
@@ -166,14 +166,13 @@ def rules_to_resolve(
     A new partition stays new. For the others the current feed file counts, since nothing was decided for them yet.
     ``ages`` says how old topics are that appeared; a topic without an entry is new.
     """
-    stored = feed.stored if feed is not None else {}
-    known_topics = {topic_partition.topic for topic_partition in stored}
+    known_topics = {topic_partition.topic for topic_partition in feed.stored}
     rules: dict[TopicPartition, PartitionRule] = {}
     for topic, description in present.items():
-        appeared = topic not in known_topics and feed is not None and was_selected(feed, topic)
+        appeared = topic not in known_topics and was_selected(feed, topic)
         rule: StartRule = settings.start_rule(topic)
         for topic_partition in description.topic_partitions():
-            row = stored.get(topic_partition)
+            row = feed.stored.get(topic_partition)
             if row is not None and not row.is_pending:
                 continue
             by_start_rule = rule_of_partition(rule, topic_partition)
