@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from kafka_ingest.model.decoding import DeadClass, UnknownFields
 from kafka_ingest.writing import json_values
 from kafka_ingest.writing.decode_strictly import SENT_BY_VALUE
-from kafka_ingest.writing.json_values import JsonReader, JsonRows, RefusedError
+from kafka_ingest.writing.json_values import JsonReader, RefusedError
 
 NESTED = (
     "id int, before struct<credit: decimal(5,2), `odd.name`: int>, "
@@ -118,7 +118,7 @@ KINDS = ("boolean", "smallint", "bigint", "float", "double", "decimal(10,2)", "d
 @example('"1e"', "decimal(10,2)")
 @example("1e99999999999999999999", "decimal(10,2)")
 def test_a_value_is_read_or_refused_whatever_its_text_is(text: str, kind: str) -> None:
-    value, dead_class, said = JsonRows(f"f {kind}", "ignore")(f'{{"f": {text}}}'.encode())
+    value, dead_class, said = JsonReader(f"f {kind}", "ignore")(f'{{"f": {text}}}'.encode())
 
     assert (value is None) == (dead_class is not None) == (said is not None)
 
@@ -209,7 +209,7 @@ def test_it_names_classes_and_settings_as_the_package_does_and_needs_nothing_but
 def test_a_worker_without_this_package_reads_as_the_driver_does() -> None:
     for name in SENT_BY_VALUE:
         cloudpickle.register_pickle_by_value(sys.modules[name])
-    sent = cloudpickle.dumps(JsonRows(NESTED, "ignore"))
+    sent = cloudpickle.dumps(JsonReader(NESTED, "ignore"))
     worker = (
         "import sys, pickle; sys.modules['kafka_ingest'] = None; "
         "read = pickle.load(sys.stdin.buffer); print(read(b'{\"id\": 1.0}'), read(b'{\"before\": 5}')[1], read(None))"

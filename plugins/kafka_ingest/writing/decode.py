@@ -17,10 +17,13 @@ from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
     body_name,
+    converted_name,
     named,
     once,
+    parsed_name,
     plain_name,
     raw_part,
+    read_name,
     reason,
     string_part,
     text,
@@ -83,7 +86,7 @@ def decoded(
     if (largest := decoding.max_record_bytes) is not None:
         records, raw = without_large(records, largest), {column: whole_name(column) for column in fields}
         checks.append(is_too_large(largest))
-    bodies = {part.body_name: part.body for part in parts.values() if part.body}
+    bodies = {body_name(column): part.body for column, part in parts.items() if part.body}
     steps = with_steps(
         records,
         {id_header_name(column): once(id_header(column)) for column in with_ids},
@@ -99,9 +102,9 @@ def decoded(
         steps = with_plain_objects(steps, plain)
     steps = with_steps(
         steps,
-        {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
-        {part.read_name: part.read for part in parts.values() if part.read},
-        {part.converted_name: part.converted for part in parts.values() if part.converted},
+        {parsed_name(column): part.parsed for column, part in parts.items() if part.parsed},
+        {read_name(column): part.read for column, part in parts.items() if part.read},
+        {converted_name(column): part.converted for column, part in parts.items() if part.converted},
     )
     columns: list[str] = []
     for column in names:

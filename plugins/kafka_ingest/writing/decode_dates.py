@@ -4,6 +4,7 @@ Spark's own reading takes ``2026`` for a day, ``12:30`` for a time of today, and
 what it can count.
 """
 
+from collections.abc import Iterator
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
@@ -23,15 +24,21 @@ def is_date(kind: RecordType) -> bool:
     return isinstance(kind, Scalar) and kind.name in FORMS
 
 
-def has_dates(kind: RecordType) -> bool:
-    """Whether there is a date or time in a type."""
+def scalars_in(kind: RecordType) -> Iterator[Scalar]:
+    """Yield the types of the single values in a type."""
     match kind:
         case Struct(fields):
-            return any(has_dates(field.type) for field in fields)
+            for field in fields:
+                yield from scalars_in(field.type)
         case ArrayOf(inner) | MapOf(inner):
-            return has_dates(inner)
-        case _:
-            return is_date(kind)
+            yield from scalars_in(inner)
+        case Scalar():
+            yield kind
+
+
+def has_dates(kind: RecordType) -> bool:
+    """Whether there is a date or time in a type."""
+    return any(map(is_date, scalars_in(kind)))
 
 
 def parsed_type(kind: RecordType) -> str:

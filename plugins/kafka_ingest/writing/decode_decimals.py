@@ -3,7 +3,8 @@
 For 1e1000000000 it computes as many digits, without end; and of ``"5,5"`` it makes 55.
 """
 
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct
+from kafka_ingest.model.record_schema import RecordType
+from kafka_ingest.writing.decode_dates import scalars_in
 
 NUMBER = r"[:,\[]\s*+-?+[0-9]++(?:[.][0-9]++)?+[eE][-+]?+[0-9]{4,}+\s*+[,\]}]"
 """A number with such an exponent, where JSON has one; a text that looks like that is taken for one."""
@@ -16,20 +17,9 @@ ODD_TEXT = (
 digits of all scripts, and each character may be an escape."""
 
 
-def is_decimal(kind: RecordType) -> bool:
-    """Whether a type is a decimal."""
-    return isinstance(kind, Scalar) and kind.name.startswith("decimal")
-
-
 def has_decimals(kind: RecordType) -> bool:
     """Whether there is a decimal in a type."""
-    match kind:
-        case Struct(fields):
-            return any(has_decimals(field.type) for field in fields)
-        case ArrayOf(inner) | MapOf(inner):
-            return has_decimals(inner)
-        case Scalar():
-            return is_decimal(kind)
+    return any(each.name.startswith("decimal") for each in scalars_in(kind))
 
 
 def has_odd_decimal(value: str) -> str:

@@ -247,13 +247,9 @@ class Checks:
             f"and not array_contains({self.names}, k))"
         )
 
-    def unknown_names(self) -> str:
-        """Return the names that the schema does not have."""
-        return f"array_except({self.found_names}, {self.names})"
-
     def unknown_fields(self) -> str:
         """Whether there is a name that the schema does not have."""
-        return f"size({self.unknown_names()}) > 0"
+        return f"size(array_except({self.found_names}, {self.names})) > 0"
 
     def unknown_if_any(self) -> str:
         """Whether there is a name that the schema does not have, where that is not known before."""

@@ -23,23 +23,13 @@ def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
 
 def has_twice(found: str, kind: RecordType, _: str | None) -> str:
     """Return whether a map has a key twice; an empty text where there is no map in the type."""
-    return walked(found, kind, None, leaf_is_fine, of_map=has_key_twice)
+    return walked(found, kind, None, lambda *_: "", of_map=has_key_twice)
 
 
 def has_key_twice(found: str) -> str:
     """Return whether a map has a key twice."""
     keys = f"map_keys({found})"
     return f"size(array_distinct({keys})) < size({keys})"
-
-
-def any_map(_found: str) -> str:
-    """Return that the keys of a map are no matter."""
-    return ""
-
-
-def leaf_is_fine(_found: str, _kind: Scalar, _converted: str | None) -> str:
-    """Return that a single value is no matter."""
-    return ""
 
 
 def leaf_is_wrong(found: str, kind: Scalar, converted: str | None) -> str:
@@ -57,7 +47,7 @@ def walked(
     converted: str | None,
     leaf: Leaf,
     *,
-    of_map: Callable[[str], str] = any_map,
+    of_map: Callable[[str], str] = lambda _: "",
     names: "count[int] | None" = None,
 ) -> str:
     """Return whether something is wrong with a value, or with one inside of it."""
@@ -111,7 +101,7 @@ def paths_that(
     kind: RecordType,
     leaf: Leaf,
     *,
-    of_map: Callable[[str], str] = any_map,
+    of_map: Callable[[str], str] = lambda _: "",
     path: Sequence[str] = (),
     names: "count[int] | None" = None,
 ) -> str:

@@ -94,9 +94,9 @@ def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataF
     for part in parts:
         match part.in_batches:
             case (ddl, SentType() as sent):
-                types.append((part.body_name, part.parsed_name, sent))
+                types.append((body_name(part.column), parsed_name(part.column), sent))
                 parsed = DataType.fromDDL(f"v: {ddl}, class: string, text: string")
-                schema = StructType([*schema.fields, StructField(part.parsed_name, parsed)])
+                schema = StructType([*schema.fields, StructField(parsed_name(part.column), parsed)])
     return records.mapInArrow(lambda batches: message_batches(batches, types), schema)
 
 

@@ -11,8 +11,8 @@ from pyspark.sql.types import DataType
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, FieldDecoding, UnknownFields
 from kafka_ingest.model.record_schema import Field, MapOf, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_type
-from kafka_ingest.writing.decoded_part import DecodedPart, converted_name, parsed_name, read_name, text
-from kafka_ingest.writing.json_values import JsonRows
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, converted_name, parsed_name, read_name, text
+from kafka_ingest.writing.json_values import JsonReader
 
 SENT_BY_VALUE = ("kafka_ingest.model.record_schema", "kafka_ingest.writing.json_values")
 """The modules that workers need, which may be on other machines and do not have this package."""
@@ -20,7 +20,7 @@ SENT_BY_VALUE = ("kafka_ingest.model.record_schema", "kafka_ingest.writing.json_
 
 def strict_json(column: str, body: str, decoding: FieldDecoding) -> DecodedPart:
     """Return an object that fits a schema, or any JSON value as text; its bytes are in the column ``body``."""
-    parsed, rows = quoted(parsed_name(column)), JsonRows(decoding.schema, decoding.unknown_fields.value)
+    parsed, rows = quoted(parsed_name(column)), JsonReader(decoding.schema, decoding.unknown_fields.value)
     is_dead = f"{quoted(body)} is not null and {parsed}.class is not null"
     reason = f"named_struct('part', {text(column)}, 'class', {parsed}.class, 'text', {parsed}.text)"
     if decoding.schema is None:
@@ -52,6 +52,6 @@ def parsed_by_rows(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFram
             # Without Arrow, whatever the session's settings say: machines may lack it.
             returns = DataType.fromDDL(f"v: {kind}, class: string, text: string")
             parse = f.udf(read, returns, useArrow=False).asNondeterministic()
-            body = part.body_name if part.body else part.column
-            records = records.select("*", parse(f.col(body)).alias(part.parsed_name))
+            body = body_name(part.column) if part.body else part.column
+            records = records.select("*", parse(f.col(body)).alias(parsed_name(part.column)))
     return records

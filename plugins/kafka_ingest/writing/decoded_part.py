@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.record_schema import Struct, quoted
-from kafka_ingest.writing.json_values import LONGEST_TEXT, UTF8, JsonRows
+from kafka_ingest.writing.json_values import LONGEST_TEXT, UTF8, JsonReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,8 @@ class DecodedPart:
     """Whether the record is of another type, and filtered for that; None: never."""
     in_batches: tuple[str, object] | None = None
     """What parses whole batches of bodies, where expressions cannot: the type of what it makes, and what makes it."""
-    by_rows: tuple[str, JsonRows] | None = None
+    by_rows: tuple[str, JsonReader] | None = None
     """The same for what parses one body at a time."""
-
-    @property
-    def body_name(self) -> str:
-        """The column of what the other steps read."""
-        return body_name(self.column)
-
-    @property
-    def parsed_name(self) -> str:
-        """The column of what the first step makes."""
-        return parsed_name(self.column)
-
-    @property
-    def read_name(self) -> str:
-        """The column of what the second step makes."""
-        return read_name(self.column)
-
-    @property
-    def converted_name(self) -> str:
-        """The column of what the third step makes."""
-        return converted_name(self.column)
 
 
 def body_name(column: str) -> str:

@@ -117,9 +117,11 @@ class JsonReader:
     """Reads texts by a schema, or any JSON value where there is none.
 
     Dates and times are texts, as SQL casts them; a time with a zone is in UTC. ``unknown_fields``: of UnknownFields.
+    Workers are sent what it is made from, and call it for each record.
     """
 
     def __init__(self, ddl: str | None, unknown_fields: str) -> None:
+        self._made_from = ddl, unknown_fields
         self._schema = None if ddl is None else read_schema(ddl)
         self._fields = [] if self._schema is None else fields_of(self._schema)
         self._names = {name for name, _ in self._fields}
@@ -127,6 +129,17 @@ class JsonReader:
         self._decoder = json.JSONDecoder(
             parse_float=Number, parse_int=Number, parse_constant=refuse_constant, object_pairs_hook=Members
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes another one: the decoder cannot be sent."""
+        return JsonReader, self._made_from
+
+    def __call__(self, raw: bytes | None) -> tuple[Any, str | None, str | None]:
+        """Return the value, or the class and the text of the reason; three nulls for no bytes."""
+        try:
+            return None if raw is None else self.read(raw), None, None
+        except RefusedError as error:
+            return None, error.dead_class, error.said
 
     def read(self, raw: bytes) -> Any:  # noqa: ANN401 - whatever the schema says
         """Return the value of bytes: a text, or an object's fields as a tuple; raises RefusedError."""
@@ -163,25 +176,6 @@ class JsonReader:
         if len(last) < len(found):
             raise RefusedError(DUPLICATE_FIELD, f"expected each name once, found more than once {twice_in(found)}")
         return values if self._unknown_fields == "refuse" else (*values, kept)
-
-
-class JsonRows:
-    """What a worker calls for each record: it returns the value, or the class and the text of the reason."""
-
-    def __init__(self, ddl: str | None, unknown_fields: str) -> None:
-        self._made_from = ddl, unknown_fields
-        self._reader: JsonReader | None = None
-
-    def __call__(self, raw: bytes | None) -> tuple[Any, str | None, str | None]:
-        """Return them; three nulls for no bytes."""
-        if raw is None:
-            return None, None, None
-        if self._reader is None:
-            self._reader = JsonReader(*self._made_from)
-        try:
-            return self._reader.read(raw), None, None
-        except RefusedError as error:
-            return None, error.dead_class, error.said
 
 
 class Text:

@@ -17,7 +17,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing.catalyst import BOOLEAN, INT, Catalyst
-from kafka_ingest.writing.decode_dates import is_date
+from kafka_ingest.writing.decode_dates import is_date, scalars_in
 from kafka_ingest.writing.decoded_part import PlainSchema, text_of
 from kafka_ingest.writing.expressions import ALWAYS
 from kafka_ingest.writing.java_classes import Java
@@ -68,14 +68,9 @@ def is_plain(kind: RecordType) -> bool:
             return False
 
 
-def number_of_fields(kind: RecordType) -> int:
-    """Return how many single values a type has."""
-    return sum(number_of_fields(field.type) for field in kind.fields) if isinstance(kind, Struct) else 1
-
-
 def can_be_plain(schema: Struct) -> bool:
     """Whether objects of a schema are read so."""
-    return is_plain(schema) and number_of_fields(schema) <= MOST_FIELDS
+    return is_plain(schema) and len(list(scalars_in(schema))) <= MOST_FIELDS
 
 
 def with_plain_objects(records: DataFrame, columns: Mapping[str, PlainSchema]) -> DataFrame:

@@ -16,7 +16,7 @@ from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.decoding import DeadClass, Decoding, FieldDecoding
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.schema_source import WriterSchema
-from kafka_ingest.writing.decoded_part import DecodedPart, first_of, reason, text
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, reason, text
 
 HEAD_BYTES = 5
 GUID_BYTES = 17
@@ -221,7 +221,7 @@ def after_id(part: DecodedPart, decoding: FieldDecoding) -> DecodedPart:
     return replace(
         part,
         body=f"if({is_known}, {body_of(column)}, null)",
-        is_dead=f"({quoted(column)} is not null and {quoted(part.body_name)} is null) or ({part.is_dead})",
+        is_dead=f"({quoted(column)} is not null and {quoted(body_name(column))} is null) or ({part.is_dead})",
         reason=first_of([*wrong_beginnings(column, decoding), ("true", part.reason)]),
         is_other=is_other(column, decoding),
     )
