@@ -24,7 +24,8 @@ from contestant import (
     prepare_feed,
     spark_submit,
 )
-from contestants_of_formats import DECODING
+from contestants_of_formats import DECODING, OUR_VALUES
+from order_values import JSON
 from s3_server import BUCKET
 
 from environment import ROOT
@@ -49,11 +50,11 @@ CONF_ZSTD_1: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def ours(writes: str, *, in_store: bool = False) -> Contestant:
-    """Return this project with a table; an Iceberg table's catalog is a SQLite file."""
+def ours(writes: str, *, in_store: bool = False, form: str = "") -> Contestant:
+    """Return this project with a table, of raw bytes or of values of a format; Iceberg's catalog is a SQLite file."""
 
     def prepare(job: Job) -> None:
-        prepare_feed(job, SINKS[writes])
+        prepare_feed(job, SINKS[writes], {"value": OUR_VALUES[form], "columns": "flatten"} if form else {})
 
     def start(job: Job) -> Start:
         catalog = {"conn_type": "sqlite", "host": str(job.home / "catalog.db")}
@@ -68,9 +69,10 @@ def ours(writes: str, *, in_store: bool = False) -> Contestant:
             return f"expected {library} in .venv, found none: make setup, then pip install -r requirements-{writes}.txt"
         return missing_spark() or (missing_s3() if in_store else None)
 
-    about = f"`kafka-ingest run` into a table of format {writes}{IN_S3 if in_store else ''}"
+    values = f" with values of format {form}" if form else ""
+    about = f"`kafka-ingest run`{values} into a table of format {writes}{IN_S3 if in_store else ''}"
     return Contestant(
-        name_of("kafka-ingest", writes, in_store=in_store),
+        name_of(f"kafka-ingest-{form}" if form else "kafka-ingest", writes, in_store=in_store),
         about,
         start,
         prepare,
@@ -78,6 +80,7 @@ def ours(writes: str, *, in_store: bool = False) -> Contestant:
         writes,
         is_ours=True,
         in_store=in_store,
+        decodes=form,
     )
 
 
@@ -194,6 +197,7 @@ TABLES = (
     FLINK_TO_ICEBERG,
     ours(DELTA, in_store=True),
     ours(ICEBERG, in_store=True),
+    ours(DELTA, in_store=True, form=JSON),
     available_now(DELTA, conf_of_delta, in_store=True),
     available_now(ICEBERG, conf_of_iceberg, in_store=True),
 )

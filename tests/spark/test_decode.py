@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.protobuf_types import EVERYTHING, message_class, proto, reader, schema
 from tests.spark import avro_values, nearly_json
 from tests.spark.avro_values import of_file, of_registry, order, wired, written
+from upath import UPath
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
-from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
@@ -30,12 +31,13 @@ from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import read_schema
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
-from kafka_ingest.writing import object_batches, stage_objects
+from kafka_ingest.writing import object_batches, stage_files, stage_objects
 from kafka_ingest.writing import stage_decoded as stage_decoded_module
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.decode import DEAD, decoded
@@ -662,11 +664,25 @@ def document_of(directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS
     )
 
 
-def stage_as(topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS) -> StagedRecords:
-    """Stage all ranges of the topic, as the job does."""
+def stage_as(
+    topic: Topic, directory: Path, decoding: Decoding, needs: DataNeeds = NO_NEEDS, data: Place | None = None
+) -> StagedRecords:
+    """Stage all ranges of the topic, as the job does; ``data`` is the place of the rows."""
     document = document_of(directory, decoding, needs)
-    places = Places(*(directory / name for name in ("data", "dead-letters", "before", "after")))
-    return stage_decoded(topic.read, document.plan.ranges, document, places, Storage(opened, remove_from_disk))
+    others = (directory / name for name in ("dead-letters", "before", "after"))
+    places = Places(data or directory / "data", *others)
+    storage = Storage(at_place, lambda place: remove_from_disk(on_disk(place)))
+    return stage_decoded(topic.read, document.plan.ranges, document, places, storage)
+
+
+def on_disk(place: Place) -> Path:
+    """Return where on the disk a place is, also one that stands for a store's."""
+    return place if isinstance(place, Path) else Path(f"/{place.key}")
+
+
+def at_place(place: Place) -> Opened:
+    """Open a place; one that stands for a store's by the library for stores, which makes folders by itself."""
+    return place if isinstance(place, Path) else UPath(on_disk(place).as_uri(), auto_mkdir=True)
 
 
 def values_below(directory: Path, *columns: str) -> list[tuple[Any, ...]]:
@@ -759,10 +775,16 @@ OBJECTS = {
 """One that does not fit, one that is large, and one with a field that the schema does not have."""
 
 
-def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: FieldDecoding) -> tuple[Any, ...]:
-    """Stage objects; return what was counted, rows and dead letters, and what each file's columns are."""
+def staged_objects(
+    topic: Topic, directory: Path, *, columns: Columns, key: FieldDecoding, needs: DataNeeds
+) -> tuple[Any, ...]:
+    """Stage objects; return what was counted, rows and dead letters, and what each file's columns are.
+
+    What has partitions is staged at a place that stands for a store's.
+    """
     decoding = Decoding(OBJECT, key, columns)
-    counted, plan = stage_as(topic, directory, decoding), document_of(directory, decoding).plan
+    data = RemotePlace(f"store://bucket{directory}/data") if needs.partition_by else None
+    counted, plan = stage_as(topic, directory, decoding, needs, data), document_of(directory, decoding).plan
     written = {name: tuple(staged_files(directory / name)) for name in ("data", "dead-letters")}
     receipt = Receipt(
         batch_id=UUID(int=1),
@@ -780,12 +802,14 @@ def staged_objects(topic: Topic, directory: Path, *, columns: Columns, key: Fiel
     names = ["key", *(OBJECT_NAMES if columns is Columns.FLATTEN else ["value"])]
     rows = values_below(directory / "data", "kafka_timestamp", "kafka_headers", *names)
     letters = values_below(directory / "dead-letters", "value", "error_class", "kafka_timestamp", "kafka_headers")
-    files = sorted((directory / "data").glob("*.parquet"))
+    files = sorted((directory / "data").rglob("*.parquet"))
     layouts = {str(pyarrow.parquet.ParquetFile(file).schema).split("\n", 2)[2] for file in files}
-    return (counted.rows_read, counted.dead), rows, letters, layouts, counted.never_found
+    folders = {file.parent.name for file in files}
+    return (counted.rows_read, counted.dead), rows, letters, layouts, counted.never_found, folders
 
 
 OBJECT_NAMES = ["id", "name", "inner", "gone"]
+HOURS = DataNeeds(partition_by=terms_of(["hour(kafka_timestamp)", "kafka_partition"]), own_columns=True)
 
 
 def raising(_file: object) -> None:
@@ -797,9 +821,9 @@ def dying(_file: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "key", "failure"),
-    [(Columns.FLATTEN, FieldDecoding(), raising), (Columns.NESTED, TEXT, dying)],
-    ids=["flatten", "nested"],
+    ("columns", "key", "needs", "failure"),
+    [(Columns.FLATTEN, FieldDecoding(), NO_NEEDS, raising), (Columns.NESTED, TEXT, HOURS, dying)],
+    ids=["flatten", "nested-in-partitions-of-a-store"],
 )
 def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     spark: SparkSession,
@@ -808,12 +832,15 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     capfd: pytest.CaptureFixture[str],
     columns: Columns,
     key: FieldDecoding,
+    needs: DataNeeds,
     failure: Callable[[object], None],
 ) -> None:
     monkeypatch.setattr(stage_decoded_module, "LEAST_RECORDS", 1)
     monkeypatch.setattr(FoundFields, "never_found", lambda fields, found, *_: fields.without_value(found))
+    for module in (stage_decoded_module, stage_files):
+        monkeypatch.setattr(module, "spark_path", lambda place: f"file:{on_disk(place)}")
     topic = Topic(spark, OBJECTS)
-    by_spark = staged_objects(topic, tmp_path / "spark", columns=columns, key=key)
+    by_spark = staged_objects(topic, tmp_path / "spark", columns=columns, key=key, needs=needs)
     assert len(by_spark[1]) == 7
     assert [letter[3] for letter in by_spark[2]] == ["DOES_NOT_FIT"]
     assert len(by_spark[3]) == 1
@@ -821,14 +848,14 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
 
     monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", 0)
     monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)
-    assert staged_objects(topic, tmp_path / "workers", columns=columns, key=key) == by_spark
-    by_workers = list((tmp_path / "workers" / "data").glob(f"*{stage_objects.SUFFIX}"))
+    assert staged_objects(topic, tmp_path / "workers", columns=columns, key=key, needs=needs) == by_spark
+    by_workers = list((tmp_path / "workers" / "data").rglob(f"*{stage_objects.SUFFIX}"))
     assert sum(pyarrow.parquet.read_metadata(file).num_rows for file in by_workers) == 5
 
     monkeypatch.setattr(object_batches.ObjectFile, "close", failure)
-    assert staged_objects(topic, tmp_path / "again", columns=columns, key=key) == by_spark
+    assert staged_objects(topic, tmp_path / "again", columns=columns, key=key, needs=needs) == by_spark
     assert "Python's workers could not write the objects of this batch" in capfd.readouterr().err
-    assert list((tmp_path / "again" / "data").glob(f"*{stage_objects.SUFFIX}")) == []
+    assert list((tmp_path / "again" / "data").rglob(f"*{stage_objects.SUFFIX}")) == []
 
 
 def test_of_few_records_only_those_that_have_none_of_the_fields_are_told(spark: SparkSession, tmp_path: Path) -> None:

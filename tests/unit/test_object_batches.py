@@ -14,6 +14,8 @@ from kafka_ingest.model.record_schema import Struct, read_schema
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.json_values import JsonReader, RefusedError
 from kafka_ingest.writing.object_batches import (
+    FOLDER,
+    ID_HEADER,
     IS_LARGE,
     ManyLargeRecordsError,
     SentObjects,
@@ -21,6 +23,7 @@ from kafka_ingest.writing.object_batches import (
     other_records,
     rows_of,
 )
+from kafka_ingest.writing.schema_ids import header_of
 from kafka_ingest.writing.stage_objects import arrow_type
 
 SCHEMA = read_schema(
@@ -125,12 +128,16 @@ class Counter:
         self.value += count
 
 
-def sent(*, flatten: bool = True, key_is_text: bool = False, row_group_bytes: int = 1_000_000) -> SentObjects:
+def sent(
+    *, flatten: bool = True, key_is_text: bool = False, row_group_bytes: int = 1_000_000, heads: Sequence[bytes] = ()
+) -> SentObjects:
     """Return what a worker is sent for the columns of these tests."""
     return SentObjects(
         file_prefix="",
         file_suffix="",
         fields=pa.schema([("id", pa.int64()), ("name", pa.string())]),
+        heads=heads,
+        given=["kafka_offset", "key", "value"],
         constants={"kafka_topic": "orders", "kafka_topic_id": None},
         columns=["kafka_topic", "kafka_offset", "key", "value", "kafka_topic_id"],
         required=frozenset({"kafka_offset"}),
@@ -167,6 +174,60 @@ def offsets_handed_back(batches: Sequence[pa.RecordBatch], job: SentObjects, fil
 
 
 GOOD, BAD = b'{"id": 1, "name": "x"}', b'{"id": "x"}'
+
+
+def with_folders(batches: Sequence[pa.RecordBatch], folders: Sequence[str]) -> list[pa.RecordBatch]:
+    """Return batches of a table with partitions, each record in the next folder."""
+    of_records = iter(folders)
+    return [
+        batch.append_column(FOLDER, pa.array([next(of_records) for _ in range(batch.num_rows)], pa.string()))
+        for batch in batches
+    ]
+
+
+def test_each_partition_of_a_table_has_a_file_and_what_is_handed_back_has_the_records_own_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(object_batches, "MOST_FOLDERS", 2)
+    given = with_folders(
+        batches_of([GOOD] * 3, [BAD], [GOOD] * 2, [GOOD]), ["d=1/", "d=2/", "d=1/", *["d=2/"] * 3, "d=3/"]
+    )
+
+    back = list(other_records(given, sent(row_group_bytes=200), str(tmp_path / "part.parquet")))
+
+    assert [(each.schema.names, each["kafka_offset"].to_pylist()) for each in back] == [
+        (["kafka_offset", "key", "value"], [offset]) for offset in (3, 6)
+    ]
+    files = {
+        path.relative_to(tmp_path).as_posix(): pq.read_table(path, partitioning=None) for path in tmp_path.glob("*/*")
+    }
+    assert {name: rows["kafka_offset"].to_pylist() for name, rows in files.items()} == {
+        "d=1/part.parquet": [0, 2],
+        "d=2/part.parquet": [1, 4, 5],
+    }
+
+
+def test_after_schema_ids_that_are_known_objects_are_taken_unless_a_header_says_another(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    known, other, named = b"\0\0\0\0\7", b"\0\0\0\0\x08", [("__value_schema_id", b"x")]
+    cases: list[tuple[bytes | None, Any]] = [
+        (known + GOOD, [("trace", b"x")]),
+        (None, None),
+        (other + GOOD, None),
+        (GOOD, None),
+        (known + GOOD, named),
+    ]
+    given = [
+        batch.append_column("kafka_headers", pa.array([headers], kind))
+        for batch, (_, headers) in zip(batches_of(*([value] for value, _ in cases)), cases, strict=True)
+    ]
+    job = sent(heads=[known])
+
+    assert offsets_handed_back(given, job, tmp_path / "part.parquet") == [2, 3, 4]
+
+    assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == [1, None]
+    assert header_of("value") == ID_HEADER
 
 
 def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp_path: Path) -> None:

@@ -1,19 +1,24 @@
 """Which batches of JSON objects Python's workers read and write."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkFiles
 from pyspark.sql.types import BinaryType, StructField, StructType
-from tests.fakes import a_plan
+from tests.fakes import a_plan, span
 
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import AttemptDocument, DataNeeds
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.parquet_settings import FIXED_PARQUET_SETTINGS, PARQUET_SETTINGS
-from kafka_ingest.model.partition_term import PartitionTerm
+from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.place import Place, RemotePlace
+from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.writing.stage_objects import SWITCH, ObjectsOfWorkers, objects_for_workers
 
@@ -37,15 +42,16 @@ def found(
     decoding: Decoding,
     *,
     needs: DataNeeds = DataNeeds(),  # noqa: B008 - a frozen value
-    place: PurePath = Path("/output/data"),
+    ranges: Sequence[OffsetRange] = (),
+    place: Place = Path("/output/data"),
     master: str = "local[2]",
     settings: Mapping[str, str] = SETTINGS,
     hadoop: Mapping[str, str] = SETTINGS,
 ) -> ObjectsOfWorkers | None:
     """Return what stages a batch, if workers do."""
-    document = AttemptDocument(a_plan(), 1, decoding, needs)
-    place_in_store: Any = place
-    return objects_for_workers(records(settings, master, hadoop), document, place_in_store)
+    document = AttemptDocument(a_plan(*ranges), 1, decoding, needs)
+    raw = records(settings, master, hadoop)
+    return objects_for_workers(raw, document.plan.ranges, document, place, opened)
 
 
 def test_objects_of_plain_types_are_read_by_workers_on_this_machine() -> None:
@@ -53,6 +59,8 @@ def test_objects_of_plain_types_are_read_by_workers_on_this_machine() -> None:
         Decoding(OBJECT),
         Decoding(OBJECT, FieldDecoding(Format.STRING)),
         Decoding(replace(OBJECT, unknown_fields=UnknownFields.REFUSE)),
+        Decoding(replace(OBJECT, writers=(WriterSchema(7, "{}"),))),
+        Decoding(OBJECT, max_record_bytes=8192),
     ):
         assert found(decoding) is not None
     assert found(Decoding(OBJECT), master="local[*]", settings=SETTINGS | {"spark.executor.memory": "2g"}) is not None
@@ -65,7 +73,9 @@ def test_objects_of_plain_types_are_read_by_workers_on_this_machine() -> None:
         Decoding(FieldDecoding(Format.JSON)),
         Decoding(FieldDecoding(Format.AVRO, "{}")),
         Decoding(replace(OBJECT, unknown_fields=UnknownFields.KEEP)),
-        Decoding(replace(OBJECT, writers=())),
+        Decoding(replace(OBJECT, writers=(WriterSchema(7, None, misfit="no JSON Schema"),))),
+        Decoding(replace(OBJECT, required=("id",))),
+        Decoding(OBJECT, max_record_bytes=8191),
         Decoding(OBJECT, OBJECT),
         Decoding(OBJECT, shape=Shape(where="id > 5")),
         Decoding(OBJECT, shape=Shape(transform="package.module:function")),
@@ -75,15 +85,24 @@ def test_objects_of_plain_types_are_read_by_workers_on_this_machine() -> None:
         ),
         Decoding(FieldDecoding(Format.JSON, "id bigint, inner struct<x: double, day: date>")),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_what_arrow_reads_otherwise_than_spark_or_spark_alone_can_do_is_left_to_spark(decoding: Decoding) -> None:
     assert found(decoding) is None
 
 
-def test_tables_with_partitions_and_stores_are_left_to_spark() -> None:
-    assert found(Decoding(OBJECT), needs=DataNeeds(partition_by=(PartitionTerm.parse("kafka_topic"),))) is None
-    assert found(Decoding(OBJECT), place=PurePath("/not/on/a/disk")) is None
+def test_tables_with_partitions_are_written_by_workers_unless_spark_has_to_bring_records_together() -> None:
+    days, topics = (DataNeeds(partition_by=terms_of([term])) for term in ("day(kafka_timestamp)", "kafka_topic"))
+    assert found(Decoding(OBJECT), needs=days) is not None
+    assert found(Decoding(OBJECT), needs=topics) is not None
+    assert found(Decoding(OBJECT), needs=topics, ranges=[span(0, 0, 9, "x" * 249)]) is None
+    assert found(Decoding(OBJECT), needs=days, ranges=[span(number, 0, 9) for number in range(2_000)]) is None
+
+
+def test_what_is_for_a_store_is_written_to_a_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    assert found(Decoding(OBJECT), place=RemotePlace("s3://bucket/table")) is not None
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_where_a_site_encrypts_parquet_spark_writes_it() -> None:

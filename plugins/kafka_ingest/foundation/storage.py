@@ -250,7 +250,7 @@ def copy_file(source: Opened, target: Opened) -> None:
     if isinstance(source, Path) and isinstance(target, Path):
         shutil.copyfile(source, target)
         return
-    with errors_at(source), source.open("rb") as read, target.open("wb") as written:
+    with errors_at(source), errors_at(target), source.open("rb") as read, target.open("wb") as written:
         shutil.copyfileobj(read, written)
 
 

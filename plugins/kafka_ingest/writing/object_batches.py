@@ -24,6 +24,15 @@ VALUE, KEY = "value", "key"
 IS_LARGE = "kafka_is_large"
 """Of a record too large for a batch: its bytes are not in it, and it is not taken."""
 
+FOLDER = "kafka_folder"
+"""Where a table has partitions, the folder of the record's own, with a slash at its end."""
+
+MOST_FOLDERS = 8
+"""A task has no more files open; batches with records of others are left to Spark, which sorts them."""
+
+HEAD_BYTES, ID_HEADER = 5, "__value_schema_id"
+"""Where the schema id of a value is: before it, or in a header, which would count instead (:mod:`~.schema_ids`)."""
+
 DICTIONARY_BYTES = 256 * 1024
 """How large a column's dictionary may be: with Arrow's 1 MiB, values that differ take a fifth longer to be written."""
 
@@ -53,15 +62,18 @@ Column = Any
 class SentObjects:
     """What workers are sent. ``fields``: Arrow's schema of the objects. ``constants``: columns that are not sent.
 
+    ``heads``: how values begin, where schema ids are before them. ``given``: the columns that are handed back.
     ``columns``: the names of the rows' columns in their order; :data:`VALUE` is where the object goes, as its fields
     where ``flatten`` is set. ``required``: those that are never null. ``row_group_bytes``: how much is kept until it is
-    written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators, and so is ``found``: a bit
-    for each field that has a value in some row.
+    written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators, and so is ``found``: a bit for each
+    field that has a value in some row.
     """
 
     file_prefix: str
     file_suffix: str
     fields: Any
+    heads: Sequence[bytes]
+    given: Sequence[str]
     constants: Mapping[str, str | None]
     columns: Sequence[str]
     required: frozenset[str]
@@ -157,9 +169,10 @@ def has_minus_zero(column: Column) -> bool:
 
 def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
     """Return the rows that records become; None where not all of them certainly fit."""
-    values = batch.column(VALUE)
+    values: Column = batch.column(VALUE)
     is_there = values.is_valid()
-    objects = objects_of(values.drop_null(), sent.fields)
+    bodies = bodies_after(values.drop_null(), batch, sent) if sent.heads else values.drop_null()
+    objects = None if bodies is None else objects_of(bodies, sent.fields)
     key = as_text(batch.column(KEY)) if sent.key_is_text and KEY in sent.columns else batch.column(KEY)
     if objects is None or key is None:
         return None
@@ -180,6 +193,15 @@ def rows_of(batch: pa.RecordBatch, sent: SentObjects) -> pa.RecordBatch | None:
             columns[name] = (key if name == KEY else batch.column(name)).copy_to(pa.default_cpu_memory_manager())
     fields = [pa.field(name, column.type, nullable=name not in sent.required) for name, column in columns.items()]
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def bodies_after(values: Column, batch: pa.RecordBatch, sent: SentObjects) -> Column | None:
+    """Return what stands after schema ids; None where some record has another one, or an id in a header."""
+    heads = pc.is_in(pc.binary_slice(values, 0, HEAD_BYTES), pa.array(sent.heads, pa.binary()))
+    headers: Column = pc.list_flatten(batch.column("kafka_headers"))
+    in_headers = pc.equal(headers.field("key"), pa.scalar(ID_HEADER))
+    is_certain = pc.all(heads, min_count=0).as_py() and not pc.any(in_headers).as_py()
+    return pc.binary_slice(values, HEAD_BYTES) if is_certain else None
 
 
 def found_in(columns: Iterable[Column]) -> Iterator[bool]:
@@ -209,7 +231,7 @@ def repeated(text: str | None, rows: int) -> Column:
 
 
 class ObjectFile:
-    """The Parquet file of a task; made once there is something to write."""
+    """A Parquet file of a task; made once there is something to write."""
 
     def __init__(self, path: str, sent: SentObjects) -> None:
         self._path = path
@@ -218,11 +240,11 @@ class ObjectFile:
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows, together with others once they are as many as a row group holds."""
+    def add(self, batch: pa.RecordBatch, at_most: int) -> None:
+        """Write rows, together with others once they are ``at_most`` bytes, a row group's."""
         self._batches.append(batch)
         self._bytes += batch.nbytes
-        if self._bytes >= self._sent.row_group_bytes:
+        if self._bytes >= at_most:
             self._write()
 
     def close(self) -> None:
@@ -237,6 +259,7 @@ class ObjectFile:
         rows = pa.Table.from_batches(self._batches)
         if self._writer is None:
             sent = self._sent
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             paths = [path for each in rows.schema for path in leaves(each.type, each.name)]
             self._writer = pq.ParquetWriter(
                 self._path,
@@ -265,7 +288,7 @@ def other_records(batches: Iterable[pa.RecordBatch], sent: SentObjects, path: st
     Records that are large are neither. Raises ManyLargeRecordsError where most are.
     """
     pa.set_cpu_count(1)
-    records = TakenRecords(ObjectFile(path, sent), sent)
+    records = TakenRecords(path, sent)
     for batch in without_large(batches, sent):
         yield from records.add(batch)
     yield from records.close()
@@ -288,10 +311,11 @@ def without_large(batches: Iterable[pa.RecordBatch], sent: SentObjects) -> Itera
 
 
 class TakenRecords:
-    """The records of a task that become rows of its file. Each method yields batches that do not."""
+    """The records of a task that become rows of its files. Each method yields batches that do not."""
 
-    def __init__(self, file: ObjectFile, sent: SentObjects) -> None:
-        self._file = file
+    def __init__(self, path: str, sent: SentObjects) -> None:
+        self._path = Path(path)
+        self._files: dict[str, ObjectFile] = {}
         self._sent = sent
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._alone = 0
@@ -308,9 +332,10 @@ class TakenRecords:
             yield from self._take()
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Take what is left, and write the file's end."""
+        """Take what is left, and write the files' ends."""
         yield from self._take()
-        self._file.close()
+        for file in self._files.values():
+            file.close()
         self._sent.written.add(self._written)
         self._sent.found.add(self._found)
 
@@ -327,14 +352,20 @@ class TakenRecords:
             else:
                 self._left += 1
                 self._alone = ALONE
-                yield batch
+                yield batch.select(self._sent.given)
 
     def _is_written(self, batch: pa.RecordBatch) -> bool:
-        """Whether all records of a batch certainly fit, and are rows of the file."""
+        """Whether all records of a batch certainly fit, and are rows of files."""
         rows = rows_of(batch, self._sent)
-        if rows is None:
+        folders: Column = batch.column(FOLDER) if FOLDER in batch.schema.names else None
+        names = [""] if folders is None else pc.unique(folders).to_pylist()
+        if rows is None or len(self._files.keys() | set(names)) > MOST_FOLDERS:
             return False
-        self._file.add(rows)
+        for name in names:
+            path = self._path.parent / name / self._path.name
+            file = self._files.setdefault(name, ObjectFile(str(path), self._sent))
+            own = rows if len(names) == 1 else rows.filter(pc.equal(folders, pa.scalar(name)))
+            file.add(own, self._sent.row_group_bytes // len(self._files))
         self._written += rows.num_rows
         names, is_flat = self._sent.fields.names, self._sent.flatten
         value: Column = None if is_flat else rows.column(VALUE)

@@ -12,6 +12,7 @@ from functools import reduce
 from importlib import import_module
 from operator import or_
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -122,7 +123,7 @@ class DeadLetterPlaces:
 GOOD = f"{DEAD} is null"
 
 ADDED = "added"
-"""The folder for rows that are divided, until they are among the others."""
+"""How the folder begins for rows that are divided, until they are among the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,29 +226,32 @@ def add_rows(
     if not terms:
         read().write.mode("append").parquet(spark_path(place))
         return
-    here = place / ADDED
-    stage_partitioned(read, ranges, here, terms, document.plan.planned_at, storage.at, storage.remove)
-    names = [name for name in files_below(storage.at(here)) if name.endswith(".parquet")]
-    move_files(storage.at(place), {f"{ADDED}/{name}": name for name in names})
+    added = f"{ADDED}-{uuid4()}"
+    stage_partitioned(read, ranges, place / added, terms, document.plan.planned_at, storage.at, storage.remove)
+    names = [name for name in files_below(storage.at(place / added)) if name.endswith(".parquet")]
+    move_files(storage.at(place), {f"{added}/{name}": name for name in names})
 
 
 def stage_rows(
     rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
 ) -> None:
     """Write rows to a place, in the form that the sink needs; what a function is handed is divided afterwards."""
-    needs = document.data
-    if needs.partition_by and document.decode.shape.transform is None:
-        planned_at = document.plan.planned_at
-        stage_partitioned(rows.all, ranges, place, needs.partition_by, planned_at, storage.at, storage.remove)
-        return
-    objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, document, place) if rows.are_many else None
+    objects = None
+    if rows.are_many:
+        objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, ranges, document, place, storage.at)
     if objects is not None:
-        by_workers = objects.stage(lambda records: rows.some(records).write.mode("append").parquet(spark_path(place)))
+        by_workers = objects.stage(
+            lambda records: add_rows(lambda: rows.some(records), ranges, document, place, storage)
+        )
         if by_workers is not None:
             rows.by_workers, rows.found_by_workers = by_workers, objects.found
             return
         storage.remove(place)
-    rows.all().write.mode("error").parquet(spark_path(place))
+    terms = document.data.partition_by
+    if terms and document.decode.shape.transform is None:
+        stage_partitioned(rows.all, ranges, place, terms, document.plan.planned_at, storage.at, storage.remove)
+    else:
+        rows.all().write.mode("error").parquet(spark_path(place))
     if objects is not None:
         objects.remove()
 

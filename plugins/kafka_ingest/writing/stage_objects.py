@@ -1,35 +1,44 @@
-"""Stage JSON objects by way of Python's workers, where Spark runs on this machine and writes to its disk.
+"""Stage JSON objects by way of Python's workers, where Spark runs on this machine.
 
 Arrow reads and writes objects in less than half of the time that Spark's expressions and its Parquet writer take
 (bench/README.md). What certainly fits, the workers write themselves; the others they hand back, and Spark decodes and
-writes these in the same pass, as it does without any of this: there is one place that says what is dead, and why.
+writes these in the same pass, as it does without any of this: there is one place that says what is dead, and why. What
+is for a store they write to this machine's disk, from which it is copied.
 """
 
+import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import cloudpickle
+from pyspark import SparkFiles, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from kafka_ingest.foundation.storage import copy_file, files_below
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan
 from kafka_ingest.model.batch_column import BATCH_COLUMN
-from kafka_ingest.model.decoding import Columns, Format, UnknownFields
+from kafka_ingest.model.decoding import Columns, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decoded_part import once, text
 from kafka_ingest.writing.kafka_records import hadoop_settings
-from kafka_ingest.writing.object_batches import IS_LARGE, EitherOf, SentObjects, in_task
+from kafka_ingest.writing.object_batches import FOLDER, IS_LARGE, EitherOf, SentObjects, in_task
+from kafka_ingest.writing.schema_ids import HEAD_BYTES, readable
 from kafka_ingest.writing.session import is_local
+from kafka_ingest.writing.stage_files import processors_of
+from kafka_ingest.writing.table_partitions import FAR, OpenPlace, folder_at_once, with_own_columns
 
 MIB = 1024 * 1024
 
@@ -57,6 +66,9 @@ ARROW_TYPES = {
 }
 """The types that Arrow reads from JSON exactly as Spark does. Of dates and decimals it knows other forms."""
 
+ENCRYPTS = "parquet.crypto.factory.class"
+"""A site's configuration of Hadoop has it where Parquet is encrypted."""
+
 NO_STATISTICS = "spark.hadoop.parquet.column.statistics.enabled#"
 NO_DICTIONARY = "spark.hadoop.parquet.enable.dictionary#"
 WITHOUT_DICTIONARY, WITHOUT_STATISTICS = (
@@ -77,7 +89,10 @@ IS_LARGE_RECORD = (
 SUFFIX = "-objects.zstd.parquet"
 """How the names of the workers' files end."""
 
+COPIES_AT_ONCE = 8
+
 FAILURES = {
+    FAR: "a time is far from that of the plan",
     "ManyLargeRecordsError": "most records are too large",
     "org.apache.spark.api.python.PythonException": "one of them raised an error",
     "Python worker": "one of them has ended",
@@ -85,37 +100,43 @@ FAILURES = {
 }
 """What Spark says where the workers could not do it, and why that is."""
 
+BY_SPARK = "Spark reads and writes all of it"
+
 Add = Callable[[DataFrame], None]
 """Decodes records, and adds them to what is staged."""
 
 
-def objects_for_workers(raw: DataFrame, document: AttemptDocument, place: Place) -> "ObjectsOfWorkers | None":
-    """Return what stages the records of a batch so; None where Spark has to decode all of them."""
+def objects_for_workers(
+    raw: DataFrame, ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, at: OpenPlace
+) -> "ObjectsOfWorkers | None":
+    """Return what stages the records of ranges so; None where Spark has to decode all of them."""
     value, key, context = document.decode.value, document.decode.key, raw.sparkSession.sparkContext
     if (
-        not isinstance(place, Path)
-        or value.format is not Format.JSON
+        value.format is not Format.JSON
         or value.schema is None
-        or value.has_ids
         or value.required
-        or document.decode.max_record_bytes is not None
+        or (document.decode.max_record_bytes or LARGE_BYTES) < LARGE_BYTES
         or value.unknown_fields is UnknownFields.KEEP
         or key.format not in {Format.RAW, Format.STRING}
         or document.decode.shape
-        or document.data.partition_by
+        or (value.has_ids and not heads_of(value))
         or not is_local(raw.sparkSession)
         or not are_ours(context.getConf().getAll())
-        or encrypts(raw)
+        or hadoop_settings(raw.sparkSession).get(ENCRYPTS) is not None
         or context.getConf().get(SWITCH, "true") != "true"
     ):
         return None
-    fields = arrow_type(read_schema(value.schema))
-    return None if fields is None else ObjectsOfWorkers(raw, document, place, pa.schema(list(fields)))
+    fields, terms = arrow_type(read_schema(value.schema)), document.data.partition_by
+    folder = folder_at_once(ranges, terms, document.plan.planned_at, processors_of(raw)) if terms else ""
+    if fields is None or folder is None:
+        return None
+    return ObjectsOfWorkers(raw, document, place, at, pa.schema(list(fields)), folder)
 
 
-def encrypts(records: DataFrame) -> bool:
-    """Whether a site's configuration of Hadoop says that Parquet is encrypted."""
-    return hadoop_settings(records.sparkSession).get("parquet.crypto.factory.class") is not None
+def heads_of(value: FieldDecoding) -> list[bytes]:
+    """Return how values begin that can be read: with a byte 0 and a number."""
+    writers = [each for each in readable(value) if not each.is_other]
+    return [each.schema_id.to_bytes(HEAD_BYTES, "big") for each in writers if isinstance(each.schema_id, int)]
 
 
 def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many types, or None
@@ -131,19 +152,28 @@ def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many t
 
 
 class ObjectsOfWorkers:
-    """The records of a batch that workers write below ``place`` where they certainly fit."""
+    """The records of a batch that workers write below ``place`` where they certainly fit.
 
-    def __init__(self, raw: DataFrame, document: AttemptDocument, place: Path, fields: pa.Schema) -> None:
-        self._raw = raw
-        self._place = place
-        context = raw.sparkSession.sparkContext
+    ``folder``: an expression for that of a record's partition; empty where there are none.
+    """
+
+    def __init__(
+        self, raw: DataFrame, document: AttemptDocument, place: Place, at: OpenPlace, fields: pa.Schema, folder: str
+    ) -> None:
+        self._raw, self._place, self._at, self._folder = raw, place, at, folder
+        self._here = place if isinstance(place, Path) else Path(mkdtemp(dir=SparkFiles.getRootDirectory()))
+        context, constants = raw.sparkSession.sparkContext, constants_of(document.plan, raw.columns)
+        self._own_columns = document.data.partition_by if document.data.own_columns else ()
+        own_names = (term.own_column for term in self._own_columns if term.is_of_time)
         self._sent = SentObjects(
-            file_prefix=str(place / "part-"),
+            file_prefix=str(self._here / "part-"),
             file_suffix=f"-{uuid4()}{SUFFIX}",
             fields=fields,
-            constants=constants_of(document.plan, raw.columns),
-            columns=[name for name in raw.columns if name not in document.data.without],
-            required=required_of(raw),
+            heads=heads_of(document.decode.value),
+            given=[name for name in raw.columns if name not in constants],
+            constants=constants,
+            columns=[*(name for name in raw.columns if name not in document.data.without), *own_names],
+            required=frozenset(field.name for field in raw.schema.fields if not field.nullable),
             without_dictionary=WITHOUT_DICTIONARY,
             without_statistics=WITHOUT_STATISTICS,
             row_group_bytes=min(max(ROW_GROUP_BYTES // context.defaultParallelism, 8 * MIB), 64 * MIB),
@@ -171,18 +201,20 @@ class ObjectsOfWorkers:
             why = next((why for said, why in FAILURES.items() if said in str(error)), None)
             if why is None:
                 raise
-            sys.stderr.write(
-                f"Python's workers could not write the objects of this batch ({why}): Spark reads and writes all of "
-                "it.\n"
-            )
+            sys.stderr.write(f"Python's workers could not write the objects of this batch ({why}): {BY_SPARK}.\n")
             return None
         if self._sent.large.value:
             add(self._raw.where(IS_LARGE_RECORD))
+        if self._here != self._place:
+            place, names = self._at(self._place), files_below(self._here)
+            with ThreadPoolExecutor(COPIES_AT_ONCE) as copies:
+                list(copies.map(lambda name: copy_file(self._here / name, place / name), names))
+            shutil.rmtree(self._here)
         return int(self._sent.written.value)
 
     def remove(self) -> None:
         """Remove the workers' files."""
-        for file in self._place.glob(f"*{self._sent.file_suffix}"):
+        for file in self._here.rglob(f"*{self._sent.file_suffix}"):
             file.unlink()
 
     def _handed_back(self) -> DataFrame:
@@ -194,17 +226,13 @@ class ObjectsOfWorkers:
         cloudpickle.register_pickle_by_value(object_batches)
         few = raw.drop(*sent.constants)
         held = {name: f"if({IS_LARGE}, null, {quoted(name)})" for name in HELD}
-        given = few.select("*", f.expr(once(IS_LARGE_RECORD)).alias(IS_LARGE)).select(
-            *(f.expr(held.get(name, quoted(name))).alias(name) for name in few.columns), IS_LARGE
-        )
+        more = {IS_LARGE: once(IS_LARGE_RECORD)} | ({FOLDER: once(self._folder)} if self._folder else {})
+        given = with_own_columns(raw, self._own_columns)
+        given = given.select("*", *(f.expr(sql).alias(name) for name, sql in more.items())).drop(*sent.constants)
+        given = given.select(*(f.expr(held.get(name, quoted(name))).alias(name) for name in given.columns))
         handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
         constants = {name: literal(known, required=name in sent.required) for name, known in sent.constants.items()}
         return handed_back.select(*(f.expr(constants.get(name, quoted(name))).alias(name) for name in raw.columns))
-
-
-def required_of(records: DataFrame) -> frozenset[str]:
-    """Return the columns that are never null."""
-    return frozenset(field.name for field in records.schema.fields if not field.nullable)
 
 
 def literal(known: str | None, *, required: bool) -> str:

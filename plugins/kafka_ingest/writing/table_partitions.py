@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from kafka_ingest.foundation.storage import Opened, files_below, move_files
 from kafka_ingest.model.attempt_directory import TOO_MANY_TABLE_PARTITIONS
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.partition_term import MOST_FILES, TIME, PartitionTerm, Transform, folder_of
+from kafka_ingest.model.partition_term import MOST_FILES, NO_VALUE, TIME, PartitionTerm, Transform, folder_of
 from kafka_ingest.model.place import Place
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.share_out import records_per_task, shared_out
@@ -107,6 +107,24 @@ def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> Data
     return records.selectExpr(
         "*", *(f"{values[term.transform]} as {term.own_column}" for term in terms if term.is_of_time)
     )
+
+
+def folder_at_once(
+    ranges: Collection[OffsetRange], terms: Sequence[PartitionTerm], planned_at: datetime, processors: int
+) -> str | None:
+    """Return a record's folder with a slash at its end, as an SQL expression that fails on a time far from the plan's.
+
+    None where records cannot be written as they are read.
+    """
+    division = uncounted(ranges, terms, processors)
+    has_names = all(folder_of("kafka_topic", each.topic) for each in ranges)
+    if division is None or division.together or not has_names:
+        return None
+    values = (f"cast({value_near(term, planned_at, division)} as string)" for term in terms)
+    names = (
+        f"'{term.own_column}=', coalesce({value}, '{NO_VALUE}'), '/'" for term, value in zip(terms, values, strict=True)
+    )
+    return f"concat({', '.join(names)})"
 
 
 def stage_partitioned(
