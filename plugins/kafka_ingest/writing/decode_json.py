@@ -111,14 +111,11 @@ class Envelope:
         return f"get(map_values({parsed}.{self.object}), 0)"
 
 
-def is_readable(body: str) -> str:
-    """Return whether bytes are text, and not of so many elements that reading them takes a task's memory.
-
-    Commas in strings count here, too.
-    """
+def has_few_elements(body: str) -> str:
+    """Return whether a text has not so many elements that reading it takes all memory; commas in strings count, too."""
     value = text_of(body)
     commas = f"octet_length({value}) - octet_length(replace({value}, ',', ''))"
-    return f"{is_utf8(body)} and (length({quoted(body)}) < {MANY_BYTES} or {commas} < {MOST_ELEMENTS})"
+    return f"(length({quoted(body)}) < {MANY_BYTES} or {commas} < {MOST_ELEMENTS})"
 
 
 def json_text(column: str, body: str) -> DecodedPart:
@@ -128,7 +125,9 @@ def json_text(column: str, body: str) -> DecodedPart:
     return DecodedPart(
         column,
         text_of(body),
-        parsed=once(f"if({is_readable(body)}, {envelope.parse(text_of(body), 'string')}, null)"),
+        parsed=once(
+            f"if({is_utf8(body)} and {has_few_elements(body)}, {envelope.parse(text_of(body), 'string')}, null)"
+        ),
         is_dead=f"{quoted(body)} is not null and {wrong}",
     )
 
@@ -147,7 +146,7 @@ def json_by_schema(
     envelope, value, parsed, read = Envelope.sealed(), text_of(body), parsed_name(column), read_name(column)
     dated = has_dates(schema)
     converted = converted_name(column) if dated else read
-    readable = is_readable(body)
+    readable = f"{is_utf8(body)} and {has_few_elements(body)}"
     if has_decimals(schema):
         readable += f" and not {has_odd_decimal(value)}"
     checks = Checks(column, body, schema, envelope, read, converted, is_plain=plain is not None)
@@ -197,7 +196,7 @@ class Checks:
     @property
     def found_names(self) -> str:
         """The names that the object has, in their order, also twice."""
-        return f"if({is_readable(self.body)}, json_object_keys({self.value}), null)"
+        return f"if({has_few_elements(self.body)}, json_object_keys({self.value}), null)"
 
     @property
     def names(self) -> str:
