@@ -16,6 +16,9 @@ from kafka_ingest.foundation.foreign_json import moment, said, whole
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 
+SIMPLE = frozenset({NoneType, str, int, bool, float})
+"""Types whose values JSON and databases take as they are."""
+
 T = TypeVar("T")
 Read = Callable[[Mapping[Any, Any], str], Any]
 NAMES: dict[Any, tuple[str, ...]] = {}
@@ -73,7 +76,9 @@ def _spread(noun: object, names: tuple[str, ...], form: Callable[[Any], Any]) ->
     found: dict[str, Any] = {}
     for name in names or _names(type(noun)):
         value = getattr(noun, name)
-        if isinstance(value, OffsetRange):
+        if type(value) in SIMPLE:  # nearly all are, and plans have 10,000 partitions
+            found[name] = value
+        elif isinstance(value, OffsetRange):
             found |= value.as_document()
         elif isinstance(value, TopicPartition):
             found |= {"topic": value.topic, "partition": value.partition}
