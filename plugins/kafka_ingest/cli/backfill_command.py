@@ -19,6 +19,7 @@ from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.settings.backfill_form import BackfillForm
@@ -194,9 +195,7 @@ def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> 
             "deleted": ranges_document(decision.deleted),
             "for_later": ranges_document(decision.for_later),
         },
-        "gaps": [
-            gap.offset_range.as_document() | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
-        ],
+        "gaps": [document_of(gap) for gap in decision.gaps],
     }
     if decision.rows_replaced is not None:
         rows = decision.rows_replaced

@@ -42,11 +42,6 @@ OptionalFeed = Annotated[str | None, typer.Argument(metavar="[FEED]")]
 OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
     Deciding.ONLY_SHOWS: {},
     Deciding.EXECUTE: {"execute": (Execute, False), "reason": (ReasonToExecute, None)},
-    Deciding.EXECUTE_OR_DRY_RUN: {
-        "only_show": (DryRun, False),
-        "execute": (Execute, False),
-        "reason": (ReasonToExecute, None),
-    },
     Deciding.REASON: {"reason": (Reason, inspect.Parameter.empty), "only_show": (DryRun, False)},
     Deciding.DRY_RUN: {"only_show": (DryRun, False)},
     Deciding.REPAIR: {"repair": (Repair, False)},
@@ -112,8 +107,8 @@ def command_of(verb: type[Request]) -> Callable[..., None]:
                     out.print(checks_line(check), soft_wrap=True)
 
             answer = request.answer(ShellCall(verb, feed_name, decided, find_connection_from_shell, print_check))
-            executes = verb.deciding in {Deciding.EXECUTE, Deciding.EXECUTE_OR_DRY_RUN}
-            show(answer, as_json=as_json, to_do=verb.to_do or (TO_EXECUTE if executes else None))
+            to_do = TO_EXECUTE if verb.deciding is Deciding.EXECUTE else None
+            show(answer, as_json=as_json, to_do=verb.to_do or to_do)
 
     found: dict[str, tuple[Any, Any]] = {}
     if verb.command_names_feed:
@@ -161,9 +156,7 @@ def decision(deciding: Deciding, given: Mapping[str, object]) -> Decided | None:
     found, only_show = given.get("reason"), given.get("only_show")
     reason = found if isinstance(found, str) else None
     match deciding:
-        case Deciding.EXECUTE | Deciding.EXECUTE_OR_DRY_RUN:
-            if only_show and given["execute"]:
-                raise WrongUseError("expected --dry-run or --execute, found both")
+        case Deciding.EXECUTE:
             return Decided(actor(), reason_given(reason)) if given["execute"] else None
         case Deciding.REASON:
             decided = Decided(actor(), reason_given(reason))

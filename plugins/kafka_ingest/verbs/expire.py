@@ -14,6 +14,7 @@ from kafka_ingest.answers.tables import moment, table
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -28,7 +29,7 @@ from kafka_ingest.settings.form_fields import Text, time_with_zone
 from kafka_ingest.settings.setting_types import DURATION, Duration
 from kafka_ingest.verbs.fields import BEFORE
 from kafka_ingest.verbs.held_offsets import also_in, held, is_visible, lost_of_batches, not_in, rows_left, with_replaced
-from kafka_ingest.verbs.request import Call, Deciding, Needed, Option, Request
+from kafka_ingest.verbs.request import Call, Needed, Option, Request
 
 AT_ONCE = 100
 """How many batches are recorded in one transaction; they are hidden before it and deleted after it."""
@@ -39,7 +40,6 @@ class Expire(Request):
 
     verb = command = "expire"
     does = "removes old batches from the output; their receipts stay"
-    deciding = Deciding.EXECUTE_OR_DRY_RUN
 
     before: Annotated[
         Text,
@@ -51,8 +51,12 @@ class Expire(Request):
         ),
     ] = None
 
+    only_show: Annotated[bool, Option("Show what would be done and write nothing.", flag="--dry-run")] = False
+
     def answer(self, call: Call) -> Answer:
         """Remove batches that were written before a time, or show which ones those are."""
+        if self.only_show and call.decided is not None:
+            raise WrongUseError("expected --dry-run or --execute, found both")
         parts, decided = call.parts, call.decided
         sink = parts.sinks(parts.plan_settings.output)
         before = time_before(self.before or "", call.named("before"))

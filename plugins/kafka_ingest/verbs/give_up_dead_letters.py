@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line, number
@@ -17,10 +17,7 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.verbs.fields import BatchId
-from kafka_ingest.verbs.request import Call, Needed, Request
-
-MOST_LISTED: Final = 20
-"""How many batches an error lists."""
+from kafka_ingest.verbs.request import MOST_LISTED, Call, Needed, Request
 
 
 class GiveUpDeadLetters(Request):

@@ -29,6 +29,9 @@ from kafka_ingest.settings.setting_types import Settings
 
 LONGEST_REASON: Final = 2_000
 
+MOST_LISTED: Final = 20
+"""How many batches an error lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class InForm:
@@ -73,9 +76,6 @@ class Deciding(Enum):
 
     EXECUTE = auto()
     """--execute, with --reason."""
-
-    EXECUTE_OR_DRY_RUN = auto()
-    """The same; --dry-run says what holds without it."""
 
     REASON = auto()
     """--reason, which is needed for --dry-run, too."""
@@ -220,6 +220,11 @@ class Call:
             f"expected a feed with action {self.verb.verb}, found none. Feeds: {listing(names) or 'none'}. Nothing "
             "was changed."
         )
+
+    @property
+    def reason(self) -> str:
+        """The decision's reason, or what stands in its place in a decision that is only shown."""
+        return self.decided.reason if self.decided is not None else "shown only"
 
     def named(self, name: str) -> str:
         """Return what the caller knows a field of the request as."""

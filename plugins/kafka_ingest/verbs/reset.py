@@ -29,8 +29,6 @@ from kafka_ingest.verbs.request import Call, InForm, Option, Request
 from kafka_ingest.verbs.reset_positions import new_positions, partitions_meant
 from kafka_ingest.verbs.reset_target import NewPosition, ResetTarget, named_partitions, reset_target
 
-SHOWN_ONLY = "shown only"
-
 
 class Reset(Request):
     """Move stored offsets: back, and records are read again; forward, over a gap. Refused while a batch is open."""
@@ -75,7 +73,7 @@ class Reset(Request):
         named = named_partitions(self.topics, target, call.named)
         parts, decided = call.parts, call.decided
         parts.check_output_known()
-        reason = decided.reason if decided is not None else SHOWN_ONLY
+        reason = call.reason
         decision = decide_reset(target, named, parts.plan_settings, parts.control, parts.kafka, reason=reason)
         executed = decided is not None and bool(decision.moves)
         mirror_failure = None

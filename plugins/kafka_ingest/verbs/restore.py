@@ -1,7 +1,7 @@
 """``restore``: publish the staged files of an abandoned batch."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
@@ -10,10 +10,7 @@ from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, re
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.verbs.fields import BatchId
-from kafka_ingest.verbs.request import Argument, Call, Needed, Request
-
-MOST_LISTED: Final = 20
-"""How many batches an error lists."""
+from kafka_ingest.verbs.request import MOST_LISTED, Argument, Call, Needed, Request
 
 
 class Restore(Request):

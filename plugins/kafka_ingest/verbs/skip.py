@@ -19,8 +19,6 @@ from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.settings.form_fields import OFFSET_RANGE, Text, range_named
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
-SHOWN_ONLY = "shown only"
-
 
 class Skip(Request):
     """Jump over an interval of offsets and file it as a gap. FROM above the stored offset: read up to it, then jump."""
@@ -48,7 +46,7 @@ class Skip(Request):
         interval, parts, decided = self.interval_meant(), call.parts, call.decided
         parts.check_output_known()
         name = parts.feed.name
-        reason = decided.reason if decided is not None else SHOWN_ONLY
+        reason = call.reason
         decision = decide_skip(name, interval, reason, parts.control, parts.kafka)
         gap_id, mirror_failure = None, None
         if decided is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -17,6 +17,7 @@ from kafka_ingest.settings.form_fields import Lines, blank_is_none
 from kafka_ingest.verbs.fields import TOPICS
 from kafka_ingest.verbs.request import Call, InForm, Option, Request
 from kafka_ingest.verbs.topic_changes import (
+    CHOICE_IN_WORDS,
     BatchChoice,
     Changes,
     Choice,
@@ -28,14 +29,6 @@ from kafka_ingest.verbs.topic_changes import (
     choices_of,
     rows_after,
 )
-
-CHOICE_IN_WORDS: Final = {
-    Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
-    Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
-    Choice.REWIND: "the log was truncated: continue from where it ended",
-    Choice.SAME_RECORDS: "the same records: keep the stored offsets",
-    Choice.FORGET: "the topic is gone for good: its stored offsets end",
-}
 
 
 class TopicChanged(Request):

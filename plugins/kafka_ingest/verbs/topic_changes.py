@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
@@ -26,19 +27,19 @@ class Choice(StrEnum):
     """What an operator can decide about a topic that changed."""
 
     START_OVER = "start-over"
-    """Other records: read the topic from its first offset; after a change of cluster by the feed's start rule."""
-
     START_RULE = "start-rule"
-    """A topic that appeared and may be new or older: begin by the feed's start rule."""
-
     REWIND = "rewind"
-    """The same topic with a log that was truncated: read on from where the log ended."""
-
     SAME_RECORDS = "same-records"
-    """The same records, under another id or in a log that ended below the stored offset: keep the stored offsets."""
-
     FORGET = "forget"
-    """The topic was deleted: its stored offsets end."""
+
+
+CHOICE_IN_WORDS: Final = {
+    Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
+    Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
+    Choice.REWIND: "the log was truncated: continue from where it ended",
+    Choice.SAME_RECORDS: "the same records: keep the stored offsets",
+    Choice.FORGET: "the topic is gone for good: its stored offsets end",
+}
 
 
 class BatchChoice(StrEnum):
