@@ -364,7 +364,8 @@ class TakenRecords:
         for name in names:
             path = self._path.parent / name / self._path.name
             file = self._files.setdefault(name, ObjectFile(str(path), self._sent))
-            own = rows if len(names) == 1 else rows.filter(pc.equal(folders, pa.scalar(name)))
+            is_in_folder: Column = pc.equal(folders, pa.scalar(name)) if len(names) > 1 else None
+            own = rows if is_in_folder is None else rows.filter(is_in_folder)
             file.add(own, self._sent.row_group_bytes // len(self._files))
         self._written += rows.num_rows
         names, is_flat = self._sent.fields.names, self._sent.flatten
