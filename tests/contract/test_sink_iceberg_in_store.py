@@ -13,8 +13,9 @@ from kafka_ingest.foundation import storage
 from kafka_ingest.model.published_output import PublishedCount
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
-from kafka_ingest.sinks.iceberg import marks
+from kafka_ingest.sinks.iceberg import marks, table_place
 from kafka_ingest.sinks.iceberg.columns import RAW
+from kafka_ingest.sinks.iceberg.table_io import TableFileIO
 
 pytestmark = pytest.mark.long
 
@@ -54,6 +55,18 @@ def test_a_table_whose_location_is_named_as_spark_does_is_the_same_place(output:
     directory = output.sink.staging.attempt_directory(batch_id_of(1), 1)
     output.sink.staging.remove(directory)
     assert output.table().scan().to_arrow().num_rows == 2 * ROWS
+
+
+def test_a_file_of_metadata_is_created_once_and_the_store_refuses_to_write_over_it(output: IcebergInStore) -> None:
+    access = output.store.access()
+    io = TableFileIO(table_place.of(output.place, access))
+    file = io.new_output(f"s3a://lake{output.path}/metadata/x.avro")
+    with file.create() as first:
+        first.write(b"first")
+    with pytest.raises(FileExistsError), file.create() as second:
+        second.write(b"second")
+    assert (len(file), file.exists()) == (5, True)
+    assert storage.read_whole(output.opened(output.place / "metadata" / "x.avro")) == b"first"
 
 
 def test_a_table_elsewhere_is_refused(output: IcebergInStore) -> None:
