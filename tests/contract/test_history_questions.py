@@ -3,7 +3,7 @@
 The audit journal, which batches and gaps hold an offset, batches of some kinds and states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -32,7 +32,6 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.coverage_store import batches_of_offset
-from kafka_ingest.control.feed_store import FeedStore
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
@@ -239,28 +238,40 @@ YEARS_OF_ONE_FEED = [
 """What ANALYZE notes of a million committed batches."""
 
 
-def test_a_feed_is_read_without_its_committed_batches_also_where_the_database_was_analysed(sqlite: SqlStore) -> None:
+QUESTIONS: Mapping[str, tuple[Callable[[SqlControlTables], object], str]] = {
+    "a feed": (lambda control: control.feed("orders"), "ix_batch_not_committed"),
+    "all feeds": (lambda control: control.feed_summaries(), "ix_batch_not_committed"),
+    "the page of all feeds": (lambda control: control.feed_overviews(), "ix_batch_not_committed"),
+    "its coverage": (lambda control: control.coverage("orders"), "ix_batch_not_live"),
+}
+
+
+@pytest.mark.parametrize(("ask", "index"), QUESTIONS.values(), ids=QUESTIONS.keys())
+def test_no_question_reads_years_of_committed_live_batches_also_where_the_database_was_analysed(
+    sqlite: SqlStore, ask: Callable[[SqlControlTables], object], index: str
+) -> None:
     plan_first(sqlite.connect())
     with sqlite.by_hand() as connection:
         connection.exec_driver_sql("ANALYZE")
         connection.exec_driver_sql("DELETE FROM sqlite_stat1 WHERE tbl = 'batch'")
-        for index, numbers in YEARS_OF_ONE_FEED:
-            connection.exec_driver_sql("INSERT INTO sqlite_stat1 VALUES ('batch', ?, ?)", (index, numbers))
+        for name, numbers in YEARS_OF_ONE_FEED:
+            connection.exec_driver_sql("INSERT INTO sqlite_stat1 VALUES ('batch', ?, ?)", (name, numbers))
     asked: list[tuple[str, Any]] = []
     engine = sqlite.open()
+    control = SqlControlTables(engine)
     listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
 
-    FeedStore(engine).feed("orders")
+    ask(control)
 
     with engine.connect() as connection:
         steps = [
             step.detail
             for statement, values in list(asked)
-            if "FROM batch" in statement
+            if "batch" in statement
             for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
         ]
-    assert "SEARCH batch USING INDEX ix_batch_not_committed (feed_id=?)" in steps
-    assert not [step for step in steps if "SCAN" in step]
+    assert f"SEARCH batch USING INDEX {index} (feed_id=?)" in steps
+    assert not [step for step in steps if step.startswith("SCAN batch ") or step == "SCAN batch"]
 
 
 # ── Batches of some kinds and states ──────────────────────────────────────────────────────────────────────────────────

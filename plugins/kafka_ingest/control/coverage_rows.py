@@ -4,7 +4,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, bindparam, literal, select
 
-from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
+from kafka_ingest.control.batch_conditions import COUNTS, OF_THE_FEED, not_live_of
 from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
 from kafka_ingest.control.output_columns import OUTPUT, SINK, output_of
@@ -76,9 +76,7 @@ def copy_outputs(connection: Connection) -> list[tuple[UUID, OutputLocation]]:
 
 def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[BackfillRange]:
     """Return the ranges of some of a feed's backfills, sorted."""
-    of_feed = select(batch.c.batch_id, batch.c.state, *PLANNED_ON).where(
-        batch.c.feed_id == feed_id, NOT_LIVE, COUNTS, *conditions
-    )
+    of_feed = select(batch.c.batch_id, batch.c.state, *PLANNED_ON).where(not_live_of(feed_id), COUNTS, *conditions)
     cuts = Cuts.of(resets(connection, feed_id))
     names = ("topic", "partition", "start_offset", "end_offset", "topic_id")
     # Batch by batch, and no column twice: a backfill of 1,000 partitions in 100 chunks has 100,000 of them.

@@ -21,6 +21,10 @@ COUNTED = ("filtered", "left", *(f"newest_{name}" for name in OF_A_BATCH))
 def not_rows(connection: Connection) -> dict[UUID, NotRows]:
     """Return the counts of each feed that has any, by one statement; years of ranges are not read."""
     filtered = func.sum(stored_offset.c.filtered)
+    # Summed up first: the ranges with dead letters lead, and not years of batches.
+    left = func.sum(batch_range.c.dead_letters - batch_range.c.replayed).label("left")
+    of_batch = select(batch_range.c.batch_id, left).where(HAS_DEAD_LETTERS).group_by(batch_range.c.batch_id)
+    letters = of_batch.cte("letters")
     given_up = select(event.c.event_id).where(
         event.c.feed_id == batch.c.feed_id, event.c.kind == GIVEN_UP, event.c.batch_id == batch.c.batch_id
     )
@@ -29,9 +33,9 @@ def not_rows(connection: Connection) -> dict[UUID, NotRows]:
     newest = select(feed.c.feed_id, newest_id.label("batch_id")).subquery()
     parts = (
         counts(stored_offset.c.feed_id, filtered=filtered),
-        counts(batch.c.feed_id, left=func.sum(batch_range.c.dead_letters - batch_range.c.replayed))
-        .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
-        .where(HAS_DEAD_LETTERS, OF_THE_FEED, COMMITTED, ~given_up.exists()),
+        counts(batch.c.feed_id, left=func.sum(letters.c.left))
+        .join(letters, letters.c.batch_id == batch.c.batch_id)
+        .where(OF_THE_FEED, COMMITTED, ~given_up.exists()),
         counts(newest.c.feed_id, **{f"newest_{name}": func.sum(batch_range.c[name]) for name in OF_A_BATCH}).join(
             batch_range, batch_range.c.batch_id == newest.c.batch_id
         ),

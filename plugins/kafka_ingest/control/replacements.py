@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
+from kafka_ingest.control.batch_conditions import COUNTS, OF_THE_FEED, not_live_of
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, read_again_since, resets
 from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.passed_offsets import same_topic
@@ -33,7 +33,7 @@ def replacements(
 ) -> list[Replacement]:
     """Return what batches that are open or committed replace, in the order of their ids."""
     query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
-        batch.c.feed_id == feed_id, NOT_LIVE, batch.c.kind == BatchKind.REPLACE.value, states
+        not_live_of(feed_id), batch.c.kind == BatchKind.REPLACE.value, states
     )
     found: list[Replacement] = []
     for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, bindparam, select, update
 
-from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE
+from kafka_ingest.control.batch_conditions import COUNTS, not_live_of
 from kafka_ingest.control.log_cuts import read_again_since, resets
 from kafka_ingest.control.removed_output import lost_of_batches
 from kafka_ingest.control.schema import batch, batch_range
@@ -25,7 +25,7 @@ from kafka_ingest.model.replayed import Replay, ReplayedLetters, taken_twice
 def replays(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Replay]:
     """Return what batches that are open or committed replay, in the order of their ids."""
     query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
-        batch.c.feed_id == feed_id, NOT_LIVE, batch.c.kind == BatchKind.REPLAY.value, COUNTS, *conditions
+        not_live_of(feed_id), batch.c.kind == BatchKind.REPLAY.value, COUNTS, *conditions
     )
     found: list[Replay] = []
     for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():

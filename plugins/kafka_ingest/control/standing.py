@@ -14,10 +14,11 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 def open_live_batches(connection: Connection) -> dict[UUID, Any]:
     """Return id, state and last change of the open live batch of each feed that has one."""
     query = select(batch.c.feed_id, batch.c.batch_id, batch.c.state, batch.c.updated_at).where(
-        # Feed by feed: each is one index lookup.
-        batch.c.feed_id.in_(select(feed.c.feed_id)),
+        # Feed by feed, and on its own: each is one index lookup, as in kafka_ingest.control.feed_snapshot.
+        batch.c.batch_id.in_(
+            select(batch.c.batch_id).where(batch.c.feed_id.in_(select(feed.c.feed_id)), NOT_COMMITTED)
+        ),
         batch.c.kind == BatchKind.LIVE.value,
-        NOT_COMMITTED,
         batch.c.state.in_([state.value for state in BatchState if state.is_open]),
     )
     return {row.feed_id: row for row in connection.execute(query)}
