@@ -22,7 +22,6 @@ from kafka_ingest.errors import (
     TopicRecreatedError,
     WrongClusterError,
 )
-from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED, TOO_MANY_TABLE_PARTITIONS
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
@@ -114,7 +113,7 @@ def test_a_schema_that_only_java_refuses_has_to_be_corrected(
 
 
 def test_an_expression_that_spark_refuses_has_to_be_corrected(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.sink.failures[attempt.directory] = f"{EXPRESSION_REFUSED}: where: [UNRESOLVED_COLUMN] A column `nope`"
+    feed.sink.failures[attempt.directory] = "EXPRESSION_REFUSED: where: [UNRESOLVED_COLUMN] A column `nope`"
     said = explanation(feed, attempt, InvalidExpressionError)
     assert said.endswith(
         f"of batch {attempt.batch_id}: where: [UNRESOLVED_COLUMN] A column `nope`. Nothing was moved. Correct the feed "
@@ -123,7 +122,7 @@ def test_an_expression_that_spark_refuses_has_to_be_corrected(feed: FeedInMemory
 
 
 def test_too_many_partitions_of_a_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.sink.failures[attempt.directory] = f"{TOO_MANY_TABLE_PARTITIONS}: expected at most 10,000, found 10,001"
+    feed.sink.failures[attempt.directory] = "TOO_MANY_TABLE_PARTITIONS: expected at most 10,000, found 10,001"
     said = explanation(feed, attempt, TooManyTablePartitionsError)
     assert "of batch" in said
     assert "expected at most 10,000, found 10,001. Nothing was staged and no offset was moved." in said

@@ -47,14 +47,15 @@ class Reads:
 
 def test_a_read_that_goes_well_asks_nothing(tmp_path: Path) -> None:
     reads = Reads()
-    assert read_in_rounds(PLAN, tmp_path / "data", reads.stage, reads.starts) == Staged(60)
+    assert read_in_rounds(PLAN, tmp_path / "data", reads.stage, reads.starts) == Staged(60, tmp_path / "data")
     assert (reads.rounds, reads.asked) == ([[0, 1, 2]], 0)
 
 
 def test_what_is_lost_in_each_round_is_left_out_until_nothing_more_is_lost(tmp_path: Path) -> None:
     reads = Reads({1: 5}, {1: 5, 2: 7})
     staged = read_in_rounds(PLAN, tmp_path / "data", reads.stage, reads.starts)
-    assert staged == Staged(10, (LeftOut(span(1, 0, 20), 5), LeftOut(span(2, 0, 30), 7)))
+    assert (staged.records, staged.place.name) == (10, "data-without-2")
+    assert staged.left_out == (LeftOut(span(1, 0, 20), 5), LeftOut(span(2, 0, 30), 7))
     assert reads.rounds == [[0, 1, 2], [0, 2], [0]]
     assert [path.name for path in tmp_path.iterdir()] == ["data"], "what was staged in earlier rounds is thrown away"
     assert (tmp_path / "data" / "part.parquet").read_text() == "round 3"

@@ -17,12 +17,7 @@ from kafka_ingest.errors import (
     SparkExecutorsMissingError,
     TooManyTablePartitionsError,
 )
-from kafka_ingest.model.attempt_directory import (
-    EXPRESSION_REFUSED,
-    NO_EXECUTORS,
-    TOO_MANY_TABLE_PARTITIONS,
-    UNKNOWN_SCHEMA_IDS,
-)
+from kafka_ingest.model.attempt_directory import FailureCode, read_code
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
 from kafka_ingest.ports.parts import Parts
@@ -36,34 +31,35 @@ def explain_failure(attempt: Attempt, parts: Parts) -> None:
     batch = parts.control.batch(attempt.batch_id)
     plan = batch.plan
     failure = parts.sinks(plan.output).staging.read_failure(attempt.directory) or ""
-    if failure.startswith(NO_EXECUTORS):
-        raise SparkExecutorsMissingError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. "
-            "Nothing was read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the "
-            "next try starts again."
-        )
-    if failure.startswith(TOO_MANY_TABLE_PARTITIONS):
-        raise TooManyTablePartitionsError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.partition(': ')[2]}. Nothing was staged and "
-            f"no offset was moved. Abandon the batch (`kafka-ingest abandon {plan.batch_id} --reason …`), and either "
-            "set limits.max_records so that a batch has fewer of them (a batch never has more of them than records), "
-            "or give the feed a new sink.path and a table that is partitioned by less."
-        )
-    if failure.startswith(UNKNOWN_SCHEMA_IDS):
-        raise SchemaIdsUnknownError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected schema ids that the registry was asked for, "
-            f"found others: {failure.partition(': ')[2][:300]}. Nothing was moved; the next try asks for them."
-        )
-    check_expressions(failure, f"attempt {attempt.attempt} of batch {plan.batch_id}")
+    which = f"attempt {attempt.attempt} of batch {plan.batch_id}"
+    match read_code(failure):
+        case FailureCode.NO_EXECUTORS, found:
+            raise SparkExecutorsMissingError(
+                f"{which}: {found}. Nothing was read and no offset was moved. Free cores or memory on the cluster, or "
+                "raise the limit; the next try starts again."
+            )
+        case FailureCode.TOO_MANY_TABLE_PARTITIONS, found:
+            raise TooManyTablePartitionsError(
+                f"{which}: {found}. Nothing was staged and no offset was moved. Abandon the batch (`kafka-ingest "
+                f"abandon {plan.batch_id} --reason …`), and either set limits.max_records so that a batch has fewer of "
+                "them (a batch never has more of them than records), or give the feed a new sink.path and a table that "
+                "is partitioned by less."
+            )
+        case FailureCode.UNKNOWN_SCHEMA_IDS, found:
+            raise SchemaIdsUnknownError(
+                f"{which}: expected schema ids that the registry was asked for, found others: {found[:300]}. Nothing "
+                "was moved; the next try asks for them."
+            )
+    check_expressions(failure, which)
     if found_schema := re.search(SCHEMA_REFUSED, failure):
         raise InvalidSchemaError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected an Avro schema that Spark takes, found one "
+            f"{which}: expected an Avro schema that Spark takes, found one "
             f"that it refuses: {found_schema[1].strip()}. Nothing was moved. Correct the schema; the next try asks for "
             "it again."
         )
     if missing := re.search(MODULE_MISSING, failure):
         raise InstallationError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected the Python package of {missing[1]} where "
+            f"{which}: expected the Python package of {missing[1]} where "
             "Spark's workers run, found none. Nothing was moved. Install requirements-protobuf.txt, pyspark and "
             "pyarrow for the Python of Spark's machines, with the same versions as here."
         )
@@ -84,10 +80,11 @@ def explain_failure(attempt: Attempt, parts: Parts) -> None:
 
 def check_expressions(failure: str, what: str) -> None:
     """Raise InvalidExpressionError where an attempt ended since Spark refused an expression of the feed file."""
-    if failure.startswith(EXPRESSION_REFUSED):
+    code, found = read_code(failure)
+    if code is FailureCode.EXPRESSION_REFUSED:
         raise InvalidExpressionError(
-            f"{what}: {failure.removeprefix(EXPRESSION_REFUSED).lstrip(': ')[:1_000]}. Nothing was moved. Correct the "
-            "feed file; `kafka-ingest preview` shows what becomes of real records."
+            f"{what}: {found[:1_000]}. Nothing was moved. Correct the feed file; `kafka-ingest preview` shows what "
+            "becomes of real records."
         )
 
 

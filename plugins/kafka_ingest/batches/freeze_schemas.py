@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kafka_ingest.batches.other_types import is_other_type
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
-from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
+from kafka_ingest.model.attempt_directory import FailureCode, read_code
 from kafka_ingest.model.avro_resolution import worst_misfit
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
 from kafka_ingest.model.decoding import (
@@ -330,8 +330,8 @@ def names_ids(failure: str) -> bool:
 
 def ids_in(failure: str) -> dict[str, list[int | str]]:
     """Return the schema ids that a failure names; none where a crash cut its text off, and Spark finds them again."""
-    name, _, named = failure.partition(": ")
-    if name != UNKNOWN_SCHEMA_IDS:
+    code, named = read_code(failure)
+    if code is not FailureCode.UNKNOWN_SCHEMA_IDS:
         return {}
     try:
         found: dict[str, list[int | str]] = json.loads(named)

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType
 
-from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED
+from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.sql_expression import TIME_OF_NOW
 from kafka_ingest.writing.catalyst import STRING, Catalyst
@@ -53,7 +53,7 @@ class ExpressionRefusedError(Exception):
     """Spark takes an expression of the feed file not at all, or it gives another type; the message says which."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"{EXPRESSION_REFUSED}: {problem}")
+        super().__init__(FailureCode.EXPRESSION_REFUSED.says(problem))
 
 
 class Expressions:

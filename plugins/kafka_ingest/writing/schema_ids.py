@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
+from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.decoding import DeadClass, Decoding, FieldDecoding
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.schema_source import WriterSchema
@@ -178,7 +178,7 @@ class UnknownSchemaIdsError(Exception):
     """Records begin with schema ids that the registry was not asked for; only the submitter can ask."""
 
     def __init__(self, found: Mapping[str, Sequence[int | str]]) -> None:
-        super().__init__(f"{UNKNOWN_SCHEMA_IDS}: {json.dumps(found)}")
+        super().__init__(FailureCode.UNKNOWN_SCHEMA_IDS.says(json.dumps(found)))
 
 
 def check_ids(dead_letters: DataFrame, decoding: Decoding) -> None:

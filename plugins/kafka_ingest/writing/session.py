@@ -11,7 +11,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, NO_EXECUTORS
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, FailureCode
 from kafka_ingest.model.spark_settings import EXTENSIONS, OUR_SETTINGS, SparkSettings
 from kafka_ingest.writing.java_classes import Java, classes_of
 
@@ -35,10 +35,11 @@ def wait_for_executors(java_context: JavaObject) -> None:
     # The driver is one of those whose memory is known.
     while java_context.getExecutorMemoryStatus().size() <= 1:
         if time.monotonic() > deadline:
-            raise NoExecutorsError(
-                f"{NO_EXECUTORS}: expected an executor within {limit_s:,.0f} s (spark.max_wait_for_executors), found "
-                f"none: {java_context.master()} has no free cores or memory for it"
+            found = (
+                f"expected an executor within {limit_s:,.0f} s (spark.max_wait_for_executors), found none: "
+                f"{java_context.master()} has no free cores or memory for it"
             )
+            raise NoExecutorsError(FailureCode.NO_EXECUTORS.says(found))
         time.sleep(POLL_S)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from pathlib import Path
 from uuid import uuid4
 
 from pyspark import StorageLevel
@@ -20,8 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import files_below, is_folder, move_files
-from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.foundation.storage import files_below, move_files
 from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
@@ -68,56 +66,6 @@ class Places:
     dead_letters: Place
     before_transform: Place
     after_transform: Place
-
-
-class DeadLetterPlaces:
-    """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them.
-
-    ``filtered``: how many records were filtered of each partition beside the data that counts. ``never_found``: the
-    fields that none of them has. ``in_any_order``: its files may overlap.
-    """
-
-    def __init__(self, directory: Place, data: Place, at: OpenPlace) -> None:
-        self._directory = directory
-        self._data = data
-        self._at = at
-        self._now: Place | None = None
-        self.place = directory / DATA
-        self.filtered: Mapping[TopicPartition, int] = {}
-        self.never_found: tuple[NeverFound, ...] = ()
-        self.in_any_order = False
-
-    def places(self, data: Place) -> Places:
-        """Return all places of what is written beside ``data``.
-
-        Rows that a function is handed are in the attempt's directory: whatever removes that takes them along.
-        """
-        before, after = (self._directory.parent / f"{data.name}-{when}-transform" for when in ("before", "after"))
-        return Places(data, self.of(data), before, after)
-
-    def of(self, data: Place) -> Place:
-        """Return where the dead letters go whose good records go to ``data``.
-
-        In a store nothing can be renamed: those of a later round stay in a folder of their own.
-        """
-        if isinstance(self.place, Path):
-            return self._directory / data.name
-        return self.place if data == self._data else self.place / data.name
-
-    def now(self, data: Place) -> None:
-        """Note that only what is written beside ``data`` counts."""
-        self._now = self.of(data)
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there are any."""
-        return is_folder(self._at(self.place))
-
-    def settle(self) -> None:
-        """Move what counts to where it is published from."""
-        now, place = self._now, self.place
-        if isinstance(now, Path) and isinstance(place, Path) and now != place and now.is_dir():
-            now.rename(place)
 
 
 GOOD = f"{DEAD} is null"

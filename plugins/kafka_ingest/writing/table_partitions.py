@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from kafka_ingest.foundation.storage import Opened, files_below, move_files
-from kafka_ingest.model.attempt_directory import TOO_MANY_TABLE_PARTITIONS
+from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.partition_term import MOST_FILES, NO_VALUE, TIME, PartitionTerm, Transform, folder_of
 from kafka_ingest.model.place import Place
@@ -69,10 +69,11 @@ def chosen(files: int, partitions: int) -> Division:
         return Division(together=False)
     if partitions <= MOST_FILES:
         return Division(together=True)
-    raise TooManyFilesError(
-        f"{TOO_MANY_TABLE_PARTITIONS}: expected records of at most {MOST_FILES:,} partitions of the table, each of "
-        f"which is a file, found {partitions:,}"
+    found = (
+        f"expected records of at most {MOST_FILES:,} partitions of the table, each of which is a file, found "
+        f"{partitions:,}"
     )
+    raise TooManyFilesError(FailureCode.TOO_MANY_TABLE_PARTITIONS.says(found))
 
 
 def most_of_one_time(

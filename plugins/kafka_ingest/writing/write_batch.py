@@ -2,9 +2,10 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_ingest.foundation.storage import Opened, opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.foundation.storage import is_folder, opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.attempt_directory import (
     DATA,
@@ -20,7 +22,7 @@ from kafka_ingest.model.attempt_directory import (
     FAILURE,
     RECEIPT,
 )
-from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
+from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -29,9 +31,9 @@ from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS, is_about_timestamps, read_ranges
-from kafka_ingest.writing.rounds import Staged, read_in_rounds, remove_from_disk
+from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
-from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, Read, Storage, stage_decoded
+from kafka_ingest.writing.stage_decoded import Places, Read, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import columns_in
@@ -80,21 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), options.document_sha256)
     data = document.data.place or directory / DATA
     hadoop = access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and access is not None else {}
-
-    def at(place: Place) -> Opened:
-        return opened(place, access)
-
-    def remove(place: Place) -> None:
-        if isinstance(place, RemotePlace):
-            remove_tree(at(place))
-        else:
-            remove_from_disk(place)
-
-    storage = Storage(at, remove)
-    letters = None if document.decode.takes_all else DeadLetterPlaces(staged_dead_letters(directory), data, at)
+    storage = storage_of(access)
+    letters, decodes = letters_beside(directory, data, data), not document.decode.takes_all
     try:
         with spark_session(hadoop, document.decode.settings) as spark:
-            staged = read_and_stage(spark, document, settings.kafka, data, storage, letters)
+            staged = read_and_stage(Job(spark, document, settings.kafka, directory, data, storage))
             files, columns = storage.files_in(data), document.columns
             if document.decode.shape.transform is not None and files:
                 columns = columns_in(spark, data / files[0].name)
@@ -103,103 +95,123 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
         write_unsynced(opened(directory / FAILURE, access), (str(error) or repr(error)).encode())
         raise
+    records = staged.records
     receipt = Receipt(
         batch_id=document.plan.batch_id,
         attempt=document.attempt,
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
-        rows_read=staged.rows_read,
+        rows_read=records.rows_read,
         files=tuple(files),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
-        dead_letters=tuple(storage.files_in(letters.place)) if letters is not None and letters.has_any else (),
-        filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
-        in_any_order=document.decode.shape.transform is not None or (letters is not None and letters.in_any_order),
+        dead_letters=tuple(storage.files_in(letters)) if decodes and is_folder(storage.at(letters)) else (),
+        filtered=tuple(starmap(Filtered, sorted(records.filtered.items()))),
+        in_any_order=document.decode.shape.transform is not None or records.in_any_order,
         columns=columns,
-        never_found=letters.never_found if letters is not None else (),
+        never_found=records.never_found,
     )
     if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
     write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
 
-def read_and_stage(
-    spark: SparkSession,
-    document: AttemptDocument,
-    kafka: Mapping[str, str],
-    data: Place,
-    storage: Storage,
-    letters: DeadLetterPlaces | None,
-) -> Staged:
-    """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
-    plan = document.plan
+def storage_of(access: StoreAccess | None) -> Storage:
+    """Return what opens and removes the places of an attempt."""
 
-    def remove_all(place: Place) -> None:
-        storage.remove(place)
-        if letters is not None:
-            storage.remove(letters.of(place))
+    def remove(place: Place) -> None:
+        if isinstance(place, RemotePlace):
+            remove_tree(opened(place, access))
+        else:
+            remove_from_disk(place)
 
-    def stage_some(ranges: Sequence[OffsetRange], here: Place) -> int:
-        def stage(read: Read) -> int:
-            if letters is None:
-                return stage_raw(read(ranges), ranges, plan, here, document.data, storage)
-            letters.now(here)
-            staged = stage_decoded(read, ranges, document, letters.places(here), storage)
-            letters.filtered, letters.in_any_order = staged.filtered, staged.in_any_order
-            letters.never_found = staged.never_found
-            return staged.rows_read
+    return Storage(partial(opened, access=access), remove)
 
-        if not plan.kind.reads_kafka:
-            return stage(lambda _ranges: dead_letter_records(spark, document))
-        needs = document.data if letters is None else replace(document.data, without=())
-        return read_once(spark, plan, kafka, needs, stage, lambda: remove_all(here))
 
-    staged = read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove_all)
-    if letters is not None:
-        letters.settle()
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt in Spark: ``directory`` is its own, ``data`` where the rows go, ``kafka`` the Java client's settings.
+
+    A raw feed has no dead letters.
+    """
+
+    spark: SparkSession
+    document: AttemptDocument
+    kafka: Mapping[str, str]
+    directory: Place
+    data: Place
+    storage: Storage
+
+    def read(self, ranges: Sequence[OffsetRange], *, any_timestamp: bool) -> DataFrame:
+        """Return the records of ranges of the plan; see :func:`read_ranges`."""
+        needs = self.document.data if self.document.decode.takes_all else replace(self.document.data, without=())
+        return read_ranges(self.spark, self.document.plan, ranges, self.kafka, needs, any_timestamp=any_timestamp)
+
+    def discard(self, here: Place) -> None:
+        """Remove what was staged to a place, and beside it."""
+        self.storage.remove(here)
+        if not self.document.decode.takes_all:
+            self.storage.remove(letters_beside(self.directory, self.data, here))
+
+
+def letters_beside(directory: Place, data: Place, here: Place) -> Place:
+    """Return where the dead letters go whose good records go to ``here``; ``data`` is where these go if none is lost.
+
+    In a store nothing can be renamed: those of a later round stay in a folder of their own.
+    """
+    letters = staged_dead_letters(directory)
+    if here == data:
+        return letters / DATA
+    return (letters if isinstance(letters, Path) else letters / DATA) / here.name
+
+
+def read_and_stage(job: Job) -> Staged[StagedRecords]:
+    """Stage the records of the plan's ranges below the job's data, in the form that the sink needs."""
+    log_starts_now = partial(log_starts, job.spark, kafka=job.kafka)
+    staged = read_in_rounds(job.document.plan, job.data, partial(stage_ranges, job), log_starts_now, job.discard)
+    of_round, letters = (letters_beside(job.directory, job.data, place) for place in (staged.place, job.data))
+    move_on_disk(of_round, letters, job.storage.remove)
     return staged
 
 
-def read_once(
-    spark: SparkSession,
-    plan: BatchPlan,
-    kafka: Mapping[str, str],
-    needs: DataNeeds,
-    stage: Callable[[Read], int],
-    discard: Callable[[], None],
-) -> int:
-    """Let ``stage`` read ranges of the plan and stage their records, and return how many Spark counted.
+def stage_ranges(job: Job, ranges: Sequence[OffsetRange], here: Place) -> StagedRecords:
+    """Read ranges of the plan, and stage their records.
 
-    Spark's own source is tried first, since it starts faster; ``discard`` removes what was staged before a timestamp
-    that it cannot read.
+    Spark's own source is tried first, since it starts faster; what was staged before a timestamp that it cannot read is
+    removed.
     """
-
-    def read(*, any_timestamp: bool) -> Read:
-        return lambda ranges: read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=any_timestamp)
-
+    if not job.document.plan.kind.reads_kafka:
+        return stage(job, lambda _ranges: dead_letter_records(job.spark, job.document), ranges, here)
     try:
-        return stage(read(any_timestamp=False))
+        return stage(job, partial(job.read, any_timestamp=False), ranges, here)
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
-    discard()
-    return stage(read(any_timestamp=True))
+    job.discard(here)
+    return stage(job, partial(job.read, any_timestamp=True), ranges, here)
 
 
-def stage_raw(
-    records: DataFrame,
-    ranges: Sequence[OffsetRange],
-    plan: BatchPlan,
-    data: Place,
-    needs: DataNeeds,
-    storage: Storage,
-) -> int:
-    """Stage records of ranges as they are in the form that the sink needs, and return how many Spark counted."""
+def stage(job: Job, read: Read, ranges: Sequence[OffsetRange], here: Place) -> StagedRecords:
+    """Stage the records of ranges: raw ones as they are, others decoded, with those that cannot be beside them."""
+    document, needs = job.document, job.document.data
+    if not document.decode.takes_all:
+        # Rows that a function is passed are in the attempt's directory: whatever removes that takes them along.
+        before, after = (job.directory / f"{here.name}-{when}-transform" for when in ("before", "after"))
+        places = Places(here, letters_beside(job.directory, job.data, here), before, after)
+        return stage_decoded(read, ranges, document, places, job.storage)
+    records = read(ranges)
     if not needs.partition_by:
-        return stage_files(records, data)
+        return StagedRecords(stage_files(records, here))
     divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
-    return stage_partitioned(
-        lambda: divided, ranges, data, needs.partition_by, plan.planned_at, storage.at, storage.remove
+    rows = stage_partitioned(
+        lambda: divided,
+        ranges,
+        here,
+        needs.partition_by,
+        document.plan.planned_at,
+        job.storage.at,
+        job.storage.remove,
     )
+    return StagedRecords(rows)
