@@ -174,15 +174,21 @@ def topic_id(plan: BatchPlan) -> Column:
     if len(ids) == 1:
         [known] = ids.values()
         return f.expr("cast(null as string)" if known is None else f"'{known}'")
-    # Spark looks through a map entry by entry, so each topic has a small one.
-    buckets: list[dict[str, str]] = [{} for _ in ids]
-    for topic, known in ids.items():
-        if known is not None:
-            buckets[crc32(topic.encode()) % len(buckets)][topic] = known
-    maps = (",".join(f"'{topic}','{known}'" for topic, known in bucket.items()) for bucket in buckets)
-    nothing = "cast(null as map<string,string>)"
-    arrays = ",".join(f"map({pairs})" if pairs else nothing for pairs in maps)
-    return f.expr(f"array({arrays})[cast(crc32(topic) % {len(buckets)} as int)][topic]")
+    known_ids = {topic: f"'{known}'" for topic, known in ids.items() if known is not None}
+    return f.expr(value_of_topic(known_ids, "topic", "string"))
+
+
+def value_of_topic(literals: Mapping[str, str], column: str, kind: str) -> str:
+    """Return the SQL value of the topic that a column names, null for any other.
+
+    Spark looks through a map entry by entry, so each topic has a small one.
+    """
+    buckets: list[list[str]] = [[] for _ in range(max(1, len(literals)))]
+    for topic, literal in literals.items():
+        buckets[crc32(topic.encode()) % len(buckets)].append(f"'{topic}',{literal}")
+    nothing = f"cast(null as map<string,{kind}>)"
+    maps = ",".join(f"map({','.join(pairs)})" if pairs else nothing for pairs in buckets)
+    return f"array({maps})[cast(crc32({column}) % {len(buckets)} as int)][{column}]"
 
 
 def by_topic(ranges: Sequence[OffsetRange], bound: str | None) -> str:

@@ -5,7 +5,6 @@ A record for which an expression fails is a dead letter, and no error: the batch
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from zlib import crc32
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -17,6 +16,7 @@ from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE
 from kafka_ingest.writing.decoded_part import named, reason, text
 from kafka_ingest.writing.expressions import Expressions
+from kafka_ingest.writing.read_ranges import value_of_topic
 
 KEPT, SELECTED, SAID = "kafka_where", "kafka_select", "kafka_said"
 FAILED = "expected an expression that gives a value for the record, found "
@@ -146,11 +146,5 @@ class PerPartition:
     def _number(self) -> str:
         if len(self._first) == 1:
             return "cast(kafka_partition as double)"
-        # Spark looks through a map entry by entry, so each topic has a small one.
-        buckets: list[list[str]] = [[] for _ in self._first]
-        for topic, number in self._first.items():
-            buckets[crc32(topic.encode()) % len(buckets)].append(f"'{topic}', {number}")
-        nothing = "cast(map() as map<string,int>)"
-        maps = ", ".join(f"map({', '.join(pairs)})" if pairs else nothing for pairs in buckets)
-        first = f"array({maps})[cast(crc32(kafka_topic) % {len(buckets)} as int)][kafka_topic]"
-        return f"cast({first} + kafka_partition as double)"
+        numbers = {topic: str(number) for topic, number in self._first.items()}
+        return f"cast({value_of_topic(numbers, 'kafka_topic', 'int')} + kafka_partition as double)"
