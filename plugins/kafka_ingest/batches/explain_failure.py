@@ -66,10 +66,10 @@ def explain_failure(attempt: Attempt, parts: Parts) -> None:
     check_readable(batch, parts)
     if refused := refused_by_kafka(failure):
         raise refused
-    found = unreadable_position(failure, plan)
-    if found is None:
+    position = unreadable_position(failure, plan)
+    if position is None:
         return
-    topic_partition, offset = found
+    topic_partition, offset = position
     damage = parts.kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
     if damage is None or isinstance(damage, Unavailable):
         # Readable now, or no answer, which proves nothing about the record.
