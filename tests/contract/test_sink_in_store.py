@@ -475,6 +475,14 @@ def test_files_of_another_output_are_no_table(output: InStore) -> None:
         output.sink.publisher.prepare()
 
 
+def test_the_empty_folder_of_a_log_is_no_other_output(object_store: ObjectStore, tmp_path: Path) -> None:
+    output = DeltaInStore(tmp_path / "orders")
+    output.sink = output.reached(object_store.access(tries=2))
+    folder = output.opened(output.place)
+    folder.fs.call_s3("put_object", Bucket="lake", Key=f"{folder.path.partition('/')[2]}/_delta_log/")
+    output.sink.publisher.prepare()
+
+
 # ── Without a key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

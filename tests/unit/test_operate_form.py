@@ -63,6 +63,14 @@ def test_what_an_action_does_not_take_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("action", "option", "value"),
+    [("plan", "max_records", 5), ("verify-coverage", "verify", False), ("rename", "new", "y"), ("skip", "topic", "a")],
+)
+def test_an_option_that_only_the_command_line_has_is_refused_by_name(action: str, option: str, value: object) -> None:
+    assert f"found {option}. Nothing was changed" in refusal(action=action, **{option: value})
+
+
+@pytest.mark.parametrize(
     ("form", "said"),
     [
         ({"action": "drop"}, "action: expected 'plan'"),

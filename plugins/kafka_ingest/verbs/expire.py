@@ -188,7 +188,13 @@ def remove(
     reason: str,
     actor: str,
 ) -> Iterator[UUID]:
-    """Take the steps of the module's description for some batches, and yield each that was removed."""
+    """Remove some batches, and yield each that was removed. After a crash at any line the next call continues.
+
+    1. a mark beside the output records that a batch is removed, by whom, when and why;
+    2. the batch is hidden from readers in one atomic step: they see all of a batch, or nothing;
+    3. the control tables record which committed offsets expired;
+    4. the files are deleted.
+    """
     ids = [published.plan.batch_id for published in batches]
     for batch_id in ids:
         archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))

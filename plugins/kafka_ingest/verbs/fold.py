@@ -84,7 +84,11 @@ def cut_before(before: datetime, now: datetime) -> FoldCut:
 def fold(
     feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str, reason: str | None = None
 ) -> Iterator[Folded]:
-    """Fold everything old enough, and yield what each transaction has folded; finally add a line to the journal."""
+    """Fold everything old enough, and yield what each transaction has folded; finally add a line to the journal.
+
+    Each transaction folds a few whole batches under the feed's lock: a run never waits long, after an interruption no
+    batch is half folded, and two calls at once share the work.
+    """
     total = Folded()
     while not (folded := control.fold(feed_id, cut)).is_nothing:
         total = Folded(

@@ -20,6 +20,8 @@ from kafka_ingest.verbs.request import Call, Decided, Needed, Request, of_kind, 
 FIELDS: Final = {name: frozenset(verb.in_form()) for name, verb in VERBS.items()}
 """Which of the form's fields a verb takes; those of :class:`OfAll` are every verb's."""
 
+IN_FORM: Final = frozenset().union(*FIELDS.values())
+
 
 def a_verb(name: object) -> object:
     """Refuse a name that no verb has."""
@@ -56,7 +58,7 @@ class OperateForm:
             model = VERBS[of_all.action]
             check_fields(of_all.action, values)
             # What no verb has stays, to be refused by name.
-            others = OfAll.model_fields.keys() | (frozenset().union(*FIELDS.values()) - FIELDS[of_all.action])
+            others = OfAll.model_fields.keys() | (IN_FORM - FIELDS[of_all.action])
             return cls(of_all, model.model_validate({key: values[key] for key in values if key not in others}))
         except ValidationError as error:
             raise InvalidOperationError(
@@ -93,8 +95,9 @@ class OperateForm:
 def check_fields(action: str, values: Mapping[str, Any]) -> None:
     """Raise InvalidOperationError where a form says what its verb does not take."""
     taken = FIELDS[action]
-    known = frozenset().union(*FIELDS.values())
-    if wrong := sorted(name for name in values.keys() & known - taken if not is_blank(values[name])):
+    others = {name for name in values.keys() & IN_FORM - taken if not is_blank(values[name])}
+    of_commands = VERBS[action].model_fields.keys() - taken
+    if wrong := sorted(others | (values.keys() & of_commands)):
         raise InvalidOperationError(
             f"expected with action {action} {' and '.join(sorted(taken)) or 'no other field'} at most, found "
             f"{' and '.join(wrong)}. Nothing was changed."

@@ -203,7 +203,10 @@ def gaps_of(
 
 
 def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> None:
-    """Do what was decided; raises FeedChangedError where the feed changed since."""
+    """Do what was decided; raises FeedChangedError where the feed changed since. Safe to repeat after a crash.
+
+    Damaged files are hidden from readers before the gaps are there, and so before their records are read again.
+    """
     batch = decision.batch
     if decision.damaged:
         salvage = role_of(batch.plan.output, sinks(batch.plan.output).salvage, SALVAGE)

@@ -75,6 +75,7 @@ def mend_statistics(
     feed, statistics, found = recorded_statistics(settings, control, sinks)
     if found.lacking:
         detail = {"reason": reason, "lacking": dict(found.lacking), "named": list(found.complete)}
+        # Before the commit, which can be repeated: after a crash in between the output is as it was.
         control.record_event(feed.feed_id, "statistics_mended", actor=actor, batch_id=None, detail=detail)
         statistics.mend()
     return found

@@ -375,8 +375,9 @@ def check_applicable(changes: Changes, *, discard_batch: bool) -> None:
             )
         if not discard_batch:
             raise BatchStateError(
-                f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: discard "
-                "abandons it; accept commits what it wrote, if all of it was read from the topic as it was."
+                f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: the "
+                "open batch's choice discard abandons it; accept commits what it wrote, if all of it was read from the "
+                "topic as it was."
             )
 
 
@@ -431,5 +432,6 @@ def acceptable(changes: Changes, control: OperatorTables, sinks: Sinks) -> tuple
             return batch, attempt, content, receipt
     raise WrongUseError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found no usable "
-        f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: discard it."
+        f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: the open "
+        "batch's choice discard abandons it."
     )

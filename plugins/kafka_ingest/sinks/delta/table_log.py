@@ -201,7 +201,9 @@ class TableLog:
                 return
         elif self.is_there():
             return
-        refuse_strangers(names_in(self.opened(self.output)), self.output, "a Delta", "VACUUM")
+        # A log that is there now was made by another writer a moment ago, or is a store's empty folder: none of these.
+        names = (name for name in names_in(self.opened(self.output)) if name != LOG)
+        refuse_strangers(names, self.output, "a Delta", "VACUUM")
 
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
