@@ -65,7 +65,8 @@ def write_batch(
                 log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
                 continue
             on_failure()
-            explain(parts, attempt, str(error))
+            # The error has the end of Spark's output, its cause may have more.
+            explain(parts, attempt, f"{error}\n{error.__cause__ or ''}")
             raise
         pin_attempt(batch_id, attempt.attempt, parts)
         return

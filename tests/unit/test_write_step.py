@@ -101,6 +101,22 @@ def test_a_failure_is_named_by_its_cause_and_else_by_sparks_own_words(feed: Feed
     assert spark.failed == 1
 
 
+def test_a_lack_of_memory_is_read_from_all_that_spark_said_and_not_only_from_its_end(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[object] = []
+    monkeypatch.setattr("kafka_ingest.write_step.hold_too_large", lambda batch, *_: measured.append(batch))
+    spark = Spark(feed, "")
+
+    def submit(_attempt: Attempt) -> None:
+        raise SparkFailedError("Spark failed; its end: …") from RuntimeError("Lost executor 0: exited with code 137")
+
+    monkeypatch.setattr(spark, "submit", submit)
+    with pytest.raises(SparkFailedError):
+        spark.write()
+    assert len(measured) == 1
+
+
 def test_what_no_other_try_can_mend_counts_as_failed_too(feed: FeedInMemory) -> None:
     spark = Spark(feed, "", error=InstallationError)
     with pytest.raises(InstallationError):

@@ -144,6 +144,10 @@ class WriteOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
+                if self.killed:  # no other attempt is begun
+                    raise AirflowException(
+                        f"attempt {attempt.attempt} of batch {self.batch_id} was ended while Spark ran"
+                    ) from error
                 raise spark_failed(error, call.secrets) from error
             except OSError as error:
                 raise not_started(call.spark_binary, error) from error

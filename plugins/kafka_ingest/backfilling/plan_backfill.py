@@ -171,10 +171,11 @@ def decide_backfill(
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
     check_same_topics(earlier, topic_ids, rows)
+    check_not_beyond(held_beyond_log(feed).keys() & set(meant), feed)  # found by a plan: without Kafka
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
     answers = ask_kafka(request, meant, feed, kafka)
-    check_not_beyond(meant, answers, feed)
+    check_not_beyond(answers.cut_off, feed)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
     if request.mode is Mode.REPLACE:
         return replacement(request, rows, wanted, answers, settings, parts)
@@ -234,12 +235,9 @@ def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str |
                 )
 
 
-def check_not_beyond(meant: Collection[TopicPartition], answers: LogAnswers, feed: FeedSnapshot) -> None:
-    """Raise StoredOffsetBeyondLogError where a log ended below its stored offset: it may now hold other records.
-
-    A plan has found it, or a log was truncated since, unseen by a plan so far.
-    """
-    if beyond := sorted((held_beyond_log(feed).keys() & set(meant)) | set(answers.cut_off)):
+def check_not_beyond(found: Collection[TopicPartition], feed: FeedSnapshot) -> None:
+    """Raise StoredOffsetBeyondLogError where a log ended below its stored offset: it may now hold other records."""
+    if beyond := sorted(found):
         raise StoredOffsetBeyondLogError(
             f"expected logs that hold what was read of them, found that {listing(beyond)} ended below the stored "
             f"offset. {NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."

@@ -2,13 +2,13 @@
 
 import logging
 
-from kafka_ingest.batches.ask_kafka import ask_about_batch
+from kafka_ingest.batches.ask_kafka import ask_about_batch, ask_about_plan
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.planning.open_batch import decide_open_batch
+from kafka_ingest.planning.open_batch import decide_open_batch, held_topics
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.parts import Parts
 
@@ -26,11 +26,12 @@ def resume_open_batch(
     """
     if batch.state is not BatchState.PLANNED:
         return True
-    if actor is not None and pin_first_valid_receipt(batch, parts, actor=actor):
+    if actor is None:
+        held_topics(batch, ask_about_plan(batch.plan, parts.kafka), settings)
+        return True
+    if pin_first_valid_receipt(batch, parts, actor=actor):
         return True
     decision = decide_open_batch(feed, batch, ask_about_batch(feed, batch.plan, settings, parts.kafka), settings)
-    if actor is None:
-        return True
     if not decision.problems:
         if decision.lost:
             log.warning("batch %s is resumed without what was deleted: %s", batch.batch_id, listing(decision.lost))

@@ -25,7 +25,11 @@ LOCKED_FEED = select(feed).where(OF_FEED).with_for_update()
 TOUCH = (
     update(feed)
     .where(OF_FEED)
-    .values(revision=feed.c.revision + 1, rows_committed=feed.c.rows_committed + bindparam("more_rows", 0))
+    # The column's type: PostgreSQL would take the default for a number of 32 bits.
+    .values(
+        revision=feed.c.revision + 1,
+        rows_committed=feed.c.rows_committed + bindparam("more_rows", 0, type_=feed.c.rows_committed.type),
+    )
 )
 NEW_EVENT = insert(event)
 
