@@ -198,7 +198,7 @@ class FeedParts:
 
     @property
     def column_rules(self) -> ColumnRules:
-        """How the columns of the feed's records are found, and what becomes of new ones."""
+        """How the columns of the feed's records are found, and what happens to new ones."""
         return ColumnRules(self.schemas.columns, self.feed.on_new_fields)
 
     def compare_columns(self, decoding: Decoding, output: OutputLocation | None = None) -> ComparedColumns:

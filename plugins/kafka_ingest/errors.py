@@ -253,7 +253,7 @@ class StartUndecidedError(OperatorDecisionError):
 
 
 class OffsetsLostError(OperatorDecisionError):
-    """Stored offsets lie below the log start: retention deleted records that were not read."""
+    """Stored offsets are below the log start: retention deleted records that were not read."""
 
 
 class RecordsDeletedError(OperatorDecisionError):
@@ -261,7 +261,7 @@ class RecordsDeletedError(OperatorDecisionError):
 
 
 class StoredOffsetBeyondLogError(OperatorDecisionError):
-    """Stored offsets lie above the log end: truncation, an unclean election, or another cluster."""
+    """Stored offsets are above the log end: truncation, an unclean election, or another cluster."""
 
 
 class OutputUnknownError(OperatorDecisionError):
@@ -269,7 +269,7 @@ class OutputUnknownError(OperatorDecisionError):
 
 
 class OutputElsewhereError(OperatorDecisionError):
-    """The feed's relative output lies under another root than the one that its batches were published under."""
+    """The feed's relative output is under another root than the one that its batches were published under."""
 
 
 class ReceiptsDoNotFollowError(OperatorDecisionError):

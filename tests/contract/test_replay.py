@@ -252,7 +252,7 @@ def test_a_replay_that_died_at_any_instant_ends_with_every_record_once(feeds: Fe
 def test_of_two_replays_at_once_one_takes_the_letters_up_and_the_other_is_refused(feed: WholeFeed) -> None:
     [chunk] = plan(feed).chunks
 
-    with pytest.raises(RangesTakenError, match=f"no open replay has taken up, found that {chunk.batch_id} has"):
+    with pytest.raises(RangesTakenError, match=f"no open replay has claimed, found that {chunk.batch_id} has"):
         plan(feed, actor="another run")
     resume_what_is_open(feed)
 

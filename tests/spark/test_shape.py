@@ -337,7 +337,7 @@ def test_what_a_function_returns_is_divided_by_the_partitions_of_a_table(spark: 
         ("nope", "expected a function that the driver's Python can import, found none"),
         ("no_rows_at_all", "expected a DataFrame, found int"),
         ("twice", "found 8 that come more than once"),
-        ("moved", "found 8 at positions that it was not handed"),
+        ("moved", "found 8 at positions that it was not given"),
         ("at_another_time", "found 8 with another kafka_timestamp, kafka_topic_id or kafka_timestamp_ms"),
         ("without_a_position", "kafka_partition: expected int, found no such column"),
         ("as_text", "kafka_offset: expected bigint, found string"),

@@ -117,7 +117,7 @@ def test_an_expression_that_spark_refuses_has_to_be_corrected(feed: FeedInMemory
     said = explanation(feed, attempt, InvalidExpressionError)
     assert said.endswith(
         f"of batch {attempt.batch_id}: where: [UNRESOLVED_COLUMN] A column `nope`. Nothing was moved. Correct the feed "
-        "file; `kafka-ingest preview` shows what becomes of real records."
+        "file; `kafka-ingest preview` shows what is made of real records."
     )
 
 

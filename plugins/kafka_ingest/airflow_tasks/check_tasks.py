@@ -50,7 +50,7 @@ class CheckFeedsOperator(BaseOperator):
             failures = [*watched.problems, *say(control, watched.feeds, notify_with(context))]
             failures += waiting_for_pools(files, datetime.now(UTC))
         counts = {"feeds": len(watched.feeds), "begun": checked.begun, "ended": checked.ended}
-        self.log.info("looked at %s feeds: %s alerts have begun, %s ended", *(f"{each:,}" for each in counts.values()))
+        self.log.info("checked %s feeds: %s alerts have begun, %s ended", *(f"{each:,}" for each in counts.values()))
         for note in checked.notes[:MOST_REPORTED]:
             self.log.warning("%s", note)
         for failure in failures:
@@ -58,13 +58,13 @@ class CheckFeedsOperator(BaseOperator):
         if failures:
             more = len(failures) - MOST_REPORTED
             shown = failures[:MOST_REPORTED] + ([f"and {more:,} more"] if more > 0 else [])
-            raise AirflowFailException("everything else was looked at and said: " + "; ".join(shown))
+            raise AirflowFailException("everything else was checked and notified: " + "; ".join(shown))
         return counts
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedFeeds:
-    """The feeds that ask for alerts; what ``kept`` ones ask for nobody knows, as ``problems`` say."""
+    """The feeds that ask for alerts; what ``kept`` ones ask for is unknown, as ``problems`` say."""
 
     feeds: Mapping[UUID, WatchedFeed]
     kept: frozenset[UUID] = frozenset()

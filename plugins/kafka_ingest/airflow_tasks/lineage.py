@@ -128,7 +128,7 @@ class Lineage:
 
 
 def lineage_of(committed: Committed, parts: FeedParts) -> Lineage | None:
-    """Return the lineage of what a caller committed; None where nobody asks, and where it cannot be found.
+    """Return the lineage of what a caller committed; None where it is not wanted, and where it cannot be found.
 
     A batch does not fail for its lineage: the log says why there is none.
     """

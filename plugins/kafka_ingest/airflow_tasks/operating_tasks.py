@@ -84,7 +84,7 @@ class OperateOperator(BaseOperator):
 def actor_of(context: Context) -> str:
     """Return the actor for the audit journal: who triggered the run, as Airflow's API server noted it, and the run.
 
-    A run that no user triggered is named so. A DAG run keeps its user for good, whoever clears its task.
+    A run that no user triggered is named so. A DAG run keeps its user for good, whoever else clears its task.
     """
     dag_run = context["dag_run"]
     # Airflow has it since 3.1.

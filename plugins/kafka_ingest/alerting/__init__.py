@@ -1,4 +1,4 @@
-"""Alerts: what feeds ask to be notified of, looked at every few minutes, and said once when it begins and when it ends.
+"""Alerts: what feeds ask to be notified of, checked every few minutes, notified once as it begins and once as it ends.
 
 1. :mod:`~kafka_ingest.alerting.ask_cluster` asks each cluster once, for all feeds that are read over a connection;
 2. :mod:`~kafka_ingest.alerting.rules` decides, of each feed, what is the case, and what is not known: pure;

@@ -1,6 +1,6 @@
 """Decide which dead letters are replayed: those of committed batches that are in no other batch, and will not be.
 
-Left out, with the reason, is what another replay has taken up, what an operator gave up, what files that were lost
+Left out, with the reason, is what another replay has claimed, what an operator gave up, what files that were lost
 held, since a backfill reads that again, what a reset lets the feed read again, and batches that expired from the
 output or are in a former one.
 """
@@ -30,7 +30,7 @@ from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 class LettersFound:
     """What a replay may take up, oldest batch first, with the ids that topics had then; and what not, and why.
 
-    ``claimed_by`` are open replays that have taken up letters which were asked for.
+    ``claimed_by`` are open replays that have claimed letters which were asked for.
     """
 
     letters: Sequence[ReplayedLetters] = ()
@@ -78,7 +78,7 @@ def letters_to_replay(
             topic_ids[batch_id] = batch.plan.topic_ids
     if claimed_by and not found:
         raise RangesTakenError(
-            f"expected dead letters that no open replay has taken up, found that {listing(sorted(claimed_by))} "
+            f"expected dead letters that no open replay has claimed, found that {listing(sorted(claimed_by))} "
             f"{'have' if len(claimed_by) > 1 else 'has'}. {NOTHING_DONE} Continue: `kafka-ingest backfill "
             f"{rows.feed.name} open`, or the form's open chunks; or end it: `abandon`."
         )
@@ -116,7 +116,7 @@ def why_left_out(batch: Batch, output: OutputLocation, sinks: Sinks) -> str | No
 
 
 def claims(replays: Iterable[Replay], causes: frozenset[str]) -> set[UUID]:
-    """Return the open replays that have taken up letters of these causes, or of any where none is named."""
+    """Return the open replays that have claimed letters of these causes, or of any where none is named."""
     return {each.by for each in replays if each.is_open and (not causes or each.letters.causes & causes)}
 
 
@@ -152,7 +152,7 @@ def cut(offset_range: OffsetRange, at: Iterable[int]) -> list[OffsetRange]:
 def counted(
     ranges: Sequence[OffsetRange], batch: Batch, replays: Sequence[Replay], causes: frozenset[str], sinks: Sinks
 ) -> Iterable[ReplayedLetters]:
-    """Yield the letters in ranges that no replay has taken up, as the files hold them; ``causes``: of these only."""
+    """Yield the letters in ranges that no replay has claimed, as the files hold them; ``causes``: of these only."""
     if not ranges:
         return
     output = output_of_dead_letters(batch.plan.output)

@@ -105,7 +105,7 @@ class OpenChunks:
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetters:
-    """The dead letters that committed batches have published and no replay has taken up.
+    """The dead letters that committed batches have published and no replay has claimed.
 
     Only those of one batch, of batches committed at a time or later, of some causes; None and empty: of all.
     """

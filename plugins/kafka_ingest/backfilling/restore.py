@@ -6,7 +6,7 @@ batches, which claim their offsets and are pinned and committed like any other:
 1. what is below the stored offsets and in no other batch becomes chunks of a backfill, which close the gaps;
 2. what begins at a stored offset becomes a live batch, which moves it.
 
-What other batches hold is left out, and so is what a truncated log has lost: other records lie at its offsets now. A
+What other batches hold is left out, and so is what a truncated log has lost: other records are at its offsets now. A
 crash in between leaves open batches that the next call continues.
 """
 
@@ -44,7 +44,7 @@ class RestoreDecision:
     """What is restored of an abandoned batch. ``begun`` are batches that an earlier call planned and did not finish.
 
     ``live`` begins at stored offsets, ``fill`` is below them; ``held`` is what other batches hold or will hold;
-    ``cut_off`` is what was read of a log that was truncated since, where other records lie now.
+    ``cut_off`` is what was read of a log that was truncated since, where other records are now.
     """
 
     rows: CoverageRows

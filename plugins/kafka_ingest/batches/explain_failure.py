@@ -84,7 +84,7 @@ def check_expressions(failure: str, what: str) -> None:
     if code is FailureCode.EXPRESSION_REFUSED:
         raise InvalidExpressionError(
             f"{what}: {found[:1_000]}. Nothing was moved. Correct the feed file; `kafka-ingest preview` shows what "
-            "becomes of real records."
+            "is made of real records."
         )
 
 

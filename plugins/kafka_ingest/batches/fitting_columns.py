@@ -43,7 +43,7 @@ def unknown_columns(_decoding: Decoding) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRules:
-    """How the columns of an attempt are found, and what becomes of new ones."""
+    """How the columns of an attempt are found, and what happens to new ones."""
 
     columns_of: ColumnsOf = unknown_columns
     on_new_fields: OnNewFields = OnNewFields.ADD

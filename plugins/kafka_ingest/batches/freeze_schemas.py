@@ -324,7 +324,7 @@ def found_ids(failures: Collection[str]) -> dict[str, set[int | str]]:
 
 
 def names_ids(failure: str) -> bool:
-    """Whether an attempt ended since it found schema ids that nobody had asked for."""
+    """Whether an attempt ended since it found schema ids that had not been asked for."""
     return bool(ids_in(failure))
 
 

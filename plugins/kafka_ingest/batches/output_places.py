@@ -16,7 +16,7 @@ def is_taken(places: Iterable[Place], others: Iterable[Place]) -> bool:
 
 
 def folders_to(place: Place) -> list[str]:
-    """Return a place and the folders that it lies in, as texts that are equal where they are one."""
+    """Return a place and the folders that it is in, as texts that are equal where they are one."""
     if isinstance(place, Path):
         resolved = place.resolve()
         return [str(each) for each in (resolved, *resolved.parents)]

@@ -1,4 +1,4 @@
-"""What a feed makes of real records, before any of them is ingested: a batch of a few records that nobody commits.
+"""What a feed makes of real records, before any of them is ingested: a batch of a few records that is never committed.
 
 It is written like any other, by the same Spark job, but into a directory of its own, and no control table knows it.
 """
@@ -34,7 +34,7 @@ MOST_RECORDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What became of the records: rows as readers would see them, those that cannot be decoded, how many filtered."""
+    """The result of the records: rows as readers would see them, those that cannot be decoded, how many filtered."""
 
     rows: list[dict[str, Any]]
     dead_letters: list[DeadLetter]

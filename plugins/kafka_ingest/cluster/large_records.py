@@ -65,7 +65,7 @@ def large_records(
     searches = [Search((each.topic, each.partition), each.start_offset, each.end_offset) for each in sorted(ranges)]
     span, ends_at = sum(each.span for each in ranges), time.monotonic() + AT_MOST_S
     one_by_one = batch_by_batch = False
-    log.warning("%s offsets may hold a record too large for memory: looked at for %g s at most", f"{span:,}", AT_MOST_S)
+    log.warning("%s offsets may hold a record too large for memory: measured for %g s at most", f"{span:,}", AT_MOST_S)
     while (left := [search for search in searches if not search.is_done]) and time.monotonic() < ends_at:
         some = left[:1] if one_by_one else left
         began_at, starts = time.monotonic(), [search.start for search in some]
@@ -75,12 +75,12 @@ def large_records(
             some[0].add(answer_at(settings, some[0], timeout_s))
         elif not has_ended and starts == [search.start for search in some]:
             for search in some:
-                search.is_done = True  # nobody answers
+                search.is_done = True  # there is no answer
         batch_by_batch = one_by_one and (has_ended or batch_by_batch) and not some[0].is_done
         one_by_one = one_by_one or has_ended
         if time.monotonic() - began_at > PROGRESS_S:
             still = sum(search.end - search.start for search in searches if not search.is_done)
-            log.warning("%s of %s offsets looked at", f"{span - still:,}", f"{span:,}")
+            log.warning("%s of %s offsets measured", f"{span - still:,}", f"{span:,}")
     return {TopicPartition(*search.place): search.found for search in searches if search.found}
 
 

@@ -32,7 +32,7 @@ def epoch_ends(
     """Return where logs end, or begin a later epoch, after the records of these leader epochs or of earlier ones.
 
     None: the leader knows no such epoch. librdkafka has no call for Kafka's OffsetsForLeaderEpoch (KIP-320), but its
-    consumer sends it before it continues at an offset, and reports the answer where the offset lies beyond the end. So
+    consumer sends it before it continues at an offset, and reports the answer where the offset is beyond the end. So
     this seeks to an offset beyond every log.
     """
     partitions = sorted(epochs)

@@ -1,4 +1,4 @@
-"""The question where a time lies in a log, whose plain answer may be wrong, and what a log's newest time is."""
+"""The question where a time is in a log, whose plain answer may be wrong, and what a log's newest time is."""
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -137,7 +137,7 @@ def contradiction(timestamp: datetime) -> str:
     """Return why "no record is of that time or later" is not believed."""
     return (
         f"NO_OFFSET_AT_TIME: Kafka finds no record of {timestamp.isoformat()} or later, but does not say that its "
-        "newest one is older. Deleted records that still lie in its files hide others: wait until it has removed "
+        "newest one is older. Deleted records that are still in its files hide others: wait until it has removed "
         "them (log.retention.check.interval.ms, file.delete.delay.ms), or name offsets. Brokers before 3.0 cannot "
         "say it (KIP-734)"
     )

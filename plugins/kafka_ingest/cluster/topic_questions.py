@@ -47,7 +47,7 @@ class TopicQuestions:
         return found
 
     def visible_topics(self, topics: Collection[str]) -> tuple[dict[str, TopicDescription], dict[str, str]]:
-        """Return the topics that exist, and why others cannot be seen: of these nobody knows whether they exist."""
+        """Return the topics that exist, and why others cannot be seen: of these it is unknown whether they exist."""
         found, denied = self._described(topics)
         return found, {topic: str(self._client.no_access(f"topic {topic}", error)) for topic, error in denied.items()}
 

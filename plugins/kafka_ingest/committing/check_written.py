@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 NOT_MOVED = "Nothing was published and no offset was moved."
 AGAIN = (
-    "and run it again: the batch is written again. `kafka-ingest preview` shows what becomes of the newest records, "
-    "`kafka-ingest skip` passes over records that nobody needs."
+    "and run it again: the batch is written again. `kafka-ingest preview` shows how the newest records are decoded, "
+    "`kafka-ingest skip` passes over records that are not needed."
 )
 
 
@@ -81,7 +81,7 @@ def check_fields(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
 
 
 def read_first(batch: Batch, read: ReadCounts, control: ControlReader) -> ReadCounts:
-    """Return what became of all records of an output, where its first batch may have to be stopped; else of none.
+    """Return the counts of all records of an output, where its first batch may have to be stopped; else of none.
 
     Batches of few records are one with those after them, until there are enough to judge by.
     """

@@ -22,7 +22,7 @@ MOST_LEVELS = 100
 MOST_BITS = 63
 """Of a whole number without its sign: what Kafka counts, and what databases can keep."""
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""Of a character beyond the first 65,536, which JSON escapes as two; whether one is alone is looked at then."""
+"""Of a character beyond the first 65,536, which JSON escapes as two; whether one is alone is checked then."""
 
 
 class ForeignJsonError(ValueError):
@@ -117,7 +117,7 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_values(found: object, most_bits: int) -> None:
-    """Raise ForeignJsonError where a number is too large, or values lie too deep: what walks them is recursive."""
+    """Raise ForeignJsonError where a number is too large, or values are nested too deep for recursion."""
     level: list[Any] = [[found]]
     for _ in range(MOST_LEVELS + 1):
         if not level:

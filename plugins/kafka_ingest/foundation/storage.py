@@ -68,7 +68,7 @@ def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
 
 
 def refuse_links(path: Opened, folder: Opened) -> None:
-    """Raise OSError where a symbolic link lies between a folder on a disk and what is in it: it may lead anywhere."""
+    """Raise OSError where a symbolic link is between a folder on a disk and what is in it: it may lead anywhere."""
     if isinstance(path, Path) and isinstance(folder, Path):
         below = path.relative_to(folder)
         for each in (folder / part for part in (*below.parents[-2::-1], below)):

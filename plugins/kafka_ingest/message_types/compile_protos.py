@@ -154,7 +154,7 @@ def write(path: Path, text: str) -> None:
 def write_without_options(protos: Path, texts: Mapping[str, str], compiled: Collection[str]) -> None:
     """Write files again as they mean the same without producers' own options.
 
-    In the place of those that nobody has is an empty one: most are imported for such options alone.
+    In the place of those that are nowhere is an empty one: most are imported for such options alone.
     """
     for name, text in texts.items():
         if text:

@@ -380,7 +380,7 @@ def is_recursive(descriptor: Descriptor) -> bool:
 
 
 def size_of(value: Value, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return how many fields and levels a value has; a type that occurs twice counts twice, and is looked at once."""
+    """Return how many fields and levels a value has; a type that occurs twice counts twice, and is walked once."""
     if not isinstance(value, Message):
         return 0, 0
     if id(value) not in sizes:

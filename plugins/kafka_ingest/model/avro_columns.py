@@ -94,7 +94,7 @@ class NoRoomError(Exception):
 
 
 class NotLoosely(Exception):  # noqa: N818 - no error: it leaves a field out
-    """A value that is not read where only its form is looked at."""
+    """A value that is not read where only its form is checked."""
 
 
 class Columns:

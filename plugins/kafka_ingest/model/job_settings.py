@@ -1,4 +1,4 @@
-"""What the job is handed beside the attempt's document, in a file that the submitter's user alone can read.
+"""What the job is given beside the attempt's document, in a file that the submitter's user alone can read.
 
 Other users can read arguments and Spark's settings, and the environment holds no text of more than 128 KiB, which
 certificates may be.

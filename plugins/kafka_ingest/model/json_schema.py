@@ -18,7 +18,7 @@ SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean"}
 FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 
 MAX_VISITS: Final = 10_000
-"""So many types are looked at, those that references lead to each time: a few of them can stand for billions."""
+"""So many types are read, those that references lead to each time: a few of them can stand for billions."""
 IN_ITSELF: Final = 2
 """So often a reference has led to a type that is text where it leads there again.
 

@@ -21,9 +21,9 @@ LONGEST_NAME: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NeverFound(Documented):
-    """A field that is null in all rows of a batch, and that none of the records looked at has.
+    """A field that is null in all rows of a batch, and that none of the records examined has.
 
-    ``part``: ``key`` or ``value``. ``field``: its path there. ``records``: how many were looked at that have the object
+    ``part``: ``key`` or ``value``. ``field``: its path there. ``records``: how many were examined that have the object
     it belongs to. ``others``: names that these have in that object and the schema does not, the most frequent first.
     ``is_part_found``: other fields of the part were found.
     """
@@ -36,7 +36,7 @@ class NeverFound(Documented):
 
     @property
     def whereabouts(self) -> str:
-        """Say how many records were looked at, and what they have in its place."""
+        """Say how many records were examined, and what they have in its place."""
         there = f"there are: {', '.join(self.others)}" if self.others else "the schema has all names that are there"
         return f"in 0 of {counted(self.records, 'record')}; {there}"
 

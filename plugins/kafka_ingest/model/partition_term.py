@@ -28,7 +28,7 @@ EXPECTED = f"{', '.join(VALUES)}, day({TIME}) or hour({TIME})"
 
 
 class Transform(StrEnum):
-    """What becomes of a column's value. The names are those of Iceberg."""
+    """How a partition's value is made from a column's. The names are those of Iceberg."""
 
     IDENTITY = "identity"
     DAY = "day"

@@ -16,11 +16,11 @@ class SelectedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What becomes of decoded records.
+    """How decoded records are filtered and reshaped.
 
     ``where``: a Spark SQL expression; records for which it is not true are filtered. ``select``: the columns in the
     place of key and value; none leaves these. ``keeps_others``: the others stay beside these. ``transform``:
-    ``package.module:function``, which is handed all rows.
+    ``package.module:function``, which is given all rows.
     """
 
     select: Sequence[SelectedColumn] = ()

@@ -1,4 +1,4 @@
-"""Spark SQL expressions of a feed file, looked at without Spark: what is no expression of one record is refused.
+"""Spark SQL expressions of a feed file, checked without Spark: what is no expression of one record is refused.
 
 Spark has the last word (:mod:`kafka_ingest.writing.shape`): it knows columns, types, and what functions are.
 """

@@ -37,7 +37,7 @@ ROUNDS: Final = (1, 4, 15)
 is not too old, of the next ones. Each takes a whole record batch over the network."""
 
 NO_TIME: Final = Unavailable("the record at its stored offset carries no time")
-NOT_READ: Final = Unavailable("the records at the stored offsets of other partitions were looked at")
+NOT_READ: Final = Unavailable("the records at the stored offsets of other partitions were read")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,7 +21,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 FEWEST = 12
 """Fewer columns are as narrow as these would be, the newest at the right."""
 FEW = 6
-"""The times of fewer columns would lie over each other."""
+"""The times of fewer columns would overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TimeMark:
 
     @property
     def anchor(self) -> str:
-        """Which end of its text lies there: no text leaves the drawing."""
+        """Which end of its text is there: no text leaves the drawing."""
         return "start" if self.percent < 20 else "end" if self.percent > 80 else "middle"  # noqa: PLR2004
 
 

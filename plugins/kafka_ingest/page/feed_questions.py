@@ -1,6 +1,6 @@
 """What Kafka is asked for the view of all feeds.
 
-Bounds of logs are asked for all feeds of a connection at once; what takes a record or a consumer group to be looked at,
+Bounds of logs are asked for all feeds of a connection at once; what takes a record or a consumer group to be read,
 for the feeds that are shown.
 """
 

@@ -103,7 +103,7 @@ def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
     if any(partition.drift for partition in status.partitions):
         found.append(operate("set the consumer group to the stored offsets", status.feed, Mirror))
     if file_error is None:
-        found.append(operate("see what becomes of the newest records", status.feed, PreviewRecords))
+        found.append(operate("see how the newest records are decoded", status.feed, PreviewRecords))
     found.append(operate("count the output and account for every offset", status.feed, Coverage))
     return [each for number, each in enumerate(found) if each not in found[:number]]
 
@@ -119,7 +119,7 @@ def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
 
 
 def decide_topic(feed_name: str, topic: str) -> Offer:
-    """Return how it is decided what became of a topic."""
+    """Return how a changed topic is decided about."""
     return operate(f"decide what topic {topic} holds now", feed_name, TopicChanged, topics=[topic])
 
 

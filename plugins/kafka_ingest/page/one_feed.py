@@ -42,7 +42,7 @@ BATCHES_A_PAGE: Final = 20
 BATCHES_PLOTTED: Final = 100
 GAPS_A_PAGE: Final = 20
 GAPS_ACKNOWLEDGED: Final = 10_000
-"""As many of the newest are looked at."""
+"""As many of the newest are read."""
 EVENTS_A_PAGE: Final = 20
 REFRESH_S: Final = 30
 REFRESH_PENDING_S: Final = 2

@@ -31,7 +31,7 @@ class PlanDecision:
 
     There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then.
     ``left_out`` says which partitions take no part although they should, and why. ``answered`` counts the partitions
-    that take part. ``capped`` says whether ``max_records`` or another limit, a gap that lies ahead, or the turn of
+    that take part. ``capped`` says whether ``max_records`` or another limit, a gap ahead, or the turn of
     others left records behind that could be read at once. ``lag`` counts the offsets that Kafka would let the feed
     read, whatever its limits.
     """

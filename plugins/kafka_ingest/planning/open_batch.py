@@ -62,7 +62,7 @@ class OpenBatchDecision:
 def decide_open_batch(
     feed: FeedSnapshot, batch: Batch, answers: PlanAnswers, settings: FeedPlanSettings
 ) -> OpenBatchDecision:
-    """Return what becomes of a PLANNED batch without a receipt; raises what stops the feed until an operator decides.
+    """Return whether to resume a PLANNED batch without a receipt; raises what stops the feed until an operator decides.
 
     Where only the beginning of some ranges was deleted it is resumed: the attempt leaves these ranges out, and the next
     plan decides on them.

@@ -16,7 +16,7 @@ from kafka_ingest.planning.start_rules import NewPartition
 class Position:
     """One partition that takes part: the next offset to read, where reading has to end, and what was passed over.
 
-    ``cut_short``: there is more to read after a gap that lies ahead.
+    ``cut_short``: there is more to read after a gap ahead.
     """
 
     topic_partition: TopicPartition
@@ -39,7 +39,7 @@ class Position:
 
     @property
     def is_beyond_log(self) -> bool:
-        """Whether it lies above the log's end."""
+        """Whether it is above the log's end."""
         return self.offset > self.bounds.high_watermark
 
     @property
@@ -59,7 +59,7 @@ class Way:
     passed: list[Gap] = field(default_factory=list)
 
     def pass_to(self, target: int, cause: GapCause, reason: str) -> None:
-        """Go to an offset, filing what lies in between, apart from gaps that are filed there already."""
+        """Go to an offset, filing what is in between, apart from gaps that are filed there already."""
         while self.ahead and self.ahead[0].offset_range.start_offset <= max(self.offset, target):
             gap = self.ahead.pop(0)
             self._file(gap.offset_range.start_offset, cause, reason)
@@ -73,14 +73,14 @@ class Way:
             self.offset = upto
 
     def jump_from(self, start: int) -> Jump | None:
-        """Return what moved the stored offset, or was found to lie behind it; None where nothing did."""
+        """Return what moved the stored offset, or was found behind it; None where nothing did."""
         if self.offset == start and not self.passed:
             return None
         return Jump(self.topic_partition, start, self.offset, tuple(self.gaps), tuple(self.passed))
 
 
 def gaps_by_partition(feed: FeedSnapshot) -> dict[TopicPartition, list[Gap]]:
-    """Return the gaps that lie ahead of a feed's stored offsets."""
+    """Return the gaps ahead of a feed's stored offsets."""
     found: dict[TopicPartition, list[Gap]] = {}
     for gap in feed.gaps_ahead:
         found.setdefault(gap.offset_range.topic_partition, []).append(gap)
@@ -106,7 +106,7 @@ def position_of(
 ) -> Position:
     """Return a partition's position after it passed over deleted records, gaps filed ahead, and what is too far behind.
 
-    ``end_offset`` is how far it may be read; ranges also end where a gap lies ahead, and at an offset that no consumer
+    ``end_offset`` is how far it may be read; ranges also end where a gap is ahead, and at an offset that no consumer
     can read.
     """
     way = Way(topic_partition, offset, sorted(gaps_ahead, key=lambda gap: gap.offset_range.start_offset))
@@ -170,9 +170,9 @@ def check_not_beyond(
             beyond.append(text + seen_end)
     if beyond:
         raise StoredOffsetBeyondLogError(
-            f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was "
+            f"stored offsets are beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was "
             "truncated (an unclean leader election), or this is not the cluster they were read from. Nothing was "
-            "planned; the feed stays stopped, also when the log grows past them, since other records lie there now: "
+            "planned; the feed stays stopped, also when the log grows past them, since other records are there now: "
             f"`kafka-ingest topic-changed {feed_name}` shows what can be done. With on_data_loss: hold the feed's "
             "other partitions continue."
         )

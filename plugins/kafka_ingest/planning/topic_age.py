@@ -49,7 +49,7 @@ def begins_alike(logs: Collection[LogBounds | Unavailable], rule: StartRule) -> 
 
 
 def reads_alike(logs: Collection[LogBounds | Unavailable], rule: StartRule, on_data_loss: OnDataLoss) -> bool:
-    """Whether a topic is read from its log start in both cases; taken for new, what lies before is a gap on record."""
+    """Whether a topic is read from its log start in both cases; taken for new, what is before it is a gap on record."""
     is_gap = on_data_loss is OnDataLoss.RECORD_GAP
     return is_gap and isinstance(rule, Earliest) and all(isinstance(log, LogBounds) for log in logs)
 

@@ -20,7 +20,7 @@ MOST_NOTIFIERS: Final = 20
 class Notify(Settings):
     """One notifier: a class that is an Airflow ``BaseNotifier``, by its dotted path, and what it is made with.
 
-    Whether there is such a class is looked at by ``doctor`` and by the check itself: reading a feed file imports no
+    Whether there is such a class is checked by ``doctor`` and by the check itself: reading a feed file imports no
     one's code.
     """
 

@@ -94,7 +94,7 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return all that must not be another feed's: what it claims, and every folder its output lies in."""
+    """Return all that must not be another feed's: what it claims, and every folder its output is in."""
     above = [("sink.path", str(folder)) for folder in located(feed, environment).parents]
     return [*claims(feed, environment), *above]
 

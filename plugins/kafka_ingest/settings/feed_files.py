@@ -106,7 +106,7 @@ def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
 
 
 def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise InvalidBackfillError where a directory is, lies in, or holds a feed's output; broken files count, too."""
+    """Raise InvalidBackfillError where a directory is, is in, or holds a feed's output; broken files count, too."""
     for file in read_feed_files(feeds_directory(environment), environment):
         if file.sink_path is None:
             continue

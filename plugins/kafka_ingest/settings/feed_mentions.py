@@ -52,7 +52,7 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
     root = PurePath(os.path.normpath(environment.get(DATA_VARIABLE) or ""))
     own = places_of(output)
     if any(root.is_relative_to(folder) for folder in own):
-        return lambda _: True  # every relative path lies in this output
+        return lambda _: True  # every relative path is in this output
     group = [mention(feed.kafka.group)] if feed.kafka.group is not None else []
     holders = [folder for path in (*own, *output.parents) for folder in (path, output_of(path) or path) if folder.name]
     return any_of(

@@ -289,7 +289,7 @@ RecordSettings = Annotated[
 def why_not_flat(value: FieldDecoding) -> str | None:
     """Return what was expected where a value's fields cannot be columns of their own; None where they can."""
     if value.source is not None:
-        return None  # what the source has is looked at when it is asked
+        return None  # what the source has is checked when it is asked
     if value.schema is None:
         found = f"{value.format}{' without a schema' if value.format is Format.JSON else ''}"
         return (

@@ -8,7 +8,7 @@ from kafka_ingest.settings.feed_files import feeds_directory
 
 
 def read_schema_file(name: str, environment: Mapping[str, str]) -> bytes:
-    """Return what is in a schema file, which lies in the folder of the feed files where its path is not absolute."""
+    """Return what is in a schema file, which is in the folder of the feed files where its path is not absolute."""
     path = feeds_directory(environment) / name
     try:
         return content_of(path)

@@ -79,7 +79,7 @@ def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
             message = f"expected {EXPECTED[kind](problem.get('ctx', {}))}"
         case _:
             message = problem["msg"].removeprefix("Value error, ")
-    # What lies in spark.conf may be a secret that was put in the wrong place.
+    # What is in spark.conf may be a secret that was put in the wrong place.
     hidden = parts[:2] == ["spark", "conf"] and (len(parts) > 2 or isinstance(problem["input"], dict))  # noqa: PLR2004
     found = "" if "found" in message or hidden else f", found {shown(problem['input'])}"
     if problem["type"] == "string_type" and isinstance(problem["input"], bool | int) and not hidden:
@@ -106,7 +106,7 @@ def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
 
 
 def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the models that may lie there; one where no union leaves it open."""
+    """Return the models that may be there; one where no union leaves it open."""
     found = [model]
     for part in place:
         if isinstance(part, int) or part.startswith((SINK_TAG, RECORD_TAG)):

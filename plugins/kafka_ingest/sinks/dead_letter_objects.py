@@ -1,7 +1,7 @@
 """Dead letters in a store: Parquet files beside a table that is there.
 
 They follow a batch that is published already, so nothing decides here. The files of a batch are copied to their place,
-and then its receipt is kept: whoever asks this project reads what a receipt names. A program that lists the store may
+and then its receipt is kept: this project's readers read what a receipt names. A program that lists the store may
 see some of a batch's files for a moment before the others::
 
     P/kafka_batch=<batch>/*.parquet               published

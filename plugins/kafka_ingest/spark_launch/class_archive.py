@@ -21,7 +21,7 @@ JAVAS_OWN = Path("lib", "server", "classes.jsa")
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlace:
-    """Where the archive for one Java and one class path lies, or would lie: ``classes-OWNER-KEY-SIZE.jsa``.
+    """Where the archive for one Java and one class path is, or would be: ``classes-OWNER-KEY-SIZE.jsa``.
 
     ``owner`` identifies where Java and its jars are, ``key`` their versions: after an upgrade a new archive replaces
     the former one. The size shows that an archive is complete: Java maps a truncated one unchecked, and crashes

@@ -22,7 +22,7 @@ CONNECTOR = "spark-sql-kafka-0-10_2.13"
 class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
-    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None
+    ``archive_place`` is where the archive of classes for this Java and these jars is or would be. It is None
     without Java or Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes none
     of another class path. ``java_options`` are what Java gets without this project.
     """
@@ -70,7 +70,7 @@ class Installation:
 def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     """Return this installation; raises InstallationError naming what is missing.
 
-    ``jobs/`` and ``.jvm/spark`` lie next to ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
+    ``jobs/`` and ``.jvm/spark`` are next to ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
     """
     root = Path(__file__).resolve().parents[3]
     application = root / "jobs" / "write_batch.py"

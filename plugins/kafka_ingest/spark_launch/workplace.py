@@ -1,4 +1,4 @@
-"""The directory of one spark-submit call on this machine: this user's alone, so that nobody else decides what runs."""
+"""The directory of one spark-submit call on this machine: this user's alone, so no other user decides what runs."""
 
 import shutil
 import tempfile
@@ -11,7 +11,7 @@ SETTINGS = "settings.json"
 
 
 def make_workplace() -> Path:
-    """Make the directory; whoever asks for it removes it."""
+    """Make the directory; the caller removes it."""
     return Path(tempfile.mkdtemp(prefix="kafka-ingest-"))
 
 

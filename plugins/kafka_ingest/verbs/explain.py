@@ -75,7 +75,7 @@ def check_on_disk(file: str) -> None:
 
 
 def batch_of_place(file: str, control: ControlObserver) -> Batch | None:
-    """Return the batch in whose output a path lies, None where the control tables know none."""
+    """Return the batch in whose output a path is, None where the control tables know none."""
     try:
         path = Path(file)
         named = place_named(path, DATA_FILES) if path.is_absolute() else None

@@ -75,7 +75,7 @@ def shown_restored(decision: RestoreDecision, into: list[UUID]) -> Iterator[Line
         (decision.live, "from the stored offset on, which moves"),
         (decision.fill, "below the stored offset, where it closes the gaps"),
         (decision.held, "left out: other batches hold it, or are about to"),
-        (decision.cut_off, "left out: the log was truncated since, and other records lie there now"),
+        (decision.cut_off, "left out: the log was truncated since, and other records are there now"),
     )
     for ranges, text in texts:
         for each in ranges:

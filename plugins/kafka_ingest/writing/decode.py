@@ -59,7 +59,7 @@ def decoded(
     with_reasons: bool = True,
     with_bytes: bool = True,
 ) -> DataFrame:
-    """Return records with keys and values decoded, and at the end what became of them.
+    """Return records with keys and values decoded, and at the end how that went.
 
     ``records`` has the raw format's columns (:mod:`kafka_ingest.writing.read_ranges`). The result has the same columns
     in the same order; with flattened columns the value's fields are in the place of ``value``. Behind them are

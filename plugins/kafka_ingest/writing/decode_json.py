@@ -315,7 +315,7 @@ def names_of_texts(kind: RecordType) -> Iterator[str]:
 def is_rewritten(found: str) -> str:
     """Return whether a text may be what Spark makes of an object, a list, a fraction or -0; null where it is.
 
-    Each text of each record is looked at, most only at its first byte: a regular expression would take a tenth of all
+    Each text of each record is checked, most only at its first byte: a regular expression would take a tenth of all
     that decoding takes.
     """
     number = f"{found} < ':' and (contains({found}, '.') or {found} = '0' or startswith({found}, '\"'))"

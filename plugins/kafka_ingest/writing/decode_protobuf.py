@@ -1,7 +1,7 @@
 """Protobuf: exactly one message of a type, with or without the id and the indexes of its schema before it.
 
 Spark's own module for Protobuf is not had everywhere (docs/decisions.md), so Python's workers do it, with whole batches
-of records in Arrow's format. What stands before a message is looked at by expressions, as in the other formats.
+of records in Arrow's format. What stands before a message is checked by expressions, as in the other formats.
 """
 
 import json

@@ -29,7 +29,7 @@ FROM_RANGES = 50
 """From how many ranges, at most: topics and partitions may have different records."""
 
 LARGEST_BYTES = 16 * 1024
-"""Of a key or value that is looked at; of larger ones, as Kafka Connect's with their schemas are, a few are."""
+"""Of a key or value that is examined; of larger ones, as Kafka Connect's with their schemas are, a few are."""
 
 LARGE_ONES = 40
 """How many larger ones, all of which the driver holds at once."""

@@ -56,7 +56,7 @@ MOST_LEVELS = 998
 """Of objects and arrays in one another. Jackson reads 1,000, and for ``from_json`` two are around each object."""
 
 SAFE_LEVELS = 200
-"""As many Python reads with its usual limit of recursion, whoever calls it."""
+"""As many Python reads with its usual limit of recursion, from wherever it is called."""
 
 WHOLE = {"smallint": 15, "int": 31, "bigint": 63}
 BEYOND_ALL = "9" * 17

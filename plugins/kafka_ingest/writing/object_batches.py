@@ -62,7 +62,7 @@ Column = Any
 class SentObjects:
     """What workers are sent. ``fields``: Arrow's schema of the objects. ``constants``: columns that are not sent.
 
-    ``heads``: how values begin, where schema ids are before them. ``given``: the columns that are handed back.
+    ``heads``: how values begin, where schema ids are before them. ``given``: the columns that are given back.
     ``columns``: the names of the rows' columns in their order; :data:`VALUE` is where the object goes, as its fields
     where ``flatten`` is set. ``required``: those that are never null. ``row_group_bytes``: how much is kept until it is
     written, as Arrow has it. ``written`` and ``large`` are Spark's accumulators, and so is ``found``: a bit for each

@@ -182,7 +182,7 @@ class UnknownSchemaIdsError(Exception):
 
 
 def check_ids(dead_letters: DataFrame, decoding: Decoding) -> None:
-    """Raise UnknownSchemaIdsError where dead letters have schema ids that nobody has asked the registry for.
+    """Raise UnknownSchemaIdsError where dead letters have schema ids that the registry was not asked for.
 
     Of each batch so many are asked for; with more, records are what text files and other formats look like.
     """

@@ -73,7 +73,7 @@ def spark_session(
 
 def fix_meaning(session: SparkSession, java_context: Java, settings: SparkSettings) -> None:
     """Let SQL mean the same, whatever the environment, ``spark-defaults.conf`` or a site's other files say."""
-    # One question, instead of one for each setting; a value of several lines may look like names, which nobody has.
+    # One question, instead of one for each setting; a value of several lines may look like names, which do not exist.
     found = (line.partition("=")[0] for line in java_context.getConf().toDebugString().splitlines())
     for name in settings.to_forget(found):
         session.conf.unset(name)

@@ -57,7 +57,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the records of some ranges go: rows, dead letters, and what a function is handed, and has made.
+    """Where the records of some ranges go: rows, dead letters, and what a function is given, and has made.
 
     What it has made is there only where it has to be divided by partitions of a table then.
     """
@@ -183,7 +183,7 @@ def add_rows(
 def stage_rows(
     rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
 ) -> None:
-    """Write rows to a place, in the form that the sink needs; what a function is handed is divided afterwards."""
+    """Write rows to a place, in the form that the sink needs; what a function is given is divided afterwards."""
     objects = None
     if rows.are_many:
         objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, ranges, document, place, storage.at)
@@ -274,7 +274,7 @@ class CountedRows:
         good = observed.where(f"{GOOD} and not {FILTERED}" if filters else GOOD)
         # Expressions may use columns that the table lacks, and dead letters have them.
         rows = good.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED, *self.fields.expressions(), *needs.without)
-        # A function is not handed columns that follow from others: it could change them.
+        # A function is not given columns that follow from others: it could change them.
         return with_own_columns(rows, needs.partition_by) if needs.own_columns and shape.transform is None else rows
 
     def counted(self) -> StagedRecords:
@@ -320,7 +320,7 @@ def made_by_function(
 def check_count(staged: StagedRecords, files: Sequence[WrittenFile]) -> None:
     """Raise StagedRowsMissingError unless files hold what Spark counted.
 
-    Where a function is handed them, and drops some, the receipt could not tell.
+    Where a function is given them, and drops some, the receipt could not tell.
     """
     expected = staged.rows_read - staged.dead - sum(staged.filtered.values())
     found = sum(file.rows for file in files)

@@ -44,7 +44,7 @@ def processors_of(records: DataFrame) -> int:
 
 
 def staged_files(data: Opened) -> list[WrittenFile]:
-    """Return what lies below ``data``; files without rows are removed.
+    """Return what is below ``data``; files without rows are removed.
 
     Most Spark tasks read a range of one partition: such a file's footer says all. One that read several small ranges
     has their positions counted row by row.

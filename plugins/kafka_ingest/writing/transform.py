@@ -1,6 +1,6 @@
 """A feed's own Python function over all rows of a batch: it may drop and change rows, and adds none.
 
-It is handed rows that are staged already, from files. So whatever it does with them (a limit, a join, nothing at all),
+It is given rows that are staged already, from files. So whatever it does with them (a limit, a join, nothing at all),
 how many there were is known from the files, by partition; and what it returns is compared with them.
 """
 
@@ -30,7 +30,7 @@ def stage_transformed(rows: DataFrame, name: str, data: Place) -> tuple[StructTy
     Return the columns of that, and how many rows Spark counted.
 
     ``name``: ``package.module:function``. Raises ExpressionRefusedError where it is none, or returns other rows than it
-    was handed, and whatever it raises itself.
+    was given, and whatever it raises itself.
     """
     made = returned_by(rows, name)
     check_columns(rows, made, name)
@@ -91,7 +91,7 @@ def check_columns(rows: DataFrame, made: DataFrame, name: str) -> None:
 
 
 def check_rows(rows: DataFrame, made: DataFrame, name: str) -> None:
-    """Raise ExpressionRefusedError unless each row is one of those that the function was handed, and comes once."""
+    """Raise ExpressionRefusedError unless each row is one of those that the function was given, and comes once."""
     kept = f"struct({', '.join(UNCHANGED)})"
     by_position = made.groupBy(*POSITION).agg(f.expr("count(*) as times"), f.expr(f"any_value({kept}) as made"))
     given = rows.selectExpr(*POSITION, f"{kept} as given")
@@ -106,12 +106,12 @@ def check_rows(rows: DataFrame, made: DataFrame, name: str) -> None:
     )
     for number, found in (
         (counts["twice"], "that come more than once"),
-        (counts["unknown"], "at positions that it was not handed"),
+        (counts["unknown"], "at positions that it was not given"),
         (counts["other"], f"with another {', '.join(UNCHANGED[:-1])} or {UNCHANGED[-1]}"),
     ):
         if number:
             raise ExpressionRefusedError(
-                f"transform {name}: expected rows that it was handed, each at most once, with the columns of its "
+                f"transform {name}: expected rows that it was given, each at most once, with the columns of its "
                 f"position unchanged; found {number:,} {found}"
             )
 

@@ -105,7 +105,7 @@ class S3Store(AnyStore):
                 path.fs.call_s3("delete_object", Bucket=bucket, Key=f"{key}/{name}".rstrip("/") + "/")
 
     def abort_uploads(self, path: "UPath") -> None:
-        """End the uploads in parts below a folder that nobody will complete."""
+        """End the uploads in parts below a folder that will never be completed."""
         bucket, _, key = path.path.partition("/")
         with remote_errors(self, path):
             while True:

@@ -20,7 +20,7 @@ RESERVED = re.compile(
     r"write\.(?:data\.path|metadata\.path|folder-storage|object-storage|location-provider|py-|metadata\.metrics|avro|"
     r"summary)"
 )
-"""Where files lie and how they are reached, what finds columns and batches, what this project or a catalog notes."""
+"""Where files are and how they are reached, what finds columns and batches, what this project or a catalog notes."""
 READ_BY_THE_LIBRARY = re.compile(r"(?:commit|history|write\.metadata)\.")
 """A value that it cannot read would fail each commit."""
 METADATA_CODEC = "write.metadata.compression-codec"

@@ -1,7 +1,7 @@
 """The entry that appends a batch to a Delta table: one new file of its log, which only one writer can create.
 
 It is written for the version after the one that was read, so nothing came in between: where another writer was first,
-it is read, looked at, and tried again. https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+it is read and tried again. https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The mark of a batch is an application transaction of the Delta protocol (action ``txn``): its id is the batch's, its
 version says which. A commit carries it together with the files, so both are there or neither. Look and commit are of
-one version: a commit makes the version after the one that was looked at, or none, if another one came first.
+one version: a commit makes the version after the one that was read, or none, if another one came first.
 
 Looks and appends read no list of files (:mod:`.log_reading`, :mod:`.log_entry`), and take as long for a year of
 batches as for a day. Whatever needs the list, or changes columns, is the library's.
@@ -73,7 +73,7 @@ BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerp
 
 
 VERSIONS = {Outcome.PUBLISHED: 1, Outcome.REVOKED: 2}
-"""The version of a batch's application transaction says what became of it."""
+"""The version of a batch's application transaction says how it ended."""
 OUTCOMES = {version: outcome for outcome, version in VERSIONS.items()}
 
 
@@ -358,7 +358,7 @@ class TableLog:
         ) from failure
 
     def _append(self, table: "LogReading", mark: Mark, files: Sequence[AddedFile], form: TableForm) -> bool:
-        """Commit to a version that was looked at; whether no other commit came first."""
+        """Commit to a version that was read; whether no other commit came first."""
         if table.names_later(table.version):
             return False
         transaction = str(mark.batch_id), VERSIONS[mark.outcome]
@@ -373,7 +373,7 @@ class TableLog:
         replacing: "Replacing",
         searched: Mapping[str, object],
     ) -> bool:
-        """Commit files and what ``replacing`` does to the version that was looked at; whether it is still the newest.
+        """Commit files and what ``replacing`` does to the version that was read; whether it is still the newest.
 
         Where another commit comes in between, the library fails.
         """
@@ -569,7 +569,7 @@ class TableLog:
 
 
 def has_entry(folder: Path) -> bool:
-    """Whether a log has an entry; of many only some are looked at."""
+    """Whether a log has an entry; of many only some are read."""
     with os.scandir(folder) as found:
         return any(each.name.endswith(".json") for each in found)
 

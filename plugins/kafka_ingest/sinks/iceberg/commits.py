@@ -280,7 +280,7 @@ class IcebergCommits:
     ) -> Done:
         """Read the table, look whether it is done, try once; after any failure, again.
 
-        Each try is bound to the reading that ``done`` looked at.
+        Each try is bound to the reading that ``done`` was given.
         """
         failure: Exception | None = None
         for number in range(TRIES + 1):

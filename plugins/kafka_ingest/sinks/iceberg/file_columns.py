@@ -53,7 +53,7 @@ TYPES: Final[dict[pa.DataType, PrimitiveType]] = {
 def differences_of_file(schema: pa.Schema, options: TableOptions, unknown: Collection[str] = ()) -> Iterator[str]:
     """Yield where a staged file's columns are not those of the raw format, without those that the table lacks.
 
-    Of decoded records only Kafka's own are looked at.
+    Of decoded records only Kafka's own are read.
     """
     own, may_lack = own_fields(options), options.may_lack
     expected = {field.name for field in own if field.name in schema.names or field.name not in may_lack}

@@ -1,4 +1,4 @@
-"""One Iceberg table in a catalog, as it is now: where it lies, and whether batches can be added to it.
+"""One Iceberg table in a catalog, as it is now: where it is, and whether batches can be added to it.
 
 The catalogs are PyIceberg's, apart from what reads and writes files, and from how long an answer may take. What changes
 the table is in :mod:`.commits`, which also imports pyarrow: a plan needs only this, and waits for less. Importing this

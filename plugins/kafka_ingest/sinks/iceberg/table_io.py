@@ -1,4 +1,4 @@
-"""How PyIceberg reads and writes a table's files: durably on a disk, and in a store as all that lies there.
+"""How PyIceberg reads and writes a table's files: durably on a disk, and in a store as all that is there.
 
 Each file of metadata is durable before a catalog names it: otherwise a power cut shortly after a commit could leave a
 catalog that names an empty file, and no reader could open the table. In a store it is one put, with the client, the

@@ -1,4 +1,4 @@
-"""What of a table may be read, written and deleted: what lies in its own place, whatever its metadata names.
+"""What of a table may be read, written and deleted: what is in its own place, whatever its metadata names.
 
 A table's metadata is data that others can write: its files, its log of metadata and its properties name places and
 classes. Importing this imports nothing of pyiceberg.

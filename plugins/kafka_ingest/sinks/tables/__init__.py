@@ -1,6 +1,6 @@
 """What the table formats share: the roles of a sink whose batches become visible by one commit of a table.
 
-A format brings a :class:`.table_format.TableFormat`: where its files lie, what fits, and the one commit that decides.
+A format brings a :class:`.table_format.TableFormat`: where its files are, what fits, and the one commit that decides.
 In the order in which a batch meets them: :mod:`.parts` (staged at its final place), :mod:`.publisher`, :mod:`.sink`
-(looked at and removed), :mod:`.replacer`.
+(inspected and removed), :mod:`.replacer`.
 """

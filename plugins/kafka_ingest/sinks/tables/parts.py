@@ -61,7 +61,7 @@ class TableParts:
 def place_in_table(path: Path, table_format: str, folders: tuple[str, ...]) -> FilePlace | None:
     """Return which batch's data file an absolute path names, None where the format stores none there.
 
-    ``folders`` lie between a table and its batches.
+    ``folders`` are between a table and its batches.
     """
     above = path.parts
     # Below an attempt there may be folders of partitions, which may be called anything.

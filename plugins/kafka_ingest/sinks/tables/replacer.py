@@ -151,7 +151,7 @@ class TableReplacer:
                 )
 
     def _count(self, replaced: ReplacedRange) -> RangeCount:
-        """Return what a range's batch committed of it, whatever became of that since."""
+        """Return what a range's batch committed of it, replaced since or not."""
         if replaced.batch_id not in self._receipts:
             self._receipts[replaced.batch_id] = self._parts.receipts.receipt(replaced.batch_id)
         receipt = self._receipts[replaced.batch_id]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What became of a batch. The first mark that is committed is final."""
+    """The state of a batch in a table. The first mark that is committed is final."""
 
     PUBLISHED = "published"
     REVOKED = "revoked"
@@ -201,7 +201,7 @@ class TableFormat(Protocol):
     def one_reading(self) -> AbstractContextManager[None]:
         """Spare further looks within this the reading of the whole table.
 
-        They may see it as it was at the first one: a commit is bound to what was looked at.
+        They may see it as it was at the first one: a commit is bound to what was read.
         """
 
     def check_usable(self) -> None:
