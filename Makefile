@@ -46,11 +46,11 @@ demo: ## run one feed end to end, with a Kafka of its own, and explain what happ
 	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(filter delta iceberg,$(SINK)))
 	@.venv/bin/python dev/demo.py $(SINK)
 
-test-quick: ## run the tests that start no JVM and no server, and say what is left out; 40 seconds
+test-quick: ## run the tests that start no JVM and no server, and say what is left out; one to two minutes
 	$(SET_UP) dev jvm
 	$(PYTEST) --quick $(ARGS)
 
-test: ## run all tests; 12 to 13 minutes on two idle processors
+test: ## run all tests; 15 to 30 minutes on two idle processors
 	$(SET_UP) dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables chromium
 	$(PYTEST) $(ARGS)
 
