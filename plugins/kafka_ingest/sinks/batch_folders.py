@@ -50,8 +50,8 @@ class AnyColumns:
         return ()
 
 
-class FolderInspector:
-    """Answers what readers see of a batch. ``place_of``: where its files are; ``opened`` is what reads a place."""
+class BatchFolders:
+    """The folders of batches. ``place_of``: where a batch's files are; ``opened`` is what reads a place."""
 
     def __init__(
         self, receipts: KeptReceipts, place_of: Callable[[UUID], Place], opened: Callable[[Place], Opened]
@@ -59,6 +59,10 @@ class FolderInspector:
         self._receipts = receipts
         self._place_of = place_of
         self._opened = opened
+
+
+class FolderInspector(BatchFolders):
+    """Answers what readers see of a batch."""
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
         """Read what readers see of a batch file by file, so that a damaged one does not hide the others."""
@@ -79,15 +83,8 @@ class FolderInspector:
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
 
 
-class PublishedDeadLetters:
-    """Finds and counts dead letters by the receipts that are kept beside the output; made as an inspector is."""
-
-    def __init__(
-        self, receipts: KeptReceipts, place_of: Callable[[UUID], Place], opened: Callable[[Place], Opened]
-    ) -> None:
-        self._receipts = receipts
-        self._place_of = place_of
-        self._opened = opened
+class PublishedDeadLetters(BatchFolders):
+    """Finds and counts dead letters by the receipts that are kept beside the output."""
 
     def files(self, batch_id: UUID) -> tuple[Place, ...]:
         """Return where readers find the files of a batch's dead letters, all that its receipt names."""
