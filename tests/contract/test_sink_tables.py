@@ -1,5 +1,6 @@
 """What holds for a table of either format, apart from the contract of all sinks: `sinks/tables/`."""
 
+import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -26,6 +27,7 @@ from tests.iceberg_lake import table_at
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import local
+from kafka_ingest.model.proof import Proof, proof_of
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
@@ -157,6 +159,32 @@ def test_records_that_are_staged_again_carry_the_id_of_their_new_batch(output: T
     output.sink.publisher.can_take(target, receipt)
     output.sink.publisher.publish(target, replace(published, plan=plan, receipt=receipt))
     assert Counter(batch for batch, _, _ in output.seen()) == {str(plan.batch_id): ROWS + 3}
+
+
+@pytest.mark.parametrize("without_rows", [False, True], ids=["rows", "no rows"])
+def test_a_commit_says_where_the_tables_own_readers_look_which_offsets_it_holds(
+    output: Table, *, without_rows: bool
+) -> None:
+    publish(output, plan_to(output, 1))
+    published = publish(output, plan_to(output, 2), without_rows=without_rows)
+
+    said = json.loads(proof_in_newest_commit(output))
+
+    counts = [0, 0, 0, ROWS] if without_rows else [ROWS, 0, 0, 0]
+    assert said["ranges"] == {"orders": [[0, 0, ROWS, *counts], [1, 0, ROWS, *counts]]}
+    assert (said["batch_id"], said["topic_ids"]) == (str(batch_id_of(2)), {"orders": "orders-topic-id"})
+    assert Proof.from_document(said) == Proof.from_text(proof_of(published.plan, published.receipt).as_text())
+
+
+def proof_in_newest_commit(output: Table) -> str:
+    """Return what DESCRIBE HISTORY shows of a Delta table, or the summary of an Iceberg table's snapshot."""
+    table = as_another_program_has_it(output)
+    found: str = (
+        table.history(1)[0]["userMetadata"]
+        if isinstance(table, DeltaTable)
+        else table.current_snapshot().summary["kafka_ingest.proof"]
+    )
+    return found
 
 
 # ── What is there ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -46,7 +46,15 @@ from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, nami
 from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
-from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged, refuse_strangers
+from kafka_ingest.sinks.tables.table_format import (
+    REMOVED_KEY,
+    CleanUp,
+    Mark,
+    Outcome,
+    ReplacedFile,
+    Staged,
+    refuse_strangers,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +78,8 @@ CLEAN_UP = "delta.enableExpiredLogCleanup"
 BEING_WRITTEN = "#"
 """delta-rs writes ``NAME#1`` (or a higher number, next to others that do so), and then gives it its name."""
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
+PROOF_KEY = "userMetadata"
+"""What DESCRIBE HISTORY shows of a commit, and of all that a commit says beside its operation, the only thing."""
 
 
 VERSIONS = {Outcome.PUBLISHED: 1, Outcome.REVOKED: 2}
@@ -434,8 +444,9 @@ class TableLog:
             if attempt == TRIES or table is None:
                 break
             try:
+                said = delta_lake().CommitProperties(custom_metadata={REMOVED_KEY: str(batch_id)})
                 # An id in its canonical form holds no quote.
-                table.delete(f"{BATCH_COLUMN} = '{batch_id}'")
+                table.delete(f"{BATCH_COLUMN} = '{batch_id}'", commit_properties=said)
             except failures() as error:
                 failure = error
         raise OutputUnavailableError(
@@ -576,7 +587,8 @@ def has_entry(folder: Path) -> bool:
 
 def said_of(mark: Mark) -> dict[str, str]:
     """Return what the log says of a commit besides what it does."""
-    return {BATCH_KEY: str(mark.batch_id), **({FINGERPRINT_KEY: mark.fingerprint} if mark.fingerprint else {})}
+    said = {BATCH_KEY: str(mark.batch_id), FINGERPRINT_KEY: mark.fingerprint, PROOF_KEY: mark.proof}
+    return {key: value for key, value in said.items() if value}
 
 
 def properties(mark: Mark) -> "CommitProperties":

@@ -33,7 +33,7 @@ from kafka_ingest.sinks.iceberg.decoded_columns import listed, misfits
 from kafka_ingest.sinks.iceberg.file_columns import differences_of_file, schema_of
 from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
-from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
+from kafka_ingest.sinks.iceberg.marks import MOST, PROOF_KEY, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.new_table import create
 from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
@@ -42,7 +42,7 @@ from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.staged_checks import check_files, footer, partition_values, schema_of_files
-from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
+from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, CleanUp, Mark, ReplacedFile, Staged
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,7 @@ class IcebergCommits:
 
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
+            summary |= {PROOF_KEY: mark.proof} if mark.proof else {}
             if columns is not None:
                 self._check_columns(table, columns)
             if files:
@@ -255,7 +256,7 @@ class IcebergCommits:
                     f"whose {BATCH_COLUMN} is {batch_id} with an engine that does, such as Spark. The batch is "
                     "recorded as removed; run this again then."
                 )
-            summary = {"kafka_ingest.removed_batch_id": str(batch_id)}
+            summary = {REMOVED_KEY: str(batch_id)}
             with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
                 update.delete_by_predicate(of_batch(batch_id))
                 for file in alone:

@@ -15,6 +15,8 @@ from kafka_ingest.sinks.kept_receipts import day_of
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 PREFIX = "kafka_ingest.batch."
+PROOF_KEY = "kafka_ingest.proof"
+"""What a snapshot's summary calls its batch's proof."""
 OF_A_BATCH = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 LONGEST = 200
 """How many bytes of a mark that is kept beside the table are read; it has fewer."""

@@ -9,6 +9,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import Opened, flush
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.proof import proof_of
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
@@ -177,7 +178,8 @@ class TablePublisher:
             self._check_safe(staged)
             if receipt.files:
                 self._flush_folders(staged)
-            mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint)
+            proof = proof_of(published.plan, receipt).as_text()
+            mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint, proof)
             with say_how_to_go_on(f"{WHILE_COMMITTING}{how_to_abandon(receipt.batch_id)}."):
                 return self._table.commits.land(mark, staged, published.plan.replaces)
         except StagedOutputUnusableError as error:

@@ -6,7 +6,7 @@ decides: the class that writes the log or the snapshot.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+REMOVED_KEY = "kafka_ingest.removed_batch_id"
+"""What the commit that takes a removed batch's rows out of a table calls that batch."""
+
+
 class Outcome(Enum):
     """The state of a batch in a table. The first mark that is committed is final."""
 
@@ -33,11 +37,15 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark of one batch; with the fingerprint of its plan where it is published and the table can say it."""
+    """The mark of one batch; with the fingerprint of its plan where it is published and the table can say it.
+
+    ``proof``: what the commit says of the batch besides, as :meth:`.Proof.as_text` has it; it is no part of the mark.
+    """
 
     batch_id: UUID
     outcome: Outcome
     fingerprint: str = ""
+    proof: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
