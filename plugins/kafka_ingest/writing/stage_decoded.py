@@ -269,7 +269,9 @@ class CountedRows:
         for name, sql in self.fields.expressions().items():
             found = name if shape.has_expressions else sql
             counts.append(f.expr(f"bit_or(if({GOOD}, {found}, cast(0 as bigint)))").alias(name))
-        self._observed.append(Observation("decoded"))
+        # Without a name of ours: of two with one name on the same records the second may never get its counts, and
+        # waits for ever, where Spark found the first one's query empty.
+        self._observed.append(Observation())
         observed = decided.observe(self._observed[-1], *counts)
         good = observed.where(f"{GOOD} and not {FILTERED}" if filters else GOOD)
         # Expressions may use columns that the table lacks, and dead letters have them.
@@ -378,6 +380,6 @@ def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Pla
         f"if({DEAD}.part = 'key', {of_key}, {of_value}) as schema_id",
         f"{document.attempt} as attempt",
     )
-    counted = Observation("dead letters")
+    counted = Observation()
     letters.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(place))
     return int(counted.get["rows"])

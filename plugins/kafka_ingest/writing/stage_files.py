@@ -25,7 +25,7 @@ def stage_files(
     ``divided_by``: expressions by name; each task writes a file for each combination of their values, one at a time.
     ``together``: all records of a combination go to one task first, so there is one file of each.
     """
-    read = Observation("read")
+    read = Observation()
     observed = records.observe(read, f.count("*").alias("rows"))
     if not divided_by:
         observed.write.mode("error").parquet(spark_path(data))

@@ -34,7 +34,7 @@ def stage_transformed(rows: DataFrame, name: str, data: Place) -> tuple[StructTy
     """
     made = returned_by(rows, name)
     check_columns(rows, made, name)
-    counted = Observation("transformed")
+    counted = Observation()
     made.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
     check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_source(data)), name)
     return made.schema, int(counted.get["rows"])
