@@ -7,12 +7,14 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
+import duckdb
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from tests.integration.test_adopt import DO_IT, lose_control_tables
-from tests.kafka_faults import FIRST_TIMESTAMP_MS, plain_records, produce
+from tests.kafka_faults import FIRST_TIMESTAMP_MS, Record, log_end, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -103,3 +105,75 @@ def test_another_partitioning_than_the_tables_is_refused_when_it_is_planned(quic
     exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (2, "OUTPUT_NOT_USABLE")
     assert "partitioned by kafka_topic, kafka_date, sink.partition_by asks for kafka_hour" in message
+
+
+FOLDERS = {
+    "format": "parquet",
+    "path": "orders",
+    "partition_by": {"dt": "day(kafka_timestamp)", "land": "value.country", "sent": "hour(value.at)"},
+}
+COUNTRIES = ["DE", "a/b=c", None, "", "é" * 33, "..", "DE"]
+"""As a producer may have them; the fifth has 66 bytes."""
+SCHEMA = "country string, at timestamp"
+
+
+def test_files_of_a_directory_are_in_folders_by_columns_of_the_records(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    values = [{"country": country, "at": f"2026-01-31T{n:02}:59:00Z"} for n, country in enumerate(COUNTRIES)]
+    records = [
+        Record(json.dumps(value).encode(), b"key", MIDNIGHT_MS - 1_000 + n * 1_000) for n, value in enumerate(values)
+    ]
+    produce(servers, orders, 2, [*records, Record(b"no JSON", b"key", MIDNIGHT_MS)])
+    start = {"offsets": {orders: {2: log_end(servers, orders, 2) - 8}}, "otherwise": "latest"}
+    quick.write_feed(orders, sink=FOLDERS, value={"format": "json", "schema": SCHEMA}, start=start)
+    with quick.submitting(spark_is_real=True):
+        [first] = quick.run()
+    assert first["rows"] == 7
+    output = quick.output / "orders"
+    none = "__HIVE_DEFAULT_PARTITION__"
+    found = {tuple(each.partition("=")[2] for each in file.parent.parts[-3:]) for file in output.rglob("*.parquet")}
+    lands = ["DE", "a%2Fb%3Dc", none, none, none, "..", "DE"]
+    assert found == {("2026-01-02" if n else "2026-01-01", land, f"2026-01-31T{n:02}") for n, land in enumerate(lands)}
+    rows = duckdb.read_parquet(f"{output}/**/*.parquet", hive_partitioning=True)
+    some = rows.filter("sent in ('2026-01-31T01', '2026-01-31T04') and dt = date '2026-01-02'")
+    [second, fifth] = some.order("kafka_offset").project("land, value.country, kafka_offset").fetchall()
+    assert (second[:2], fifth[:2]) == (("a/b=c", "a/b=c"), (None, "é" * 33))
+    table = pyarrow.dataset.dataset(output, partitioning="hive").to_table()
+    assert (table.num_rows, len(set(table["kafka_batch"].to_pylist()))) == (7, 1)
+    assert verified(quick)
+
+    [located] = quick.answer("locate", "orders", orders, "2", str(second[2]))["batches"]
+    [file] = [file for file in located["files"] if file["holds_record"]]
+    explained = quick.answer("explain", file["path"])
+    assert (explained["published"], explained["rows"], explained["receipt"]["differences"]) == (True, 1, [])
+
+    quick.edit_feed(sink={**FOLDERS, "partition_by": {"dt": "day(kafka_timestamp)"}})
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (2, "OUTPUT_NOT_USABLE")
+    assert "has it, dt: day(kafka_timestamp); land: value.country; sent: hour(value.at), found dt: day(" in message
+
+    quick.edit_feed(sink=FOLDERS)
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert verified(quick)
+
+
+def test_damaged_files_and_expired_batches_leave_their_folders(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders, sink={**FOLDERS, "partition_by": {"dt": "day(kafka_timestamp)"}})
+    quick.run()
+    produce(servers, orders, 0, plain_records(1, MIDNIGHT_MS))
+    [second] = quick.run()
+    output = quick.output / "orders"
+    of_second = output / f"kafka_batch={second['batch_id']}"
+    [damaged] = of_second.rglob("*.parquet")
+    assert damaged.parent.relative_to(of_second).as_posix() == "dt=2026-01-02"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    quick.answer("lost", "orders", "--batch", second["batch_id"], "--execute", "--reason", "a disk died")
+    aside = quick.output / "orders.kafka-ingest" / "lost" / second["batch_id"] / "dt=2026-01-02" / damaged.name
+    assert (aside.is_file(), of_second.exists()) == (True, False)
+    quick.answer("backfill", "orders", "gaps")
+    assert [file.parent.name for file in output.rglob("*.parquet")].count("dt=2026-01-02") == 1
+    quick.answer("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")
+    assert list(output.iterdir()) == []
+    assert verified(quick)

@@ -126,7 +126,8 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
                 *("max_dead_letters", "max_dead_letter_percent", "max_filtered_percent", "max_record_bytes"),
             )
         ),
-        "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},
+        "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)}
+        | {"partition_by": {}},
         "spark": {"conn_id": "spark_default", "conf": {}, "max_wait_for_executors": timedelta(minutes=10)},
         "keep_other_columns": False,
         "alerts": None,
@@ -324,8 +325,8 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
         ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
         (
-            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": ["kafka_topic"]}},
-            "sink.partition_by: unknown key, which another format has",
+            {"sink": {"format": "parquet", "path": "/data/x", "table_properties": {}}},
+            "sink.table_properties: unknown key, which another format has",
         ),
         (
             {"sink": {"format": "delta", "path": "hdfs://lake/o"}},
@@ -382,7 +383,35 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         (
             {"sink": {"format": "parquet", "path": "/data/x", "partition_by": ["kafka_topic"]}},
-            "sink.partition_by: unknown key",
+            "sink.partition_by: expected a mapping, found ['kafka_topic']",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"dt": "month(kafka_timestamp)"}}},
+            "with a column, day(COLUMN) or hour(COLUMN), such as dt: day(kafka_timestamp), found 'dt: month(kafka_t",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"../dt": "kafka_topic"}}},
+            "sink.partition_by: expected a name of up to 60 of a-z",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"kafka_topic": "kafka_topic"}}},
+            "expected names of folders that no column has, as Kafka's have kafka_, found kafka_topic",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"by": "kafka_batch"}}},
+            "sink.partition_by: expected another column than kafka_batch: each batch has a folder of its own already",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"dt": "kafka_topic", "DT": "country"}}},
+            "sink.partition_by: expected each column once, found DT: country, dt: kafka_topic",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"land": "country"}}},
+            "expected sink.partition_by to name Kafka's columns, kafka_topic, kafka_partition, ",
+        ),
+        (
+            {"sink": {"format": "delta", "path": "/data/x", "partition_by": ["dt: day(kafka_timestamp)"]}},
+            "sink.partition_by: expected kafka_topic, kafka_partition, kafka_topic_id, kafka_batch, day(kafka",
         ),
         (
             {"sink": {"format": "parquet", "path": "/data/x", "on_new_columns": "add"}},

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kafka_ingest.model.partition_term import PartitionTerm, terms_of
+from kafka_ingest.model.partition_term import PartitionTerm, misfits, terms_of
 from kafka_ingest.model.table_options import TableOptions
 
 DAY, HOUR = PartitionTerm.parse("day(kafka_timestamp)"), PartitionTerm.parse("hour(kafka_timestamp)")
@@ -59,3 +59,29 @@ def test_a_plan_keeps_the_terms_in_their_order() -> None:
     options = TableOptions(partition_by=terms_of(["hour(kafka_timestamp)", "kafka_topic"]))
     assert options.as_options() == {"partition_by": "hour(kafka_timestamp), kafka_topic"}
     assert TableOptions.of(options.as_options()) == options
+
+
+def test_terms_of_folders_have_names_and_any_column() -> None:
+    texts = ["dt: day(kafka_timestamp)", "land: value.country", "sent: hour(value.sent_at)"]
+    terms = terms_of(texts)
+    assert [(str(term), term.own_column, term.is_kafkas) for term in terms] == [
+        ("dt: day(kafka_timestamp)", "dt", True),
+        ("land: value.country", "land", False),
+        ("sent: hour(value.sent_at)", "sent", False),
+    ]
+    options = TableOptions(partition_by=terms)
+    assert TableOptions.of(options.as_options()) == options
+
+
+def test_rows_are_not_divided_by_what_they_do_not_have_or_what_has_no_name_of_its_own() -> None:
+    written = {"value": "struct", "value.country": "string", "value.price": "double", "value.at": "date", "Land": "int"}
+    terms = terms_of(["land: value.country", "p: value.price", "h: hour(value.at)", "d: day(value.at)", "x: value.x"])
+    name, price, hour, missing = misfits(terms, written)
+    assert name == "land: a folder's name in sink.partition_by; readers would take the one for the other"
+    assert price.startswith(
+        "value.price: found of type double, sink.partition_by (p: value.price) needs one of type st"
+    )
+    assert hour.endswith(
+        "found of type date, sink.partition_by (h: hour(value.at)) needs one of type timestamp, timestamp_ntz"
+    )
+    assert missing.startswith("value.x: found none, sink.partition_by (x: value.x) needs")

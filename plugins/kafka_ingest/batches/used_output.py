@@ -6,10 +6,11 @@ Or an output of the same relative path below another root: a shell may have anot
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.errors import OutputElsewhereError, OutputUnavailableError
+from kafka_ingest.errors import OutputElsewhereError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.control_rows import FeedSnapshot, PublishedBatch
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
 
@@ -28,12 +29,28 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
         if newest is None or newest.output != target:
             continue
         if sinks(target).archive.is_kept(newest.batch_id):
+            check_same_folders(newest, target)
             continue
         raise OutputUnavailableError(
             f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside it. "
             "Is the storage mounted? Nothing was read, written or moved; run this again once it is. If the storage is "
             "lost, give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH "
             "--lost-output --reason …`."
+        )
+
+
+def check_same_folders(newest: PublishedBatch, target: OutputLocation) -> None:
+    """Raise OutputNotUsableError where a batch would have other folders in a directory than the newest one has.
+
+    DuckDB refuses to read both by the names of their folders; tables say themselves how they are partitioned.
+    """
+    before, now = (TableOptions.of(dict(each.options)).partition_by for each in (newest.output, target))
+    if before != now and any(term.name for term in (*before, *now)):
+        had, asked = ("; ".join(map(str, terms)) or "nothing" for terms in (before, now))
+        raise OutputNotUsableError(
+            f"expected sink.partition_by as batch {newest.batch_id} in {target} has it, {had}, found {asked}: readers "
+            "could not take the folders of both for columns. Nothing was written or moved; set it as it was, or give "
+            "the feed another sink.path."
         )
 
 

@@ -1,7 +1,11 @@
-"""How a table is partitioned: by a column with few values, or by the day or the hour of a record's time, in UTC."""
+"""How an output is partitioned: by a column with few values, or by the day or the hour of a time, in UTC.
+
+Tables are by Kafka's own columns (``day(kafka_timestamp)``). Folders of a directory have names of the feed's own, and
+may be by any column of the rows (``dt: day(ordered_at)``): files hold that column, too, so a name is none of theirs.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,7 +28,13 @@ LONGEST_NAME = 255
 """What a file system takes; a topic's name has up to 249 characters."""
 
 FORM = re.compile(r"(?:(day|hour)\((\w+)\)|(\w+))")
+OF_FOLDER = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,59}): (?:(day|hour)\((\w+(?:\.\w+)*)\)|(\w+(?:\.\w+)*))", re.ASCII)
 EXPECTED = f"{', '.join(VALUES)}, day({TIME}) or hour({TIME})"
+EXPECTED_OF_FOLDER = (
+    f"a name of up to 60 of a-z, A-Z, 0-9 and _ with a column, day(COLUMN) or hour(COLUMN), such as dt: day({TIME})"
+)
+LONGEST_TEXT = 64
+"""Of bytes, for a folder's name: a producer chooses them, and a disk takes 255, of which some are written as three."""
 
 
 class Transform(StrEnum):
@@ -35,20 +45,30 @@ class Transform(StrEnum):
     HOUR = "hour"
 
 
+KINDS = {
+    Transform.IDENTITY: ("string", "boolean", "int", "bigint", "date"),
+    Transform.DAY: ("timestamp", "timestamp_ntz", "date"),
+    Transform.HOUR: ("timestamp", "timestamp_ntz"),
+}
+"""The types of columns that rows can be divided by: of others two values may be called alike, or no day is known."""
+
 OWN_COLUMN = {Transform.DAY: "kafka_date", Transform.HOUR: "kafka_hour"}
 """The column of a table whose format knows no transforms: a date, or text such as 2026-01-31T05."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTerm:
-    """One of the terms that a table is partitioned by."""
+    """One of the terms that an output is partitioned by. ``name``: of a folder's own; a table's term has none."""
 
     column: str
     transform: Transform = Transform.IDENTITY
+    name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "PartitionTerm":
         """Read a term as a feed file has it; raises ValueError where it is none."""
+        if ": " in text:
+            return cls._of_folder(text)
         found = FORM.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"expected {EXPECTED}, found {text!r}")
@@ -57,9 +77,20 @@ class PartitionTerm:
             raise ValueError(f"expected {EXPECTED}, found {text!r}")
         return term
 
+    @classmethod
+    def _of_folder(cls, text: str) -> "PartitionTerm":
+        found = OF_FOLDER.fullmatch(text)
+        if found is None:
+            raise ValueError(f"expected {EXPECTED_OF_FOLDER}, found {text!r}")
+        name, transform, of_transform, column = found.groups()
+        if column == BATCH_COLUMN:
+            raise ValueError(f"expected another column than {BATCH_COLUMN}: each batch has a folder of its own already")
+        return cls(of_transform or column, Transform(transform or Transform.IDENTITY), name)
+
     def __str__(self) -> str:
-        """Return the term as a feed file has it."""
-        return self.column if self.transform is Transform.IDENTITY else f"{self.transform}({self.column})"
+        """Return the term as it is stored."""
+        value = self.column if self.transform is Transform.IDENTITY else f"{self.transform}({self.column})"
+        return f"{self.name}: {value}" if self.name else value
 
     @property
     def is_of_time(self) -> bool:
@@ -69,7 +100,12 @@ class PartitionTerm:
     @property
     def own_column(self) -> str:
         """The column that holds the term's value where the format knows no transforms."""
-        return OWN_COLUMN.get(self.transform, self.column)
+        return self.name or OWN_COLUMN.get(self.transform, self.column)
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether it is by one of Kafka's columns that tables are partitioned by, with few values."""
+        return self.column == TIME if self.is_of_time else self.column in VALUES
 
     def text_of(self, value: object) -> str | None:
         """Return the partition of a column's value as text, None for null; times are in UTC."""
@@ -88,7 +124,18 @@ def folder_of(column: str, value: str | None) -> str | None:
 def terms_of(texts: Iterable[str]) -> tuple[PartitionTerm, ...]:
     """Read terms as a feed file has them; raises ValueError where one is none, or a column comes twice."""
     terms = tuple(PartitionTerm.parse(text) for text in texts)
-    columns = [term.column for term in terms]
+    columns = [term.name.lower() or term.column for term in terms]
     if len(set(columns)) < len(columns):
         raise ValueError(f"expected each column once, found {', '.join(map(str, terms))}")
     return terms
+
+
+def misfits(terms: Iterable[PartitionTerm], written: Mapping[str, str]) -> Iterator[str]:
+    """Yield why rows with these columns (types by paths) cannot be divided into folders by terms."""
+    for term in terms:
+        kind, expected = written.get(term.column, ""), KINDS[term.transform]
+        if term.name.lower() in {path.lower() for path in written}:
+            yield f"{term.name}: a folder's name in sink.partition_by; readers would take the one for the other"
+        if not term.is_kafkas and kind not in expected:
+            what = f"of type {kind}" if kind else "none"
+            yield f"{term.column}: found {what}, sink.partition_by ({term}) needs one of type {', '.join(expected)}"

@@ -22,8 +22,10 @@ from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import EXPECTED
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
@@ -376,6 +378,9 @@ class Feed(Settings):
                 "expected on_new_fields with decoded records only, whose columns are known before they are written, "
                 f"found {found}"
             )
+        terms = TableOptions.of(dict(self.sink.options)).partition_by
+        if decoding.is_raw and (others := [term.column for term in terms if not term.is_kafkas]):
+            raise ValueError(f"expected sink.partition_by to name Kafka's columns, {EXPECTED}, found {others[0]}")
         return self
 
     def alert_rules(self) -> AlertRules | None:

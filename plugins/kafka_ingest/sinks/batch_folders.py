@@ -12,22 +12,22 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedLook
-from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.staged_parquet import file_sizes
+from kafka_ingest.sinks.staged_parquet import batch_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
 
 PUBLISHED = "kafka_batch="
 """How the name of a batch's folder begins, from which readers get the column."""
 
 
-def sizes_in(folder: Opened) -> dict[str, int]:
+def sizes_in(folder: Opened, receipt: Receipt | None = None) -> dict[str, int]:
     """Return the names of a batch's files, with their sizes; none where there is no folder."""
     if isinstance(folder, Path):
-        return file_sizes(folder) if folder.is_dir() else {}
+        return batch_sizes(folder, receipt) if folder.is_dir() else {}
     return remote_sizes(folder)
 
 
@@ -72,7 +72,8 @@ class FolderInspector(BatchFolders):
         target = self._place_of(batch_id)
         with storage_errors(target):
             folder = self._opened(target)
-            return look_at_named(folder, sizes_in(folder), self._receipts.receipt(batch_id), closely=closely)
+            receipt = self._receipts.receipt(batch_id)
+            return look_at_named(folder, sizes_in(folder, receipt), receipt, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where readers find a file of a batch."""

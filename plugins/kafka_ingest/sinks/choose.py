@@ -48,7 +48,7 @@ class Format:
 
 FORMATS: Mapping[str, Format] = {
     "parquet": Format(
-        lambda output, _: parquet.parquet_sink(output.path),
+        lambda output, _: parquet.parquet_sink(output.path, table_options(output)),
         parquet_files.file_place,
         parquet_files.IN_WORDS,
         parquet.GUARANTEE,

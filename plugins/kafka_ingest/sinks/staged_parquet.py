@@ -39,6 +39,11 @@ def folders_in(receipt: Receipt) -> list[str]:
     return sorted(parents - {"."})
 
 
+def batch_sizes(directory: Path, receipt: Receipt | None) -> dict[str, int]:
+    """Return name → size in bytes of everything in a batch's directory; empty where there is none."""
+    return file_sizes(directory, folders_in(receipt) if receipt is not None else ())
+
+
 def folders_of(data: Opened, receipt: Receipt) -> list[Opened]:
     """Return the directories that hold a receipt's files, the innermost first; none where it has no files."""
     return [*(data / name for name in reversed(folders_in(receipt))), data] if receipt.files else []
@@ -55,7 +60,7 @@ def check_listing(data: Opened, receipt: Receipt) -> None:
 
 def staged_sizes(data: Opened, receipt: Receipt) -> dict[str, int]:
     """Return name → size in bytes of what exists where a receipt's files are staged."""
-    return file_sizes(data, folders_in(receipt)) if isinstance(data, Path) else remote_sizes(data)
+    return batch_sizes(data, receipt) if isinstance(data, Path) else remote_sizes(data)
 
 
 def difference(expected: dict[str, int], found: dict[str, int]) -> str:

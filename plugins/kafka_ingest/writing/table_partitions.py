@@ -23,8 +23,17 @@ from pyspark.sql import DataFrame
 from kafka_ingest.foundation.storage import Opened, files_below, move_files
 from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.partition_term import MOST_FILES, NO_VALUE, TIME, PartitionTerm, Transform, folder_of
+from kafka_ingest.model.partition_term import (
+    LONGEST_TEXT,
+    MOST_FILES,
+    NO_VALUE,
+    TIME,
+    PartitionTerm,
+    Transform,
+    folder_of,
+)
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.share_out import records_per_task, shared_out
 from kafka_ingest.writing.stage_files import processors_of, stage_files
@@ -50,6 +59,8 @@ class Division:
 
 def uncounted(ranges: Collection[OffsetRange], terms: Sequence[PartitionTerm], processors: int) -> Division | None:
     """Return how ranges can be written at once, None where the files have to be counted first."""
+    if not all(term.is_kafkas for term in terms):
+        return None
     files, partitions = most_of_one_time(ranges, terms, processors)
     if not any(term.is_of_time for term in terms):
         return chosen(files, partitions)
@@ -89,8 +100,8 @@ def most_of_one_time(
 
 OpenPlace = Callable[[Place], Opened]
 
-DAY_OF_RECORD = f"cast({TIME} as date)"
-HOUR_OF_RECORD = f"date_format({TIME}, \"yyyy-MM-dd'T'HH\")"
+DAY_OF = "cast({} as date)"
+HOUR_OF = "date_format({}, \"yyyy-MM-dd'T'HH\")"
 """As text: Delta writes the times of partitions without a zone, and engines differ in the one that they read."""
 UNIT = {Transform.DAY: timedelta(days=1), Transform.HOUR: timedelta(hours=1)}
 TO_COME = 2
@@ -101,13 +112,7 @@ FAR = "kafka_ingest: a time far from that of the plan, so that days or hours hav
 
 def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> DataFrame:
     """Return the records with columns of the terms that are no columns yet."""
-    values = {
-        Transform.DAY: DAY_OF_RECORD,
-        Transform.HOUR: HOUR_OF_RECORD,
-    }
-    return records.selectExpr(
-        "*", *(f"{values[term.transform]} as {term.own_column}" for term in terms if term.is_of_time)
-    )
+    return records.selectExpr("*", *(f"{value_of(term)} as {term.own_column}" for term in terms if term.is_of_time))
 
 
 def folder_at_once(
@@ -207,11 +212,15 @@ def named(values: Sequence[str]) -> dict[str, str]:
 
 def value_of(term: PartitionTerm) -> str:
     """Return what records of one partition have in common, as an SQL expression; the session's time zone is UTC."""
+    column = ".".join(map(quoted, term.column.split(".")))
     match term.transform:
         case Transform.DAY:
-            return DAY_OF_RECORD
+            return DAY_OF.format(column)
         case Transform.HOUR:
-            return HOUR_OF_RECORD
+            return HOUR_OF.format(column)
+        case Transform.IDENTITY if not term.is_kafkas:
+            as_text = f"cast({column} as string)"
+            return f"if(octet_length({as_text}) <= {LONGEST_TEXT}, {as_text}, null)"
         case Transform.IDENTITY if term.column == "kafka_topic":
             # Never null, which Spark has to know: otherwise it makes nulls of empty texts, row by row.
             return "coalesce(kafka_topic, '')"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.partition_term import EXPECTED, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 
@@ -32,7 +32,10 @@ class TableSink(LocalDirectorySink):
     @field_validator("partition_by")
     @classmethod
     def _are_terms(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(term) for term in terms_of(texts))
+        terms = terms_of(texts)
+        if any(term.name for term in terms):
+            raise ValueError(f"expected {EXPECTED}, found {', '.join(texts)}: a table's columns have names")
+        return tuple(map(str, terms))
 
     @field_validator("table_properties", mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 Beside an output ``P`` there is ``P.kafka-ingest/``, on the same file system and never under ``P``, because DuckDB and
 Polars read hidden directories too::
 
-    P/kafka_batch=<batch>/*.parquet               published, all that readers see
+    P/kafka_batch=<batch>/*.parquet               published, all that readers see; with partition_by in folders there
     P.kafka-ingest/staging/                       attempts (:mod:`kafka_ingest.sinks.staged_files`)
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
     P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be published
@@ -15,6 +15,7 @@ Polars read hidden directories too::
 from pathlib import Path
 
 from kafka_ingest.model.place import local
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
@@ -24,13 +25,13 @@ from kafka_ingest.sinks.parquet.remover import ParquetRemover
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 
 
-def parquet_sink(output: Path) -> Sink:
-    """Return the roles of the output in a local or mounted directory."""
+def parquet_sink(output: Path, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
+    """Return the roles of the output in a local or mounted directory; ``options`` say how its files are divided."""
     directory = ParquetDirectory.at(output)
     remover = ParquetRemover(directory)
     return Sink(
         staging=directory.staging,
-        publisher=ParquetPublisher(directory),
+        publisher=ParquetPublisher(directory, options.partition_by),
         archive=directory.receipts,
         inspector=FolderInspector(directory.receipts, directory.place_of, local),
         remover=remover,

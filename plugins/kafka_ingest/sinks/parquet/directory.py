@@ -15,13 +15,13 @@ from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT, beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.listed_output import ListedOutput
 from kafka_ingest.sinks.staged_files import DATA_REVOKED, StagedFiles
-from kafka_ingest.sinks.staged_parquet import difference, file_sizes
+from kafka_ingest.sinks.staged_parquet import batch_sizes, difference
 
 IN_WORDS = (
     f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, "
     f"OUTPUT{BESIDE_OUTPUT}/staging/<batch>/<attempt>/data/<file>"
 )
-"""Where data files are, for a message."""
+"""Where data files are, for a message; with sink.partition_by in folders there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,19 @@ class ParquetDirectory:
         if os.path.lexists(target) and (target.is_symlink() or not target.is_dir()):
             return FoundFiles(FilesState.CHANGED, f"{target} is not a directory")
         expected = {file.name: file.size_bytes for file in receipt.files}
-        sizes = file_sizes(target)
+        sizes = batch_sizes(target, receipt)
         if sizes:
             text = f"{difference(expected, sizes)} in {target}"
             return FoundFiles(FilesState.INTACT) if sizes == expected else FoundFiles(FilesState.CHANGED, text)
-        return self._found_elsewhere(expected, target, attempt_directory)
+        return self._found_elsewhere(receipt, expected, attempt_directory)
 
-    def _found_elsewhere(self, expected: dict[str, int], target: Path, attempt_directory: Path) -> FoundFiles:
+    def _found_elsewhere(self, receipt: Receipt, expected: dict[str, int], attempt_directory: Path) -> FoundFiles:
+        target = self.place_of(receipt.batch_id)
         data, revoked = attempt_directory / DATA, attempt_directory / DATA_REVOKED
         if revoked.is_dir():
             return FoundFiles(FilesState.REVOKED, f"its files are in {revoked}")
         if data.is_dir():
-            sizes = file_sizes(data)
+            sizes = batch_sizes(data, receipt)
             if sizes == expected:
                 return FoundFiles(FilesState.STAGED, f"its files are in {data}")
             return FoundFiles(
@@ -83,11 +84,14 @@ class ParquetDirectory:
 def file_place(path: Path) -> FilePlace | None:
     """Return which batch's data file an absolute path names, None where the sink stores none there."""
     guesses: list[FilePlace] = []
-    match path.parts:
-        case (*above, name, "staging", batch_id, attempt, _, _) if name.endswith(BESIDE_OUTPUT) and attempt.isdecimal():
-            guesses += guess(Path(*above, name.removesuffix(BESIDE_OUTPUT)), batch_id, int(attempt))
-        case (*above, directory, _) if directory.startswith(PUBLISHED):
-            guesses += guess(Path(*above), directory.removeprefix(PUBLISHED), None)
+    for folder in path.parents:  # the nearest first
+        if folder.name.startswith(PUBLISHED):
+            guesses += guess(folder.parent, folder.name.removeprefix(PUBLISHED), None)
+        match folder.parts:
+            case (*above, name, "staging", batch_id, attempt, data) if (
+                name.endswith(BESIDE_OUTPUT) and attempt.isdecimal() and data.startswith(DATA)
+            ):
+                guesses += guess(Path(*above, name.removesuffix(BESIDE_OUTPUT)), batch_id, int(attempt))
     return next((found for found in guesses if is_at(path, found)), None)
 
 
@@ -103,5 +107,5 @@ def is_at(path: Path, place: FilePlace) -> bool:
     """Whether the sink puts files of that batch and attempt there."""
     directory = ParquetDirectory.at(place.output.path)
     if place.attempt is None:
-        return path.parent == directory.place_of(place.batch_id)
-    return path.parent.parent == directory.staging.attempt_directory(place.batch_id, place.attempt)
+        return directory.place_of(place.batch_id) in path.parents
+    return directory.staging.attempt_directory(place.batch_id, place.attempt) in path.parents[1:]

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -13,28 +13,40 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.partition_term import PartitionTerm, misfits
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
+from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.batch_folders import AnyColumns
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_files import DATA_PUBLISHED, DATA_REVOKED
-from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
+from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, difference
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable
 
 
 class ParquetPublisher(AnyColumns):
-    """Makes batches visible in a local or mounted directory."""
+    """Makes batches visible in a local or mounted directory. ``terms``: by what a batch's files are divided."""
 
-    def __init__(self, directory: ParquetDirectory) -> None:
+    def __init__(self, directory: ParquetDirectory, terms: Sequence[PartitionTerm] = ()) -> None:
         self._directory = directory
+        self._terms = tuple(terms)
         self._output = directory.output
         self._staging = directory.staging
         self._receipts = directory.receipts
         self._listed = directory.listed
+
+    def data_needs(self, _directory: Place) -> DataNeeds:
+        """Return by what files are divided."""
+        return DataNeeds(partition_by=self._terms)
+
+    def misfits(self, written: WrittenColumns) -> tuple[str, ...]:
+        """Return which columns files cannot be divided by, and names of folders that a column has, too."""
+        return tuple(misfits(self._terms, written))
 
     def examine(self) -> None:
         """Raise OutputNotUsableError where a directory cannot be the output; makes nothing."""
@@ -193,7 +205,7 @@ class ParquetPublisher(AnyColumns):
         if kept is None:
             return  # it is kept before anything is published
         names = {file.name for file in kept.files}
-        if names & file_sizes(target).keys() or (not names and (target.exists() or not directory.exists())):
+        if names & batch_sizes(target, kept).keys() or (not names and (target.exists() or not directory.exists())):
             raise published_already(batch_id)
 
     def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
@@ -210,7 +222,7 @@ class ParquetPublisher(AnyColumns):
                 "Nothing was moved; move it elsewhere and run the commit again."
             )
         expected = {file.name: file.size_bytes for file in receipt.files}
-        found = file_sizes(target)
+        found = batch_sizes(target, receipt)
         if receipt.files and found.items() > expected.items():
             raise OutputConflictError(
                 f"batch {receipt.batch_id} is published as {target}, which also has other files: "

@@ -77,14 +77,16 @@ class ParquetRemover:
         with storage_errors(target):
             directory.staging.check_mounted()
             with directory.listed.kept_up():
-                make_directory_durably(aside)
                 for name in names:
+                    source, hidden = target / name, aside / name
+                    make_directory_durably(hidden.parent)
                     with contextlib.suppress(FileNotFoundError):
-                        (target / name).rename(aside / name)
-                sync(aside)
-                if target.is_dir():
-                    sync(target)
+                        source.rename(hidden)
+                    sync(hidden.parent)
                     # Polars refuses a directory that holds no file.
-                    with contextlib.suppress(OSError):
-                        target.rmdir()
-                        sync(directory.output)
+                    for folder in source.parents[: len(Path(name).parts)]:
+                        if folder.is_dir():
+                            sync(folder)
+                        with contextlib.suppress(OSError):
+                            folder.rmdir()
+                            sync(folder.parent)
