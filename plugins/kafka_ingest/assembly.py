@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
@@ -21,7 +22,7 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import ColumnsChangedError
+from kafka_ingest.errors import ColumnsChangedError, WrongUseError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
@@ -50,7 +51,7 @@ from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
-from kafka_ingest.sinks.choose import access_to, conn_id_of, sink_of
+from kafka_ingest.sinks.choose import access_to, conn_id_of, format_found, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import (
@@ -296,6 +297,27 @@ def schemas_of(find_connection: FindConnection, environment: Mapping[str, str]) 
         lambda path: read_schema_file(path, environment),
         message_types,
     )
+
+
+def output_at(
+    text: str, find_connection: FindConnection, *, catalog: str | None = None, table: str | None = None
+) -> OutputLocation:
+    """Return the output in a place, whichever format it has; an Iceberg table's by its catalog's connection and name.
+
+    Raises WrongUseError where there is none.
+    """
+    uri = text if in_object_store(text) else str(Path(text).absolute())
+    options = {name: value for name, value in (("catalog", catalog), ("table", table)) if value is not None}
+    return format_found(uri, options, sink_connections(find_connection))
+
+
+def kafka_at(bootstrap: str | None, conn_id: str | None, find_connection: FindConnection) -> ConfluentKafkaCluster:
+    """Return the questions asked of Kafka at some servers without TLS and login, or of a connection."""
+    if (bootstrap is None) == (conn_id is None):
+        raise WrongUseError("expected either --bootstrap or --kafka, found both")
+    if bootstrap is not None:
+        return ConfluentKafkaCluster(lambda: KafkaClientSettings("--bootstrap", {"bootstrap.servers": bootstrap}))
+    return ConfluentKafkaCluster(lambda: kafka_settings(find_connection(conn_id or "")))
 
 
 def control_tables(find_connection: FindConnection) -> SqlControlTables:

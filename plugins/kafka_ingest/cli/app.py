@@ -58,7 +58,7 @@ app = typer.Typer(
 )
 PANELS = {
     "Run": ("feeds", "doctor", "preview", "plan", "run"),
-    "Look": ("status", "batches", "history", "coverage", "gaps", "dead-letters", "locate", "explain"),
+    "Look": ("status", "batches", "history", "coverage", "gaps", "dead-letters", "locate", "explain", "verify"),
     "Read again": ("backfill", "replay"),
     "Decide": ("abandon", "restore", "skip", "reset", "topic-changed", "mirror", "rename-feed"),
     "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "mend-statistics", "db"),

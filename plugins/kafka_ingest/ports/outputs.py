@@ -9,6 +9,7 @@ from uuid import UUID
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
+from kafka_ingest.model.held_log import Evidence, HeldLog
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
@@ -237,6 +238,16 @@ class Replacer(Protocol):
         """
 
 
+class Contents(Protocol):
+    """Reads what an output shows alone, wherever it was copied to: no control tables are asked."""
+
+    def evidence(self) -> Evidence:
+        """Return what the output says of itself; what cannot be used of it is among the problems."""
+
+    def held(self, evidence: Evidence) -> tuple[Sequence[HeldLog], Sequence[str], int]:
+        """Return what all rows hold, which files cannot be read, and how many rows have no position."""
+
+
 class Statistics(Protocol):
     """What the output's metadata record of its files, by which readers skip them."""
 
@@ -272,6 +283,7 @@ class Sink:
     replacer: Replacer | None = None
     dead_letters: DeadLetterReader | None = None
     statistics: Statistics | None = None
+    contents: Contents | None = None
 
 
 class DataFiles(Protocol):

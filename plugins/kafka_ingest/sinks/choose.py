@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, RemotePlace, local
+from kafka_ingest.model.place import Place, RemotePlace, local, place_of
 from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
@@ -25,6 +25,7 @@ from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
 from kafka_ingest.sinks.parquet import directory as parquet_files
+from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import place_in_table
 from kafka_ingest.sinks.usable_places import check_makeable, check_reachable
 
@@ -35,7 +36,8 @@ class Format:
 
     ``in_stores``: whether its outputs may be in object stores. ``guarantee`` is one sentence on what readers see;
     ``commit_imports`` are modules that take a while to import, and that only a commit needs. ``place_of`` says whose
-    data file a path names, if it is one of the ``places_in_words``.
+    data file a path names, if it is one of the ``places_in_words``; ``is_at``: whether an output is of the format, by
+    the names that are in it.
     """
 
     sink: Callable[[OutputLocation, SinkConnections], Sink]
@@ -44,6 +46,7 @@ class Format:
     guarantee: str = ""
     commit_imports: tuple[str, ...] = ()
     in_stores: bool = False
+    is_at: Callable[[Collection[str]], bool] = lambda _: False
 
 
 FORMATS: Mapping[str, Format] = {
@@ -53,6 +56,7 @@ FORMATS: Mapping[str, Format] = {
         parquet_files.IN_WORDS,
         parquet.GUARANTEE,
         ("pyarrow.parquet",),
+        is_at=lambda names: not {delta.LOG, iceberg.METADATA}.intersection(names),
     ),
     "delta": Format(
         lambda output, connections: delta.delta_sink(
@@ -63,6 +67,7 @@ FORMATS: Mapping[str, Format] = {
         delta.GUARANTEE,
         ("kafka_ingest.sinks.delta.add_actions", "kafka_ingest.sinks.delta.file_columns"),
         in_stores=True,
+        is_at=lambda names: delta.LOG in names,
     ),
     "iceberg": Format(
         lambda output, connections: iceberg.iceberg_sink(
@@ -73,6 +78,7 @@ FORMATS: Mapping[str, Format] = {
         iceberg.GUARANTEE,
         ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.table_io", "pyiceberg.catalog.sql"),
         in_stores=True,
+        is_at=lambda names: iceberg.METADATA in names,
     ),
 }
 
@@ -147,6 +153,25 @@ def table_options(output: OutputLocation) -> TableOptions:
             f"the options of output {output} cannot be used: {error}; the batch was planned by another version of "
             "kafka_ingest"
         ) from error
+
+
+def format_found(uri: str, options: Mapping[str, str], connections: SinkConnections) -> OutputLocation:
+    """Return the output at an absolute path or a URI, of the format that is there; ``options`` are an Iceberg table's.
+
+    Raises OutputNotUsableError where there is no output.
+    """
+    place = place_of(uri)
+    try:
+        access = access_to(OutputLocation("", uri), connections)
+        with storage_errors(place):
+            folder = opened(place, access)
+            names = names_in(folder) if not isinstance(folder, Path) or folder.is_dir() else []
+    except ValueError as error:
+        raise OutputNotUsableError(f"expected a directory or {SCHEMES_IN_WORDS}, found {uri}: {error}") from error
+    if not names:
+        raise OutputNotUsableError(f"expected an output in {uri}, found nothing there. Is its storage mounted?")
+    found = next(name for name, each in FORMATS.items() if each.is_at(names))
+    return OutputLocation.at(found, uri, options)
 
 
 def format_of(output: OutputLocation) -> Format:

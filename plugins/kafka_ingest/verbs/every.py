@@ -27,11 +27,12 @@ from kafka_ingest.verbs.skip import Skip
 from kafka_ingest.verbs.status import Status
 from kafka_ingest.verbs.topic_changed import TopicChanged
 from kafka_ingest.verbs.upgrade import Upgrade
+from kafka_ingest.verbs.verify import Verify
 
 IN_ORDER: Final[tuple[type[Request], ...]] = (
     *(Plan, Doctor, Coverage, Locate, Explain, PreviewRecords, DeadLetters),
     *(Skip, Reset, TopicChanged, Abandon, Restore, Mirror, Clean, Lost, GiveUpDeadLetters),
     *(Expire, Fold, MendStatistics, Adopt, Rename, Upgrade),
 )
-COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (Feeds, Status, Batches, History, Gaps)
+COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (Feeds, Status, Batches, History, Gaps, Verify)
 VERBS: Final = {verb.verb: verb for verb in IN_ORDER}

@@ -13,11 +13,11 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
-from kafka_ingest.sinks.delta.places import BATCHES
+from kafka_ingest.sinks.delta.places import BATCHES, LOG
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.tables.sink import table_sink
 
-__all__ = ("BATCHES", "GUARANTEE", "delta_sink")
+__all__ = ("BATCHES", "GUARANTEE", "LOG", "delta_sink")
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in one version of the table: one commit to its log adds it."
 

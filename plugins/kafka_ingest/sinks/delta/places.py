@@ -15,6 +15,10 @@ from kafka_ingest.foundation.foreign_json import (
 )
 from kafka_ingest.foundation.storage import Opened, read_at_most
 
+BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
+PROOF_KEY = "userMetadata"
+"""What a commit calls its batch's proof: the only thing that DESCRIBE HISTORY shows besides what it does."""
+
 BATCHES = "batches"
 LOG, LAST_CHECKPOINT = "_delta_log", "_last_checkpoint"
 NOT_IN_PATHS = re.compile(r"\\|%[0-9A-Fa-f]{2}")

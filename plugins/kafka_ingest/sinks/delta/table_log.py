@@ -41,7 +41,15 @@ from kafka_ingest.sinks.delta.decoded_columns import (
 )
 from kafka_ingest.sinks.delta.library import brief, check_installed, delta_lake, failures
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
-from kafka_ingest.sinks.delta.places import BATCHES, LOG, NOT_IN_PATHS, noted_checkpoint
+from kafka_ingest.sinks.delta.places import (
+    BATCH_KEY,
+    BATCHES,
+    FINGERPRINT_KEY,
+    LOG,
+    NOT_IN_PATHS,
+    PROOF_KEY,
+    noted_checkpoint,
+)
 from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
 from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
@@ -77,9 +85,6 @@ CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 CLEAN_UP = "delta.enableExpiredLogCleanup"
 BEING_WRITTEN = "#"
 """delta-rs writes ``NAME#1`` (or a higher number, next to others that do so), and then gives it its name."""
-BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
-PROOF_KEY = "userMetadata"
-"""What DESCRIBE HISTORY shows of a commit, and of all that a commit says beside its operation, the only thing."""
 
 
 VERSIONS = {Outcome.PUBLISHED: 1, Outcome.REVOKED: 2}

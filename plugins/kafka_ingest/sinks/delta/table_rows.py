@@ -14,15 +14,17 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, refuse_links
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.sinks.delta.places import BATCHES
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.sinks.delta.places import BATCH_KEY, BATCHES, PROOF_KEY
 from kafka_ingest.sinks.delta.table_fit import form_of
-from kafka_ingest.sinks.tables.table_format import Mark, OwnFiles
+from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
     from kafka_ingest.sinks.delta.table_log import TableLog
+    from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
 """A path that is absolute, a URI, or leads out of the folder that it begins in."""
@@ -145,6 +147,28 @@ class DeltaRows:
             for row in batch.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
                 counts[row[BATCH_COLUMN]] = counts.get(row[BATCH_COLUMN], 0) + row["count_all"]
         return counts
+
+    def said(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield what the commits say that the log has still, of those that are ours."""
+        if self._table is None:
+            return
+        with self._log.named_errors():
+            history = self._table.history()
+        for each in history:
+            if REMOVED_KEY in each or BATCH_KEY in each:
+                yield each.get(PROOF_KEY), each.get(REMOVED_KEY)
+
+    def add_to(self, found: "FoundOffsets") -> None:
+        """Hand in all rows that readers see, whatever file they are in."""
+        if self._table is not None:
+            self._log.check_readable(self._table)
+            for path in sorted(self.files):
+                found.add_file(path, self.opened(path), self.partitions.get(path, {}))
+
+    def was_published(self, published: PublishedReceipt) -> bool:
+        """Whether the table has the batch's mark."""
+        mark = self.mark(published.receipt.batch_id)
+        return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def read_rewritten(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
         """Yield the rows of files that were rewritten, of one batch or of all, a piece at a time."""

@@ -16,10 +16,10 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
-from kafka_ingest.sinks.iceberg.places import BATCHES, DATA
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA
 from kafka_ingest.sinks.tables.sink import table_sink
 
-__all__ = ("BATCHES", "DATA", "GUARANTEE", "iceberg_sink")
+__all__ = ("BATCHES", "DATA", "GUARANTEE", "METADATA", "iceberg_sink")
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
 

@@ -18,13 +18,15 @@ from pyiceberg.table import FileScanTask, Table
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
-from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
+from kafka_ingest.sinks.iceberg.marks import PROOF_KEY, OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles, ReplacedFile
+from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile
 
 NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
 
@@ -151,6 +153,28 @@ class IcebergRows:
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows of a batch are in files that are not as they were published."""
         return self._counted_elsewhere.get(str(batch_id), 0)
+
+    def said(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield what the snapshots say that the table has still."""
+        for snapshot in self._table.snapshots() if self._table is not None else ():
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            yield summary.get(PROOF_KEY), summary.get(REMOVED_KEY)
+
+    def add_to(self, found: FoundOffsets) -> None:
+        """Hand in all rows that readers see, whatever file they are in."""
+        if self._table is None:
+            return
+        columns = [name for name in (*PARTS, OFFSET) if name in self._table.schema().column_names]
+        for task in (task for tasks in self._of_all.values() for task in tasks):
+            name = task.file.file_path
+            with named_errors("the table's rows", self._settings), found.noted(name):
+                for piece in self._scan([task], columns, AlwaysTrue()):
+                    found.add(name, piece, {})
+
+    def was_published(self, published: PublishedReceipt) -> bool:
+        """Whether the batch has a mark, in the table or beside it."""
+        mark = self.mark(published.receipt.batch_id)
+        return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def _planned(self, batch_id: UUID) -> list[FileScanTask]:
         """Return the files that may hold rows of a batch; bounds may be shortened, so others may be there."""

@@ -18,9 +18,11 @@ from kafka_ingest.model.place import local
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import FolderInspector, PublishedDeadLetters
+from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.parquet.remover import ParquetRemover
+from kafka_ingest.sinks.parquet.rows import ParquetRows
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 
@@ -38,4 +40,5 @@ def parquet_sink(output: Path, options: TableOptions = NO_TABLE_OPTIONS) -> Sink
         salvage=remover,
         places=(directory.output, directory.beside),
         dead_letters=PublishedDeadLetters(directory.receipts, directory.place_of, local),
+        contents=OutputContents(output, directory.receipts, lambda: ParquetRows(directory)),
     )

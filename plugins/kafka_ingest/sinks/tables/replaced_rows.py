@@ -20,11 +20,12 @@ from kafka_ingest.model.replaced import ReplacedRange
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),
+    "kafka_topic_id": pa.string(),
     "kafka_partition": pa.int32(),
     "kafka_offset": pa.int64(),
     BATCH_COLUMN: pa.string(),
 }
-"""The columns by which a row is found, with their types."""
+"""The columns by which a row is found, with their types; those of earlier versions have no topic id."""
 KEY = (BATCH_COLUMN, "kafka_partition", "kafka_topic")
 
 

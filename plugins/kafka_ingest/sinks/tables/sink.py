@@ -10,12 +10,13 @@ from kafka_ingest.model.published_output import PublishedLook
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.ports.outputs import Sink, Statistics
+from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.replacer import TableReplacer
-from kafka_ingest.sinks.tables.table_format import TableFormat
+from kafka_ingest.sinks.tables.table_format import TableFormat, TableRows
 
 
 class TableInspector:
@@ -100,6 +101,10 @@ def table_sink(table: TableFormat, access: StoreAccess | None = None, statistics
     ``statistics`` is None where readers take none that are missing for others.
     """
     parts = TableParts.of(table, access)
+
+    def rows() -> TableRows:
+        return table.commits.rows()
+
     return Sink(
         staging=parts.staging,
         publisher=TablePublisher(parts),
@@ -111,4 +116,5 @@ def table_sink(table: TableFormat, access: StoreAccess | None = None, statistics
         replacer=TableReplacer(parts),
         places=(parts.output, parts.beside),
         statistics=statistics,
+        contents=OutputContents(parts.output, parts.receipts, rows),
     )

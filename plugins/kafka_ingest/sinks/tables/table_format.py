@@ -19,6 +19,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.sinks.contents import RowsAndCommits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,7 @@ class OwnFiles:
         return self._by_attempt.get((str(batch_id), str(attempt)), set())
 
 
-class TableRows(Protocol):
+class TableRows(RowsAndCommits, Protocol):
     """What one reading of a table holds of batches: files as they were published, or rows that others have moved.
 
     I/O errors are left to the caller.
