@@ -194,7 +194,9 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
     assert DataFilesOfAllFormats().place_of(
         ParquetDirectory.at(OUTPUT).place_of(BATCH) / "part-0.parquet"
     ) == FilePlace(parquet_at(OUTPUT), BATCH, None)
-    for data in ("data", "data.revoked"):
+    in_folders = ParquetDirectory.at(OUTPUT).place_of(BATCH) / "dt=2026-01-31" / "land=DE" / "part-0.parquet"
+    assert DataFilesOfAllFormats().place_of(in_folders) == FilePlace(parquet_at(OUTPUT), BATCH, None)
+    for data in ("data", "data.revoked", "data/dt=2026-01-31"):
         staged = sink.staging.attempt_directory(BATCH, 2) / data / "part-0.parquet"
         assert DataFilesOfAllFormats().place_of(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
 
@@ -206,6 +208,7 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
         "/data/orders/part-0.parquet",
         "/data/orders/kafka_batch=today/part-0.parquet",
         f"/data/orders/kafka_batch={BATCH}/more/part-0.parquet",
+        f"/data/orders.kafka-ingest/staging/{BATCH}/1/dead_letters/data/part-0.parquet",
         f"/data/orders/kafka_batch={BATCH.hex}/part-0.parquet",
         f"/data/orders/{BATCH}/part-0.parquet",
         f"/data/orders/staging/{BATCH}/1/data/part-0.parquet",

@@ -161,11 +161,12 @@ class Accounts:
             own = log.of_batches.get(proof.batch_id, OffsetRuns())
             inside = own.within(*ends_of(count.offset_range)).count
             if own.count > inside:
-                surplus.append(f"batch {proof.batch_id}: {own.count - inside:,} offsets outside {count.offset_range}")
-            if inside > expected:
                 surplus.append(
-                    f"batch {proof.batch_id}: {inside:,} offsets of {count.offset_range}, expected {expected:,}"
+                    f"batch {proof.batch_id}: {counted(own.count - inside, 'offset')} outside {count.offset_range}"
                 )
+            if inside > expected:
+                there = counted(inside, "offset")
+                surplus.append(f"batch {proof.batch_id}: {there} of {count.offset_range}, expected {expected:,}")
             if short := self._short(log, proof, count, expected - inside):
                 holes = log.offsets.holes(*ends_of(count.offset_range))
                 missing.append(Missing(count.offset_range, proof.batch_id, short, holes))
@@ -229,8 +230,8 @@ class Accounts:
             proof = self.evidence.proofs.get(batch) if batch is not None else None
             if proof is not None and proof.ranges is not None and batch not in readers:
                 yield (
-                    f"batch {batch}: {runs.count:,} offsets of a partition, or of a topic with an id, that it has not "
-                    f"read: its topic ids are {proof.topic_ids}"
+                    f"batch {batch}: {counted(runs.count, 'offset')} of a partition, or of a topic with an id, that it "
+                    f"has not read: its topic ids are {proof.topic_ids}"
                 )
 
     def _of_sums(self, log: HeldLog) -> Iterator[OffsetRange]:

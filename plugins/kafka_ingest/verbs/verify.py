@@ -9,7 +9,7 @@ from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import kafka_at, output_at
-from kafka_ingest.errors import OperatorDecisionError, UnknownTopicError
+from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.held_log import OffsetRuns
@@ -60,6 +60,11 @@ class Verify(Request):
         if unknown := set(self.topic) - {each.held.topic_partition.topic for each in account.partitions}:
             raise UnknownTopicError(
                 f"expected rows or proofs of topic {listing(sorted(unknown))} in {output}, found none"
+            )
+        if not (account.partitions or account.proofs or account.problems):
+            raise OutputNotUsableError(
+                f"expected an output in {output}, found no rows of Kafka's records and no receipts. Is it another "
+                "place, is its storage mounted? An output without a batch is empty, too."
             )
         code = 0 if account.is_sound else OperatorDecisionError.exit_code
         return Answer(document_of_account(output, account), lines_of(output, account), code)
@@ -165,7 +170,7 @@ def result_of(account: AccountOfOutput) -> str:
     if account.is_sound:
         return f"{there}: each offset is there once, or accounted for"
     others = counted(len(account.problems) + sum(len(each.surplus) for each in account.partitions), "other problem")
-    return f"{there}: {doubled:,} offsets more than once, {unaccounted:,} unaccounted for, {others}"
+    return f"{there}: {counted(doubled, 'offset')} more than once, {unaccounted:,} unaccounted for, {others}"
 
 
 def lines_of_partition(account: PartitionAccount) -> Iterator[Line]:

@@ -107,5 +107,7 @@ def is_at(path: Path, place: FilePlace) -> bool:
     """Whether the sink puts files of that batch and attempt there."""
     directory = ParquetDirectory.at(place.output.path)
     if place.attempt is None:
-        return directory.place_of(place.batch_id) in path.parents
-    return directory.staging.attempt_directory(place.batch_id, place.attempt) in path.parents[1:]
+        folder = directory.place_of(place.batch_id)
+        return folder in path.parents and all("=" in each for each in path.parent.relative_to(folder).parts)
+    attempt = directory.staging.attempt_directory(place.batch_id, place.attempt)
+    return attempt in path.parents[1:] and all("=" in each for each in path.parent.relative_to(attempt).parts[1:])
