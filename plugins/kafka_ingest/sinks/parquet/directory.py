@@ -8,6 +8,7 @@ from uuid import UUID
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.data_file import FilePlace
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.batch_folders import PUBLISHED
@@ -109,5 +110,5 @@ def is_at(path: Path, place: FilePlace) -> bool:
     if place.attempt is None:
         folder = directory.place_of(place.batch_id)
         return folder in path.parents and all("=" in each for each in path.parent.relative_to(folder).parts)
-    attempt = directory.staging.attempt_directory(place.batch_id, place.attempt)
+    attempt = local(directory.staging.attempt_directory(place.batch_id, place.attempt))
     return attempt in path.parents[1:] and all("=" in each for each in path.parent.relative_to(attempt).parts[1:])
