@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark import nearly_json
 
-from kafka_ingest.model.record_schema import Struct, read_schema
+from kafka_ingest.model.record_schema import ArrayOf, RecordType, Struct, read_schema
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.json_values import JsonReader, RefusedError
 from kafka_ingest.writing.object_batches import (
@@ -18,41 +18,51 @@ from kafka_ingest.writing.object_batches import (
     ID_HEADER,
     IS_LARGE,
     ManyLargeRecordsError,
+    ObjectColumn,
     SentObjects,
     objects_of,
     other_records,
     rows_of,
+    with_objects,
 )
+from kafka_ingest.writing.plain_objects import arrow_type
 from kafka_ingest.writing.schema_ids import header_of
-from kafka_ingest.writing.stage_objects import arrow_type
 
 SCHEMA = read_schema(
     "id bigint, n int, name string, amount double, paid boolean, "
     "address struct<city: string, at: struct<x: double, y: string>>"
 )
+OTHER_TYPES = read_schema(
+    "small smallint, ratio float, price decimal(12,3), large decimal(38,10), tags array<string>, "
+    "rows array<struct<id: int, x: array<float>, price: decimal(5,1)>>, sizes array<array<double>>"
+)
 FIELDS = pa.schema(list(arrow_type(SCHEMA)))
+GOOD, BAD = b'{"id": 1, "name": "x"}', b'{"id": "x"}'
 
 
 def taken(texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
     """Return the objects of a batch, None where it is not taken."""
-    found = objects_of(pa.array(texts, pa.binary()), FIELDS)
+    found, _ = objects_of(pa.array(texts, pa.binary()), FIELDS)
     return None if found is None else found.to_pylist()
 
 
-def read_strictly(text: bytes) -> dict[str, Any] | None:
-    """Return what a strict reader makes of a text, None where it refuses it."""
+def read_strictly(text: bytes, schema: Struct = SCHEMA) -> dict[str, Any] | str:
+    """Return what a strict reader makes of a text, or the class of what it refuses."""
     try:
-        return with_names(JsonReader(SCHEMA.fields_ddl, "ignore").read(text), SCHEMA)
-    except RefusedError:
-        return None
+        found: dict[str, Any] = with_names(JsonReader(schema.fields_ddl, "ignore").read(text), schema)
+    except RefusedError as error:
+        return error.dead_class
+    return found
 
 
-def with_names(values: Sequence[Any], schema: Struct) -> dict[str, Any]:
-    """Return an object's fields by their names."""
-    return {
-        field.name: with_names(value, field.type) if isinstance(field.type, Struct) and value is not None else value
-        for field, value in zip(schema.fields, values, strict=True)
-    }
+def with_names(value: Any, kind: RecordType) -> Any:
+    """Return a value with objects' fields by their names."""
+    match kind:
+        case Struct(fields) if value is not None:
+            return {field.name: with_names(each, field.type) for field, each in zip(fields, value, strict=True)}
+        case ArrayOf(element) if value is not None:
+            return [with_names(each, element) for each in value]
+    return value
 
 
 def test_an_object_that_is_taken_is_what_a_strict_reader_reads_and_most_good_ones_are_taken() -> None:
@@ -62,9 +72,106 @@ def test_an_object_that_is_taken_is_what_a_strict_reader_reads_and_most_good_one
 
     wrong = [(text, rows) for text, rows in found.items() if rows is not None and rows != [read_strictly(text)]]
     assert wrong[:3] == []
-    good = [text for text in texts if read_strictly(text) is not None]
+    good = [text for text in texts if not isinstance(read_strictly(text), str)]
     assert sum(found[text] is not None for text in good) > len(good) * 0.5 > 100
     assert sum(rows is None for rows in found.values()) > 100
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, OTHER_TYPES], ids=["plain", "others"])
+def test_an_object_with_unknown_fields_is_what_a_strict_reader_reads_unless_a_name_may_be_in_other_case(
+    schema: Struct,
+) -> None:
+    writer, fields = nearly_json.Writer(13), pa.schema(list(arrow_type(schema)))
+    texts = [writer.record(schema) for _ in range(1_500)]
+    found = {text: objects_of(pa.array([text], pa.binary()), fields, may_have_unknown=True) for text in texts}
+
+    read = {text: (objects.to_pylist(), is_sure) for text, (objects, is_sure) in found.items() if objects is not None}
+    others = {
+        text: read_strictly(text, schema) for text, (rows, _) in read.items() if rows != [read_strictly(text, schema)]
+    }
+    assert set(others.values()) <= {"OTHER_CASE"}
+    assert not any(read[text][1] for text in others)
+    good = [text for text in texts if not isinstance(read_strictly(text, schema), str)]
+    assert len(read) > len(good) * 0.6 > 400
+    assert sum(not is_sure for _, is_sure in read.values()) > 50
+    assert len(texts) - len(read) > 100
+
+
+def test_fields_that_are_not_read_have_to_be_json_and_objects_may_have_space_around() -> None:
+    good = [b"[1, null, {}]", b'"-Infinity"', b'"NaN", "y": "Info"', b'{"id": "x", "id": {"address": [[]]}}', b"1e300"]
+    bad = [
+        b"NaN",
+        b"[-Infinity]",
+        b'{"a":Inf}',
+        b'"\\ud800"',
+        b"9" * 1_001,
+        b"[" * 999 + b"]" * 999,
+        b"01",
+        b"'x'",
+        b"1 2",
+    ]
+    for value, is_taken in [*((each, True) for each in good), *((each, False) for each in bad)]:
+        texts = [b' {"id": 1, "x": %b}\r\n' % value, b"\t{} "]
+        objects, is_sure = objects_of(pa.array(texts, pa.binary()), FIELDS, may_have_unknown=True)
+        assert (objects is not None) == is_taken, value
+        if objects is not None:
+            assert (objects["id"].to_pylist(), is_sure) == ([1, None], False)
+
+
+def test_a_text_with_perhaps_too_many_elements_or_numbers_beyond_their_types_is_not_taken() -> None:
+    fields = pa.schema(list(arrow_type(OTHER_TYPES)))
+    for text in (
+        b'{"sizes": [[' + b"1," * 1_000_000 + b"1]]}",
+        b'{"price": 1e10}',
+        b'{"price": 0.0005}',
+        b'{"rows": [{}, {"price": 12345}]}',
+        b'{"sizes": [[], [1, -0]]}',
+        b'{"ratio": 3.5e38}',
+        b'{"small": 32768}',
+    ):
+        assert objects_of(pa.array([text], pa.binary()), fields)[0] is None
+
+
+OBJECTS_READ = [
+    ObjectColumn("of_value", "value", pa.schema([("id", pa.int64()), ("name", pa.string())]), may_have_unknown=True),
+    ObjectColumn("of_key", "key", pa.schema([("id", pa.int64())]), may_have_unknown=False),
+]
+
+
+def keyed(key: bytes | None, values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Return a batch of records with a key."""
+    keys = pa.array([key for _ in values], pa.binary())
+    return pa.RecordBatch.from_arrays([keys, pa.array(values, pa.binary())], names=["key", "value"])
+
+
+def test_objects_that_fit_are_handed_back_beside_the_bytes_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_batches, "TOGETHER_BYTES", 0)
+    given = [
+        keyed(b'{"id": 7}', [GOOD, None]),
+        keyed(None, [b'{"id": 1, "x": 2}']),
+        keyed(b'{"id": 7}', [GOOD, BAD]),
+        keyed(b'{"id": 7, "x": 2}', [GOOD]),
+    ]
+
+    found = list(with_objects(given, OBJECTS_READ))
+
+    assert [each.select(["key", "value"]) for each in found] == given
+    one, key, no = {"id": 1, "name": "x"}, {"id": 7}, {"fits": False, "sure": False, "value": None}
+    assert [[*each["of_value"].to_pylist(), each["of_key"][0].as_py()] for each in found] == [
+        [{"fits": True, "sure": True, "value": v} for v in (one, None, key)],
+        [
+            {"fits": True, "sure": False, "value": {"id": 1, "name": None}},
+            {"fits": True, "sure": True, "value": None},
+        ],
+        [no, no, no],
+        [no, no],
+    ]
+
+
+def test_of_small_batches_that_fit_as_one_all_are_handed_back_in_their_order() -> None:
+    given = [keyed(None, [b'{"id": %d}' % number]) for number in range(5)]
+    [found] = with_objects(given, OBJECTS_READ)
+    assert [each["value"]["id"] for each in found["of_value"].to_pylist()] == [0, 1, 2, 3, 4]
 
 
 def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> None:
@@ -129,13 +236,19 @@ class Counter:
 
 
 def sent(
-    *, flatten: bool = True, key_is_text: bool = False, row_group_bytes: int = 1_000_000, heads: Sequence[bytes] = ()
+    *,
+    flatten: bool = True,
+    key_is_text: bool = False,
+    row_group_bytes: int = 1_000_000,
+    heads: Sequence[bytes] = (),
+    may_have_unknown: bool = False,
 ) -> SentObjects:
     """Return what a worker is sent for the columns of these tests."""
     return SentObjects(
         file_prefix="",
         file_suffix="",
         fields=pa.schema([("id", pa.int64()), ("name", pa.string())]),
+        may_have_unknown=may_have_unknown,
         heads=heads,
         given=["kafka_offset", "key", "value"],
         constants={"kafka_topic": "orders", "kafka_topic_id": None},
@@ -171,9 +284,6 @@ def batches_of(*batches: Sequence[bytes | None], large: int | None = None) -> li
 
 def offsets_handed_back(batches: Sequence[pa.RecordBatch], job: SentObjects, file: Path) -> list[int]:
     return [offset for each in other_records(batches, job, str(file)) for offset in each["kafka_offset"].to_pylist()]
-
-
-GOOD, BAD = b'{"id": 1, "name": "x"}', b'{"id": "x"}'
 
 
 def with_folders(batches: Sequence[pa.RecordBatch], folders: Sequence[str]) -> list[pa.RecordBatch]:
@@ -228,6 +338,14 @@ def test_after_schema_ids_that_are_known_objects_are_taken_unless_a_header_says_
 
     assert pq.read_table(tmp_path / "part.parquet")["id"].to_pylist() == [1, None]
     assert header_of("value") == ID_HEADER
+
+
+def test_objects_with_unknown_fields_are_written_unless_one_of_the_others_may_be_there_in_other_case(
+    tmp_path: Path,
+) -> None:
+    given = batches_of([b'{"id": 1, "name": "x", "y": 5}', None], [b'{"ID": 1, "name": "x"}'], [b'{"id": 1}'])
+    assert offsets_handed_back(given, sent(may_have_unknown=True), tmp_path / "part.parquet") == [2]
+    assert offsets_handed_back(given, sent(), tmp_path / "other.parquet") == [0, 1, 2]
 
 
 def test_what_fits_is_written_and_a_batch_with_something_else_is_handed_back(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.model.shape import Shape
-from kafka_ingest.writing.stage_objects import SWITCH, ObjectsOfWorkers, objects_for_workers
+from kafka_ingest.writing.stage_decoded import SWITCH, CountedRows
+from kafka_ingest.writing.stage_objects import ObjectsOfWorkers, objects_for_workers
 
 SETTINGS = {**FIXED_PARQUET_SETTINGS, **PARQUET_SETTINGS}
 OBJECT = FieldDecoding(Format.JSON, "id bigint, n int, name string, x double, paid boolean, inner struct<y: string>")
@@ -120,8 +121,25 @@ def test_a_cluster_has_no_workers_of_this_machine() -> None:
         ("spark.hadoop.parquet.encryption.footer.key", "k"),
         ("spark.sql.parquet.compression.codec", "snappy"),
         ("spark.sql.files.maxRecordsPerFile", "1000"),
-        (SWITCH, "false"),
     ],
 )
 def test_where_a_feed_says_how_files_are_written_spark_writes_them(name: str, value: str) -> None:
     assert found(Decoding(OBJECT), settings=SETTINGS | {name: value}) is None
+
+
+@pytest.mark.parametrize(
+    ("decoding", "records_there", "settings", "are_read"),
+    [
+        (Decoding(OBJECT), 250_001, {}, True),
+        (Decoding(FieldDecoding(), OBJECT), 250_001, {}, True),
+        (Decoding(), 250_001, {}, False),
+        (Decoding(OBJECT), 250_000, {}, False),
+        (Decoding(OBJECT), 250_001, {SWITCH: "false"}, False),
+    ],
+)
+def test_workers_read_the_json_of_large_batches_unless_the_feed_says_no(
+    decoding: Decoding, records_there: int, settings: Mapping[str, str], *, are_read: bool
+) -> None:
+    ranges = [span(0, 0, 1), span(1, 1, records_there)]
+    document = AttemptDocument(a_plan(*ranges), 1, decoding, DataNeeds())
+    assert CountedRows(records(settings, "spark://x:7077", {}), ranges, document).plainly == are_read

@@ -6,6 +6,7 @@ record: parse, convert, check. Who selects only some of the columns pays only fo
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -28,7 +29,6 @@ from kafka_ingest.writing.decoded_part import (
     string_part,
     text,
 )
-from kafka_ingest.writing.plain_objects import with_plain_objects
 from kafka_ingest.writing.schema_ids import after_id, id_header, id_header_name, split_at_id, split_name
 from kafka_ingest.writing.too_large import is_too_large, whole_name, without_large
 
@@ -47,6 +47,9 @@ FOR_AVRO = "kafka_ingest.writing.decode_avro"
 FOR_STRICT_JSON = "kafka_ingest.writing.decode_strictly"
 """Imported where records are not read with certainty: it takes what makes functions of Python's."""
 
+FOR_PLAIN_OBJECTS = "kafka_ingest.writing.plain_objects"
+"""Imported for large batches only: it takes 50 milliseconds."""
+
 FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
 """Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
 
@@ -56,6 +59,7 @@ def decoded(
     decoding: Decoding,
     *,
     plainly: bool = False,
+    constants: Mapping[str, str | None] = MappingProxyType({}),
     with_reasons: bool = True,
     with_bytes: bool = True,
 ) -> DataFrame:
@@ -74,7 +78,8 @@ def decoded(
 
     Without ``with_reasons`` the fields of :data:`DEAD` are empty, and JSON is decoded by Spark's own expressions, which
     are fast: they call dead whatever they do not read with certainty, also what is good (:mod:`~.decode_json`).
-    ``plainly``: objects that fit are read still faster (:mod:`~.plain_objects`), which pays where there are many.
+    ``plainly``: workers read objects that fit still faster (:mod:`~.plain_objects`), which pays where there are many;
+    they are not sent ``constants``, the columns with the same text in each record.
     Without ``with_bytes`` the bytes are null, which Spark would else keep beside each record until it is written.
     """
     if decoding.has_avro:
@@ -99,7 +104,7 @@ def decoded(
         steps = import_module(FOR_STRICT_JSON).parsed_by_rows(steps, list(parts.values()))
     plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
     if plain:
-        steps = with_plain_objects(steps, plain)
+        steps = import_module(FOR_PLAIN_OBJECTS).with_plain_objects(steps, plain, constants)
     steps = with_steps(
         steps,
         {parsed_name(column): part.parsed for column, part in parts.items() if part.parsed},

@@ -20,6 +20,9 @@ from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_t
 from kafka_ingest.writing.decode_decimals import has_decimals, has_odd_decimal
 from kafka_ingest.writing.decode_limits import has_twice, is_wrong, walked
 from kafka_ingest.writing.decoded_part import (
+    FITS,
+    SURE,
+    VALUE,
     DecodedPart,
     PlainSchema,
     converted_name,
@@ -33,7 +36,6 @@ from kafka_ingest.writing.decoded_part import (
     texts,
 )
 from kafka_ingest.writing.json_values import MANY_BYTES, MOST_ELEMENTS
-from kafka_ingest.writing.plain_objects import FITS, SURE, VALUE, can_be_plain
 
 OPTIONS = {
     "mode": "PERMISSIVE",
@@ -130,6 +132,17 @@ def json_text(column: str, body: str) -> DecodedPart:
         ),
         is_dead=f"{quoted(body)} is not null and {wrong}",
     )
+
+
+def can_be_plain(kind: RecordType) -> bool:
+    """Whether Arrow reads all values of a type as Spark does."""
+    match kind:
+        case Struct(fields):
+            return all(can_be_plain(field.type) for field in fields)
+        case ArrayOf(element):
+            return can_be_plain(element)
+        case _:
+            return isinstance(kind, Scalar)
 
 
 def json_by_schema(

@@ -7,6 +7,9 @@ from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.record_schema import Struct, quoted
 from kafka_ingest.writing.json_values import LONGEST_TEXT, UTF8, JsonReader
 
+FITS, SURE, VALUE = "fits", "sure", "value"
+"""The fields of what is read plainly."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlainSchema:

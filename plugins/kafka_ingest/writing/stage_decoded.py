@@ -28,13 +28,18 @@ from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.found_fields import FOUND, FoundFields
-from kafka_ingest.writing.plain_objects import FEW_OBJECTS
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import staged_files
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns
 from kafka_ingest.writing.transform import left_out, stage_transformed
+
+FEW_OBJECTS = 250_000
+"""Up to here it does not pay to start Python's workers (bench/README.md)."""
+
+SWITCH = "spark.kafka_ingest.objects_in_workers"
+"""A setting of this project among Spark's: ``false`` leaves all records to Spark."""
 
 FOR_OBJECTS = "kafka_ingest.writing.stage_objects"
 """Imported for large batches only: it takes 50 milliseconds."""
@@ -116,7 +121,7 @@ def stage_decoded(
     staged = rows.counted()
     if staged.dead:
         incomplete = without_complete(ranges, storage.files_in(place), staged.filtered)
-        undecided, letters = rows.undecided(read(incomplete), plainly=are_many(incomplete)), places.dead_letters
+        undecided, letters = rows.undecided(read(incomplete), many=are_many(incomplete)), places.dead_letters
         if document.decode.has_json:
             staged = stage_decided(rows, undecided, incomplete, document, place, letters, storage, staged)
         else:
@@ -184,8 +189,15 @@ def stage_rows(
     rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
 ) -> None:
     """Write rows to a place, in the form that the sink needs; what a function is given is divided afterwards."""
-    objects = None
-    if rows.are_many:
+    objects, terms = None, document.data.partition_by
+
+    def stage() -> None:
+        if terms and document.decode.shape.transform is None:
+            stage_partitioned(rows.all, ranges, place, terms, document.plan.planned_at, storage.at, storage.remove)
+        else:
+            rows.all().write.mode("error").parquet(spark_path(place))
+
+    if rows.plainly:
         objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, ranges, document, place, storage.at)
     if objects is not None:
         by_workers = objects.stage(
@@ -195,11 +207,12 @@ def stage_rows(
             rows.by_workers, rows.found_by_workers = by_workers, objects.found
             return
         storage.remove(place)
-    terms = document.data.partition_by
-    if terms and document.decode.shape.transform is None:
-        stage_partitioned(rows.all, ranges, place, terms, document.plan.planned_at, storage.at, storage.remove)
-    else:
-        rows.all().write.mode("error").parquet(spark_path(place))
+    if not rows.plainly:
+        stage()
+    elif not import_module(FOR_OBJECTS).done_by_workers(stage, "read"):
+        rows.plainly = False
+        storage.remove(place)
+        stage()
     if objects is not None:
         objects.remove()
 
@@ -207,16 +220,18 @@ def stage_rows(
 class CountedRows:
     """The rows that the records of some ranges become, counted as they are written.
 
-    ``by_workers``: how many were written without Spark counting them, and ``found_by_workers`` which fields had values.
+    ``plainly``: whether workers read objects. ``by_workers``: how many they wrote without Spark counting them, and
+    ``found_by_workers`` which fields had values.
     """
 
     def __init__(self, raw: DataFrame, ranges: Sequence[OffsetRange], document: AttemptDocument) -> None:
         self.raw = raw
-        self.are_many = are_many(ranges)
+        settings = raw.sparkSession.sparkContext.getConf()
+        self.plainly = document.decode.has_json and are_many(ranges) and settings.get(SWITCH, "true") == "true"
         self.by_workers = self.found_by_workers = 0
         self.fields = FoundFields(document.decode)
         self._partitions = PerPartition(ranges)
-        self._decode, self._needs = document.decode, document.data
+        self._plan, self._decode, self._needs = document.plan, document.decode, document.data
         self._observed: list[Observation] = []
         if (shape := document.decode.shape).has_expressions:
             check_shape(decoded(raw, document.decode, with_reasons=False), shape)
@@ -226,29 +241,37 @@ class CountedRows:
     ) -> DataFrame:
         """Return records decoded and shaped, with those that are dead."""
         shape = self._decode.shape
-        each = decoded(records, self._decode, plainly=plainly, with_reasons=with_reasons, with_bytes=with_bytes)
+        constants = import_module(FOR_OBJECTS).constants_of(self._plan, records.columns) if plainly else {}
+        each = decoded(
+            records,
+            self._decode,
+            plainly=plainly,
+            constants=constants,
+            with_reasons=with_reasons,
+            with_bytes=with_bytes,
+        )
         if not shape.has_expressions:
             return each
         # The columns of a select are no longer the fields.
         found = (f.expr(sql).alias(name) for name, sql in self.fields.expressions().items())
         return shaped(each.select("*", *found), shape, with_reasons=with_reasons)
 
-    def undecided(self, records: DataFrame, *, plainly: bool) -> DataFrame:
+    def undecided(self, records: DataFrame, *, many: bool) -> DataFrame:
         """Return records decoded strictly, and why those that are dead are; of JSON those alone that are not certain.
 
         A record for which an expression fails is among them: it is certain, but has no reason yet.
         """
         if self._decode.has_json:
             raw = {"key": RAW_KEY, "value": RAW_VALUE}
-            uncertain = self.of(records, plainly=plainly, with_bytes=True).where(f"{DEAD} is not null")
+            uncertain = self.of(records, plainly=self.plainly and many, with_bytes=True).where(f"{DEAD} is not null")
             records = uncertain.selectExpr(*(f"{raw.get(name, name)} as {name}" for name in records.columns))
-        return self.of(records, plainly=plainly, with_reasons=True, with_bytes=True)
+        return self.of(records, with_reasons=True, with_bytes=True)
 
     def all(self) -> DataFrame:
         """Return the rows of all records; each time anew, should writing them have to be repeated."""
         self._observed.clear()
         self.by_workers = self.found_by_workers = 0
-        return self.some(self.raw, plainly=self.are_many)
+        return self.some(self.raw, plainly=self.plainly)
 
     def some(self, records: DataFrame, *, plainly: bool = False) -> DataFrame:
         """Return the rows of some records, which are counted besides those that were before."""

@@ -7,18 +7,14 @@ is for a store they write to this machine's disk, from which it is copied.
 """
 
 import shutil
-import sys
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkFiles, cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -32,13 +28,14 @@ from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing import object_batches
-from kafka_ingest.writing.decoded_part import once, text
+from kafka_ingest.writing.decoded_part import once
 from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import FOLDER, IS_LARGE, EitherOf, SentObjects, in_task
+from kafka_ingest.writing.plain_objects import arrow_type, done_by_workers, with_constants
 from kafka_ingest.writing.schema_ids import HEAD_BYTES, readable
 from kafka_ingest.writing.session import is_local
 from kafka_ingest.writing.stage_files import processors_of
-from kafka_ingest.writing.table_partitions import FAR, OpenPlace, folder_at_once, with_own_columns
+from kafka_ingest.writing.table_partitions import OpenPlace, folder_at_once, with_own_columns
 
 MIB = 1024 * 1024
 
@@ -51,20 +48,11 @@ BATCH_RECORDS = 2_000
 ROW_GROUP_BYTES = 256 * MIB
 """Of all workers together; one of them keeps 8 to 64 MiB of rows, as Arrow has them, until it writes these."""
 
-SWITCH = "spark.kafka_ingest.objects_in_workers"
-"""A setting of this project among Spark's: ``false`` leaves all records to Spark."""
-
 NO_LIMIT = str(2**31 - 1)
 """Spark's own word for it (ARROW_EXECUTION_MAX_BYTES_PER_BATCH): only then it measures nothing."""
 
-ARROW_TYPES = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-}
-"""The types that Arrow reads from JSON exactly as Spark does. Of dates and decimals it knows other forms."""
+WRITTEN_ALIKE = frozenset({"string", "boolean", "int", "bigint", "double"})
+"""The types that Arrow stores in Parquet as Spark does, and reads from JSON."""
 
 ENCRYPTS = "parquet.crypto.factory.class"
 """A site's configuration of Hadoop has it where Parquet is encrypted."""
@@ -91,17 +79,6 @@ SUFFIX = "-objects.zstd.parquet"
 
 COPIES_AT_ONCE = 8
 
-FAILURES = {
-    FAR: "a time is far from that of the plan",
-    "ManyLargeRecordsError": "most records are too large",
-    "org.apache.spark.api.python.PythonException": "one of them raised an error",
-    "Python worker": "one of them has ended",
-    "Cannot run program": "none could be started",
-}
-"""What Spark says where the workers could not do it, and why that is."""
-
-BY_SPARK = "Spark reads and writes all of it"
-
 Add = Callable[[DataFrame], None]
 """Decodes records, and adds them to what is staged."""
 
@@ -123,14 +100,12 @@ def objects_for_workers(
         or not is_local(raw.sparkSession)
         or not are_ours(context.getConf().getAll())
         or hadoop_settings(raw.sparkSession).get(ENCRYPTS) is not None
-        or context.getConf().get(SWITCH, "true") != "true"
+        or not is_written_alike(schema := read_schema(value.schema))
     ):
         return None
-    fields, terms = arrow_type(read_schema(value.schema)), document.data.partition_by
+    terms = document.data.partition_by
     folder = folder_at_once(ranges, terms, document.plan.planned_at, processors_of(raw)) if terms else ""
-    if fields is None or folder is None:
-        return None
-    return ObjectsOfWorkers(raw, document, place, at, pa.schema(list(fields)), folder)
+    return None if folder is None else ObjectsOfWorkers(raw, document, place, at, schema, folder)
 
 
 def heads_of(value: FieldDecoding) -> list[bytes]:
@@ -139,16 +114,15 @@ def heads_of(value: FieldDecoding) -> list[bytes]:
     return [each.schema_id.to_bytes(HEAD_BYTES, "big") for each in writers if isinstance(each.schema_id, int)]
 
 
-def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many types, or None
-    """Return Arrow's type of a schema's, None where Arrow does not read all of its values as Spark does."""
+def is_written_alike(kind: RecordType) -> bool:
+    """Whether Arrow reads and stores all values of a type as Spark does."""
     match kind:
         case Scalar(name):
-            return ARROW_TYPES.get(name)
+            return name in WRITTEN_ALIKE
         case Struct(fields):
-            types = [(field.name, found) for field in fields if (found := arrow_type(field.type)) is not None]
-            return pa.struct(types) if len(types) == len(fields) else None
+            return all(is_written_alike(field.type) for field in fields)
         case _:
-            return None
+            return False
 
 
 class ObjectsOfWorkers:
@@ -158,7 +132,7 @@ class ObjectsOfWorkers:
     """
 
     def __init__(
-        self, raw: DataFrame, document: AttemptDocument, place: Place, at: OpenPlace, fields: pa.Schema, folder: str
+        self, raw: DataFrame, document: AttemptDocument, place: Place, at: OpenPlace, schema: Struct, folder: str
     ) -> None:
         self._raw, self._place, self._at, self._folder = raw, place, at, folder
         self._here = place if isinstance(place, Path) else Path(mkdtemp(dir=SparkFiles.getRootDirectory()))
@@ -168,7 +142,8 @@ class ObjectsOfWorkers:
         self._sent = SentObjects(
             file_prefix=str(self._here / "part-"),
             file_suffix=f"-{uuid4()}{SUFFIX}",
-            fields=fields,
+            fields=pa.schema(list(arrow_type(schema))),
+            may_have_unknown=document.decode.value.unknown_fields is UnknownFields.IGNORE,
             heads=heads_of(document.decode.value),
             given=[name for name in raw.columns if name not in constants],
             constants=constants,
@@ -195,13 +170,7 @@ class ObjectsOfWorkers:
         None where they failed; the reason is on stderr. What they have left has to be removed then, at the end too: a
         worker may not know yet that its task has failed.
         """
-        try:
-            add(self._handed_back())
-        except (Py4JJavaError, PySparkException) as error:
-            why = next((why for said, why in FAILURES.items() if said in str(error)), None)
-            if why is None:
-                raise
-            sys.stderr.write(f"Python's workers could not write the objects of this batch ({why}): {BY_SPARK}.\n")
+        if not done_by_workers(lambda: add(self._handed_back()), "write"):
             return None
         if self._sent.large.value:
             add(self._raw.where(IS_LARGE_RECORD))
@@ -231,15 +200,7 @@ class ObjectsOfWorkers:
         given = given.select("*", *(f.expr(sql).alias(name) for name, sql in more.items())).drop(*sent.constants)
         given = given.select(*(f.expr(held.get(name, quoted(name))).alias(name) for name in given.columns))
         handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
-        constants = {name: literal(known, required=name in sent.required) for name, known in sent.constants.items()}
-        return handed_back.select(*(f.expr(constants.get(name, quoted(name))).alias(name) for name in raw.columns))
-
-
-def literal(known: str | None, *, required: bool) -> str:
-    """Return a text as a literal, of a type that may be null where it is not required."""
-    if known is None:
-        return "cast(null as string)"
-    return text(known) if required else once(text(known))
+        return with_constants(handed_back, sent.constants, raw)
 
 
 def constants_of(plan: BatchPlan, columns: Collection[str]) -> dict[str, str | None]:
