@@ -42,8 +42,8 @@ setup-azure: ## install besides what tables in Azure Data Lake Storage need, for
 	$(SET_UP) run jvm azure
 	@echo 'Set up: feeds may write to abfss://...'
 
-demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta or iceberg for a table
-	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(filter delta iceberg,$(SINK)))
+demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta, iceberg or postgresql
+	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(subst postgresql,dev,$(filter delta iceberg postgresql,$(SINK))))
 	@.venv/bin/python dev/demo.py $(SINK)
 
 test-quick: ## run the tests that start no JVM and no server, and say what is left out; one to two minutes

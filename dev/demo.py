@@ -127,7 +127,7 @@ def demo(sink: DemoSink) -> None:
     with contextlib.ExitStack() as stack:
         with step("Kafka 4.3.1, a real broker (KRaft)"):
             broker = stack.enter_context(EmbeddedBroker(HOME / "kafka"))
-        environment = child_environment(HOME, broker.bootstrap_servers) | environment_of(sink, HOME)
+        environment = child_environment(HOME, broker.bootstrap_servers) | environment_of(sink, HOME, stack)
         stage = Stage(HOME / "logs", environment)
         events = order_events(FIRST_EVENTS + MORE_EVENTS, SEED)
         with step(f"{FIRST_EVENTS:,} order events into topic {FEED}, {PARTITIONS} uneven partitions"):

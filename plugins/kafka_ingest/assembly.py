@@ -40,6 +40,7 @@ from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
     FindConnection,
     control_database,
+    database_settings,
     kafka_settings,
     spark_master,
 )
@@ -282,6 +283,7 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
     return SinkConnections(
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
         store=lambda place: store_access(place, find_connection(conn_id_of(place))),
+        database=lambda conn_id: database_settings(find_connection(conn_id)),
     )
 
 
@@ -299,15 +301,13 @@ def schemas_of(find_connection: FindConnection, environment: Mapping[str, str]) 
     )
 
 
-def output_at(
-    text: str, find_connection: FindConnection, *, catalog: str | None = None, table: str | None = None
-) -> OutputLocation:
-    """Return the output in a place, whichever format it has; an Iceberg table's by its catalog's connection and name.
+def output_at(text: str, find_connection: FindConnection, address: Mapping[str, str | None]) -> OutputLocation:
+    """Return the output in a place, whichever format it has; a table's by its connection and name, as options have it.
 
     Raises WrongUseError where there is none.
     """
     uri = text if in_object_store(text) else str(Path(text).absolute())
-    options = {name: value for name, value in (("catalog", catalog), ("table", table)) if value is not None}
+    options = {name: value for name, value in address.items() if value is not None}
     return format_found(uri, options, sink_connections(find_connection))
 
 

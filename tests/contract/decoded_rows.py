@@ -85,7 +85,7 @@ def stage_decoded(
     files = []
     for planned in plan.ranges:
         name = f"part-{planned.partition:05d}.parquet"
-        raw = raw_rows(name, batch_id=str(plan.batch_id))
+        raw = raw_rows(name, batch_id=str(plan.batch_id) if needs.batch_column else None)
         names = [*raw.column_names[:4], *columns, *raw.column_names[6:]]
         rows = pa.table({each: columns[each] if each in columns else raw[each] for each in names})
         [(folder, rows)] = files_of(rows, needs)

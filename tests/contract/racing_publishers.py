@@ -17,6 +17,7 @@ from tests.contract.rest_output import IcebergByRest
 from tests.contract.sink_outputs import IN_OTHER_CLOUDS, IN_S3_PROXY, OUTPUTS
 from tests.gcs_server import KEY_VARIABLE
 from tests.object_store import ENDPOINT_VARIABLES
+from tests.postgresql_tables import URL_VARIABLE
 from tests.rest_catalog import URI
 
 from kafka_ingest.errors import KafkaIngestError
@@ -72,7 +73,7 @@ class Racers:
 
 def servers_now() -> dict[str, str]:
     """Return where the servers are that may have been started after a process was."""
-    servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI)
+    servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI, URL_VARIABLE)
     return {name: os.environ[name] for name in servers if name in os.environ}
 
 

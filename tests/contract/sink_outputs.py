@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 import deltalake
 import duckdb
 import polars as pl
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -32,6 +33,7 @@ from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
 from tests.like_spark import files_of
 from tests.object_store import FIXTURES, ObjectStore
+from tests.postgresql_tables import connections_to_postgresql, make_schema, postgresql_at, rows_in_postgresql
 from tests.store_proxy import Server
 
 from kafka_ingest.errors import OutputUnavailableError
@@ -50,6 +52,7 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.delta import delta_sink, log_entry
 from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 
 ROWS = 10
 SEEN = ("kafka_batch", "kafka_partition", "kafka_offset")
@@ -314,6 +317,34 @@ class IcebergInStore(InStore, IcebergOutput):
         return table_at(self.path, self.store.access())
 
 
+class PostgresqlOutput(ParquetOutput):
+    """The sink of a table in PostgreSQL, in a schema of its own."""
+
+    format = name = "postgresql"
+
+    def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
+        self.path = path
+        self.sink = sink_of(postgresql_at(path, options), connections_to_postgresql())
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        """Stage records of another topic of that name for each batch: the table takes each record once."""
+        sizes = super().stage(directory, files)
+        for name in sizes:
+            rows = raw_rows(name)
+            number, topic_id = rows.schema.get_field_index("kafka_topic_id"), pa.array([directory.parent.name] * ROWS)
+            pyarrow.parquet.write_table(rows.set_column(number, "kafka_topic_id", topic_id), directory / "data" / name)
+        return {name: (directory / "data" / name).stat().st_size for name in sizes}
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        lost = OperationalError("COMMIT", {}, psycopg.OperationalError("server closed the connection unexpectedly"))
+        conflict = OperationalError("COMMIT", {}, psycopg.errors.DeadlockDetected("deadlock detected"))
+        faulty = fault.around(PostgresqlCommits.try_once, is_it=lambda *_: True, lost=lost, conflict=conflict)
+        monkeypatch.setattr(PostgresqlCommits, "try_once", faulty)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        return Counter(rows_in_postgresql(self.path, "kafka_batch::text, kafka_partition, kafka_offset"))
+
+
 def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
     """Return the ten rows of a file in the raw format, of the partition that its name names."""
     topic_partition = orders(int(name.removeprefix("part-").partition(".")[0]))
@@ -442,6 +473,7 @@ OUTPUTS: list[type[Any]] = [
     DeltaInStore,
     IcebergOutput,
     IcebergInStore,
+    PostgresqlOutput,
     InMemoryOutput,
 ]
 """Every kind of output; the last one is the double of the unit tests."""
@@ -452,14 +484,19 @@ IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
 IN_OTHER_CLOUDS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs, DeltaInAzure, IcebergInAzure]
 """The same in the stores of Google and of Azure, of which only what is their own is tried."""
 
-KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
-"""The same for tests of which those with a store are no quick ones."""
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore | PostgresqlOutput) else kind
+    for kind in OUTPUTS
+]
+"""The same for tests of which those with a server are no quick ones."""
 
 
 def made(kind: type[Any], path: Path, request: pytest.FixtureRequest) -> Output:
     """Return an output of a kind, prepared; a store's server is started where it is needed."""
     if issubclass(kind, InStore):
         request.getfixturevalue(FIXTURES[kind.server])
+    if issubclass(kind, PostgresqlOutput):
+        make_schema(request.getfixturevalue("postgresql_server"), path)
     output: Output = kind(path)
     output.sink.publisher.prepare()
     return output
@@ -479,7 +516,8 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
     )
     kind = "parquet" if output.format == "memory" else output.format
     place = output.place if isinstance(output, InStore) else output.path
-    return replace(plan, output=iceberg_at(place) if kind == "iceberg" else OutputLocation(kind, str(place)))
+    located: dict[str, Callable[[Any], OutputLocation]] = {"iceberg": iceberg_at, "postgresql": postgresql_at}
+    return replace(plan, output=located[kind](place) if kind in located else OutputLocation(kind, str(place)))
 
 
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:

@@ -243,7 +243,8 @@ def test_a_power_cut_at_any_call_to_the_file_system_is_repaired_by_the_next_try(
         assert output.seen() == (Counter() if revokes else rows_of(published))
         if not died:
             break
-    assert crash > 5
+    # Of a table in PostgreSQL only the receipt is on this machine's disk.
+    assert crash > (3 if output.format == "postgresql" else 5)
 
 
 # ── Several at once, in processes of their own ────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ import html
 import os
 import re
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.dataset
@@ -63,11 +64,12 @@ def test_the_demos_feed_is_committed_and_its_rows_are_read_back_from_any_sink(
     quick: QuickProject, topic: str, servers: str, name: str
 ) -> None:
     sink = SINKS[name]
-    quick.environment |= environment_of(sink, quick.home)
-    quick.edit_feed(kafka={"topics": [topic]})
     events = list(order_events(20, seed=7))
     produce(servers, topic, events)
-    assert [(batch["state"], batch["rows"]) for batch in quick.run()] == [("COMMITTED", 20)]
-    rows = sink.first_rows(quick.home).to_pylist()
+    with ExitStack() as stack:
+        quick.environment |= environment_of(sink, quick.home, stack)
+        quick.edit_feed(kafka={"topics": [topic]})
+        assert [(batch["state"], batch["rows"]) for batch in quick.run()] == [("COMMITTED", 20)]
+        rows = sink.first_rows(quick.home).to_pylist()
     assert len(rows) == ROWS
     assert {row["value"] for row in rows} <= {event.value for event in events}

@@ -15,7 +15,7 @@ from tests.kafka_faults import plain_records, topic_id
 from tests.kafka_faults import produce as produce_plain
 from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.quick_project import Killed, QuickProject
-from tests.table_kinds import Delta, Iceberg, TableKind, batches_seen, lands
+from tests.table_kinds import Delta, Iceberg, Postgresql, TableKind, batches_seen, lands
 
 from kafka_ingest.airflow_tasks.lineage import found_lineage, output_name, topic_name
 from kafka_ingest.assembly import assemble_named
@@ -27,7 +27,7 @@ from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from order_events import order_events, produce
 
 
-@pytest.fixture(params=[Delta(), Iceberg()], ids=lambda kind: kind.name)
+@pytest.fixture(params=[Delta(), Iceberg(), Postgresql()], ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest, quick: QuickProject) -> TableKind:
     """The table's format; the project has the connections that it needs."""
     found: TableKind = request.param
@@ -112,10 +112,11 @@ def check_questions(kind: TableKind, quick: QuickProject, topic: str, offset: in
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
     located = quick.answer("locate", "orders", topic, "0", str(offset))
     [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
-    explained = quick.answer("explain", file["path"])
-    assert (explained["published"], explained["batch_id"]) == (True, batch_id)
-    assert explained["receipt"]["differences"] == []
-    assert {"name": "kafka_batch", "type": "string"} in explained["columns"]
+    if kind.name != "postgresql":  # there readers see no files
+        explained = quick.answer("explain", file["path"])
+        assert (explained["published"], explained["batch_id"]) == (True, batch_id)
+        assert explained["receipt"]["differences"] == []
+        assert {"name": "kafka_batch", "type": "string"} in explained["columns"]
     [feed] = quick.answer("feeds")["feeds"]
     assert {key: feed["sink"][key] for key in kind.sink} == kind.sink
     assert kind.guarantee in feed["guarantee"]

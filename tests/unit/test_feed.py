@@ -366,13 +366,18 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         (
             {"sink": {"format": "csv", "path": "/data/x"}},
-            "sink.format: expected 'parquet', 'delta' or 'iceberg', found 'csv'",
+            "sink.format: expected 'parquet', 'delta', 'iceberg' or 'postgresql', found 'csv'",
         ),
         (
             {"sink": {"format": "iceberg", "path": "/data/x", "catalog": "lake", "table": "orders"}},
             "sink.table: expected a namespace and a table of letters, digits, '_', '-', such as lake.orders",
         ),
         ({"sink": {"format": "iceberg", "path": "/data/x", "table": "lake.orders"}}, "sink.catalog: missing"),
+        (
+            {"sink": {"format": "postgresql", "path": "/data/x", "conn_id": "warehouse", "table": "orders"}},
+            "sink.table: expected a schema and a table of letters, digits and '_', the table's name of up to 49",
+        ),
+        ({"sink": {"format": "postgresql", "path": "/data/x", "table": "shop.orders"}}, "sink.conn_id: missing"),
         (
             {"sink": {"format": "delta", "path": "/data/x", "on_new_columns": "rename"}},
             "sink.on_new_columns: expected 'add', 'ignore' or 'stop', found 'rename'",

@@ -22,6 +22,7 @@ from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.message_types import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
 from kafka_ingest.sinks.iceberg import library as iceberg_library
+from kafka_ingest.sinks.postgresql import output as postgresql_output
 from kafka_ingest.spark_launch.installation import CONNECTOR
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +31,9 @@ PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
 OF_LINEAGE = "requirements-openlineage.txt"
 PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
+OF_POSTGRESQL = "requirements-postgresql.txt"
 OF_TABLES = ("requirements-delta.txt", "requirements-iceberg.txt")
-OF_SINKS = (*OF_TABLES, *(kind.requirements for kind in KINDS.values()))
+OF_SINKS = (*OF_TABLES, OF_POSTGRESQL, *(kind.requirements for kind in KINDS.values()))
 
 
 def pins(name: str) -> dict[str, str]:
@@ -250,6 +252,7 @@ def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
         {"deltalake": delta_library.VERSION},
         {"pyiceberg": iceberg_library.VERSION},
     ]
+    assert set(pins(OF_POSTGRESQL).values()) == {postgresql_output.VERSION}
     assert {kind.library: pins(kind.requirements)[kind.library] for kind in KINDS.values()} == {
         kind.library: kind.version for kind in KINDS.values()
     }
@@ -284,7 +287,10 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("library", ["deltalake", "google.protobuf", "ptars", "pyiceberg", "s3fs", "upath"])
+@pytest.mark.parametrize(
+    "library",
+    ["adbc_driver_manager", "deltalake", "google.protobuf", "psycopg", "ptars", "pyiceberg", "s3fs", "upath"],
+)
 def test_importing_the_sinks_and_the_command_line_does_not_import_a_table_formats_library(
     library: str, imported: dict[str, list[str]]
 ) -> None:

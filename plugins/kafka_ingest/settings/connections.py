@@ -14,6 +14,7 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.control.database import ControlDatabaseSettings
 from kafka_ingest.control.postgresql_options import postgresql_options
 from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
+from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 CONTROL_CONN_ID = "kafka_ingest"
@@ -118,6 +119,13 @@ def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
             )
         )
     raise wrong_type(fields, "sqlite or postgres")
+
+
+def database_settings(fields: ConnectionFields) -> DatabaseSettings:
+    """Return how the database of an output is reached."""
+    if fields.conn_type not in {"postgres", "postgresql"}:
+        raise wrong_type(fields, "postgres")
+    return DatabaseSettings(fields.conn_id, control_database(fields).url)
 
 
 def spark_master(fields: ConnectionFields) -> SparkMaster:

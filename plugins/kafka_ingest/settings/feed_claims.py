@@ -88,8 +88,8 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     letters = place_of_letters(feed, environment)
     places = (*places_of(output), *(places_of(letters) if letters is not None else ()))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
-    if table := feed.sink.address.get("table"):
-        owned.append(("sink.table", f"{table} of catalog {feed.sink.address.get('catalog')}"))
+    if address := feed.sink.address:
+        owned.append(("sink.table", str(sorted(address.items()))))
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 

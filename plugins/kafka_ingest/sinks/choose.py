@@ -20,7 +20,7 @@ from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks import delta, iceberg, parquet
+from kafka_ingest.sinks import delta, iceberg, parquet, postgresql
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
@@ -79,6 +79,14 @@ FORMATS: Mapping[str, Format] = {
         ("kafka_ingest.sinks.iceberg.commits", "kafka_ingest.sinks.iceberg.table_io", "pyiceberg.catalog.sql"),
         in_stores=True,
         is_at=lambda names: iceberg.METADATA in names,
+    ),
+    "postgresql": Format(
+        lambda output, connections: postgresql.postgresql_sink(
+            output, connections.database, access_to(output, connections), table_options(output)
+        ),
+        guarantee=postgresql.GUARANTEE,
+        commit_imports=("kafka_ingest.sinks.postgresql.copied_rows", "psycopg"),
+        in_stores=True,
     ),
 }
 
@@ -156,10 +164,14 @@ def table_options(output: OutputLocation) -> TableOptions:
 
 
 def format_found(uri: str, options: Mapping[str, str], connections: SinkConnections) -> OutputLocation:
-    """Return the output at an absolute path or a URI, of the format that is there; ``options`` are an Iceberg table's.
+    """Return the output at an absolute path or a URI, of the format that is there; ``options`` are a table's.
+
+    One in a database is not there, and is known by the connection among them.
 
     Raises OutputNotUsableError where there is no output.
     """
+    if postgresql.CONN_ID in options:
+        return OutputLocation.at("postgresql", uri, options)
     place = place_of(uri)
     try:
         access = access_to(OutputLocation("", uri), connections)
@@ -226,7 +238,7 @@ class DataFilesOfAllFormats:
 
     def where_they_lie(self) -> str:
         """Return the places of data files, for a message."""
-        return "; ".join(each.places_in_words for each in FORMATS.values())
+        return "; ".join(each.places_in_words for each in FORMATS.values() if each.places_in_words)
 
     def contents(self, path: Path, *, intervals: int) -> FileContents:
         """Return what a data file holds, with its first intervals of offsets; all formats write Parquet."""

@@ -2,27 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import RemotePlace
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCatalog
+from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.postgresql.database import FindDatabase
 
 
-def no_catalog(conn_id: str) -> CatalogSettings:
+def no_connection(wanted: object) -> NoReturn:
     """Raise MissingConnectionError: nothing here looks up connections."""
-    raise MissingConnectionError(f"expected a way to look up the connection {conn_id!r}, found none")
-
-
-def no_store(place: RemotePlace) -> StoreAccess:
-    """Raise MissingConnectionError: nothing here looks up connections."""
-    raise MissingConnectionError(f"expected a way to look up the connection that leads to {place}, found none")
+    raise MissingConnectionError(f"expected a way to look up the connection {wanted}, found none")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkConnections:
     """Connections by their ids. Each is looked up when it is first needed."""
 
-    catalog: FindCatalog = no_catalog
-    store: Callable[[RemotePlace], StoreAccess] = no_store
+    catalog: FindCatalog = no_connection
+    store: Callable[[RemotePlace], StoreAccess] = no_connection
     """Finds how to reach a place in a store."""
+    database: FindDatabase = no_connection

@@ -44,7 +44,7 @@ class StagedFiles:
 
     ``of_table``: where a table has the data files of its batches, staged and published alike; dead letters are no rows
     of it. ``is_published``: whether those of a batch's attempt are. Other data is in the attempt's directory, which
-    publishing moves and revoking renames.
+    publishing moves and revoking renames. ``forget`` removes what is kept of an attempt elsewhere.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class StagedFiles:
         access: StoreAccess | None = None,
         of_table: Place | None = None,
         is_published: Callable[[UUID, int], bool] = lambda *_: False,
+        forget: Callable[[UUID, int], None] = lambda *_: None,
     ) -> None:
         self.folder = folder
         self._access = access
         self._of_table = of_table
         self._is_published = is_published
+        self._forget = forget
 
     def data_place(self, directory: Place) -> Place:
         """Return where the data of the attempt in a directory is written, and stays until it is published."""
@@ -198,6 +200,7 @@ class StagedFiles:
             elsewhere = self._to_remove(directory)
             self._refuse_links(directory, *([elsewhere] if elsewhere is not None else []))
             # The data first: without its attempt it would never be found.
+            self._forget(UUID(directory.parent.name), int(directory.name))
             if elsewhere is not None:
                 remove_tree(self._open(elsewhere))
                 remove_if_empty(self._open(elsewhere.parent))

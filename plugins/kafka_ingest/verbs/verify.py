@@ -44,11 +44,15 @@ class Verify(Request):
     bootstrap: Annotated[str | None, Option("Also compare with Kafka at HOST:PORT.", metavar="SERVERS")] = None
     kafka: Annotated[str | None, Option("Also compare with Kafka of this connection.", metavar="CONN_ID")] = None
     catalog: Annotated[str | None, Option("The connection of an Iceberg table's catalog.", metavar="CONN_ID")] = None
-    table: Annotated[str | None, Option("An Iceberg table's name in its catalog.", metavar="NAMESPACE.NAME")] = None
+    database: Annotated[str | None, Option("The connection of a table in PostgreSQL.", metavar="CONN_ID")] = None
+    table: Annotated[str | None, Option("The name of a table there, or in the catalog.", metavar="NAMESPACE.NAME")] = (
+        None
+    )
 
     def answer(self, call: Call) -> Answer:
         """Show what the output holds, beside what it says of itself and, where it is asked, beside Kafka."""
-        output = output_at(self.output, call.find_connection, catalog=self.catalog, table=self.table)
+        address = {"catalog": self.catalog, "conn_id": self.database, "table": self.table}
+        output = output_at(self.output, call.find_connection, address)
         with without_garbage_collection():
             contents = role_of(output, call.sinks(output).contents, "be read without control tables")
             evidence = contents.evidence()

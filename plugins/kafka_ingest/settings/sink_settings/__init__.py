@@ -4,7 +4,7 @@ Apart from ``sinks``, which does the work: feed files are read at the edge, by p
 open batch must not depend on the current file.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Discriminator, Tag
 
@@ -13,24 +13,29 @@ from kafka_ingest.settings.sink_settings.delta import DeltaSink
 from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
+from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
 
 
 class UnknownSink(LocalDirectorySink):
     """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
-    format: Literal["parquet", "delta", "iceberg"]
+    format: Literal["parquet", "delta", "iceberg", "postgresql"]
+
+
+FORMATS = get_args(UnknownSink.model_fields["format"].annotation)
 
 
 def kind_of_sink(value: object) -> str:
     """Return the tag of a feed file's ``sink``."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
-    return f"{SINK_TAG}{found if found in ('parquet', 'delta', 'iceberg') else 'format'}"
+    return f"{SINK_TAG}{found if found in FORMATS else 'format'}"
 
 
 Sink = Annotated[
     Annotated[ParquetSink, Tag(f"{SINK_TAG}parquet")]
     | Annotated[DeltaSink, Tag(f"{SINK_TAG}delta")]
     | Annotated[IcebergSink, Tag(f"{SINK_TAG}iceberg")]
+    | Annotated[PostgresqlSink, Tag(f"{SINK_TAG}postgresql")]
     | Annotated[UnknownSink, Tag(f"{SINK_TAG}format")],
     Discriminator(kind_of_sink),
 ]

@@ -1,5 +1,6 @@
 """The parts of a table that its roles share, and which batch a data file of a table belongs to."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -28,7 +29,12 @@ class TableParts:
     receipts: KeptReceipts
 
     @classmethod
-    def of(cls, table: TableFormat, access: StoreAccess | None = None) -> "TableParts":
+    def of(
+        cls,
+        table: TableFormat,
+        access: StoreAccess | None = None,
+        forget: Callable[[UUID, int], None] = lambda *_: None,
+    ) -> "TableParts":
         """Return the parts of a table; it is not read before a question needs it."""
         folder: Place = beside(table.output)
 
@@ -36,7 +42,7 @@ class TableParts:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
             return receipts.is_of_attempt(batch_id, attempt) or table.commits.rows().names_files_of(batch_id, attempt)
 
-        staging = StagedFiles(folder / "staging", access, table.data_folder, is_published)
+        staging = StagedFiles(folder / "staging", access, table.data_folder, is_published, forget)
         receipts = KeptReceipts(
             opened(folder / "receipts", access),
             staging.check_mounted,
@@ -51,7 +57,8 @@ class TableParts:
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
         """Return the files of the attempt in a directory."""
         place = self.staging.data_place(directory)
-        return Staged(below(place, self.output), self.opened(place), receipt)
+        folder = below(place, self.output) if self.table.data_folder is not None else ""
+        return Staged(folder, self.opened(place), receipt)
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place of this output."""

@@ -176,7 +176,7 @@ class TablePublisher:
             # Also after a crash: what was verified then may be missing now, or nearly so old that it soon is.
             check_listing(staged.data, receipt)
             self._check_safe(staged)
-            if receipt.files:
+            if receipt.files and self._table.data_folder is not None:
                 self._flush_folders(staged)
             proof = proof_of(published.plan, receipt).as_text()
             mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint, proof)

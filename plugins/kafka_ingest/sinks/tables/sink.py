@@ -1,5 +1,6 @@
 """The roles of a table."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
@@ -95,12 +96,18 @@ class TableRemover:
         """Do nothing: the format's clean-up deletes them later; readers of older versions may need them."""
 
 
-def table_sink(table: TableFormat, access: StoreAccess | None = None, statistics: Statistics | None = None) -> Sink:
+def table_sink(
+    table: TableFormat,
+    access: StoreAccess | None = None,
+    statistics: Statistics | None = None,
+    forget: Callable[[UUID, int], None] = lambda *_: None,
+) -> Sink:
     """Return the roles of a table; ``access`` leads to its store, None on a disk.
 
-    ``statistics`` is None where readers take none that are missing for others.
+    ``statistics`` is None where readers take none that are missing for others. ``forget`` removes what the table keeps
+    of an attempt elsewhere.
     """
-    parts = TableParts.of(table, access)
+    parts = TableParts.of(table, access, forget)
 
     def rows() -> TableRows:
         return table.commits.rows()

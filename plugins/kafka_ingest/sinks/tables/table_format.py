@@ -51,7 +51,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The files of an attempt at their final place: ``folder`` is its name relative to the table's."""
+    """The files of an attempt at their final place: ``folder`` is its name relative to the table's, if it is there."""
 
     folder: str
     data: Opened
@@ -195,10 +195,13 @@ class TableFormat(Protocol):
     """One table of a format, which need not be there yet."""
 
     output: Place
-    data_folder: Place
     options: TableOptions
     own_columns: bool
     """Whether a day or an hour that the table is partitioned by needs a column of its own."""
+
+    @property
+    def data_folder(self) -> Place | None:
+        """Where the data files of batches are, published or not; None where their rows are copied into the table."""
 
     @property
     def commits(self) -> TableCommits:

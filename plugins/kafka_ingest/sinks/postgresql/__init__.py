@@ -1,0 +1,34 @@
+"""``format: postgresql``: a table in PostgreSQL; one transaction adds a batch's rows and its mark.
+
+Spark stages Parquet files beside the feed's path, on a disk or in a store. Before COMMITTING the commit copies them
+into a table of their own, as Arrow batches by ADBC. The transaction that decides is short and all on the server: the
+batch's mark first, whose primary key makes a rival wait, then ``INSERT … SELECT``. For a table ``shop.orders``::
+
+    shop.orders                            what readers see
+    shop.orders_kafka_batches              which batches were published or revoked: the marks
+    shop.kafka_ingest_<batch>_<attempt>    a staged attempt's rows; gone with the transaction (:mod:`.copied_rows`)
+    P.kafka-ingest/staging/, receipts/     attempts and kept receipts, as beside every output
+"""
+
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.postgresql.database import FindDatabase
+from kafka_ingest.sinks.postgresql.output import CONN_ID, PostgresqlOutput
+from kafka_ingest.sinks.tables.sink import table_sink
+
+__all__ = ("CONN_ID", "GUARANTEE", "postgresql_sink")
+
+GUARANTEE = "Readers see a batch whole or not at all, once: one transaction adds its rows."
+
+
+def postgresql_sink(
+    output: OutputLocation,
+    find_database: FindDatabase,
+    access: StoreAccess | None = None,
+    options: TableOptions = NO_TABLE_OPTIONS,
+) -> Sink:
+    """Return the roles of a table; ``access`` leads to the store where batches are staged, None on a disk."""
+    table = PostgresqlOutput(output, find_database, access, options)
+    return table_sink(table, access, forget=table.forget)

@@ -1,0 +1,138 @@
+"""The columns of a table by the types that values are stored as, and what differs between them and a feed's.
+
+Types of records are called as receipts list them: ``bigint``, ``decimal(12,2)``, ``struct``. What has parts is jsonb.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Date,
+    Integer,
+    LargeBinary,
+    Numeric,
+    SmallInteger,
+    Text,
+    Uuid,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB, REAL, TIMESTAMP
+from sqlalchemy.types import TypeEngine
+
+from kafka_ingest.model.batch_column import BATCH_COLUMN, KAFKAS_OWN, NEVER_NULL
+from kafka_ingest.model.record_schema import DECIMAL
+from kafka_ingest.model.table_options import OF_RECORDS, TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns, names_in
+
+TYPES: Final[Mapping[str, TypeEngine[Any]]] = {
+    "string": Text(),
+    "boolean": Boolean(),
+    "tinyint": SmallInteger(),
+    "smallint": SmallInteger(),
+    "int": Integer(),
+    "bigint": BigInteger(),
+    "float": REAL(),
+    "double": DOUBLE_PRECISION(),
+    "date": Date(),
+    "timestamp": TIMESTAMP(timezone=True),
+    "timestamp_ntz": TIMESTAMP(),
+    "binary": LargeBinary(),
+}
+WIDER: Final[Mapping[str, Collection[str]]] = {
+    "string": ("character varying",),
+    "tinyint": ("integer", "bigint", "numeric"),
+    "smallint": ("integer", "bigint", "numeric"),
+    "int": ("bigint", "numeric"),
+    "bigint": ("numeric",),
+    "float": ("double precision",),
+}
+"""Types of an existing column that hold each value unchanged, too; so does ``numeric`` any decimal."""
+OWN: Final[Mapping[str, str]] = {
+    **{name: kind for name, kind in KAFKAS_OWN.items() if name != BATCH_COLUMN},
+    "kafka_headers": "array",
+    **dict.fromkeys(sorted(OF_RECORDS), "binary"),
+}
+"""The columns of the raw format; that of the batch is added by the table's own statement."""
+JSON: Final = "jsonb"
+LONGEST_NAME: Final = 63
+"""Bytes of a name; PostgreSQL would cut a longer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an existing table, its type as PostgreSQL names it."""
+
+    name: str
+    type: str
+    is_required: bool
+    """Whether it has to be written: it allows no nulls, and has no default."""
+    is_generated: bool
+
+
+def type_of(kind: str) -> TypeEngine[Any]:
+    """Return the type that values of a kind are stored as."""
+    if (found := DECIMAL.fullmatch(kind)) is not None:
+        return Numeric(int(found[1]), int(found[2]))
+    return TYPES.get(kind, JSONB())
+
+
+def has_parts(kind: str) -> bool:
+    """Whether values of a kind are stored as jsonb."""
+    return isinstance(type_of(kind), JSONB)
+
+
+def in_words(kind: str) -> str:
+    """Return the type as PostgreSQL's ``format_type`` names it."""
+    found = Uuid() if kind == BATCH_COLUMN else type_of(kind)
+    return found.compile(dialect=postgresql.dialect()).lower().replace(", ", ",")
+
+
+def own_columns(options: TableOptions) -> dict[str, str]:
+    """Return the columns that a feed writes beside those of decoded records."""
+    return {name: kind for name, kind in OWN.items() if not options.is_of_records(name)}
+
+
+def columns_in(written: WrittenColumns) -> dict[str, str]:
+    """Return the types of columns by their names, without what is in them."""
+    paths = {path: names_in(path) for path in written if not path.endswith("[]")}
+    return {names[0]: written[path] for path, names in paths.items() if len(names) == 1}
+
+
+def differences_of_table(there: Mapping[str, Column], options: TableOptions) -> Iterator[str]:
+    """Yield why records cannot be added to an existing table, decoded columns apart."""
+    own = own_columns(options)
+    yield from differences(there, {name: kind for name, kind in own.items() if name in there})
+    for name, kind in own.items():
+        if name not in there and not options.takes_without(name):
+            yield f"column {name}: expected {in_words(kind)}, found none"
+    found = there[BATCH_COLUMN].type if BATCH_COLUMN in there else "none"
+    if found != in_words(BATCH_COLUMN):
+        yield f"column {BATCH_COLUMN}: expected {in_words(BATCH_COLUMN)}, found {found}"
+    if not options.decoded:
+        yield from unwritten(there, own)
+
+
+def differences(there: Mapping[str, Column], written: Mapping[str, str]) -> Iterator[str]:
+    """Yield which columns that are to be written a table has otherwise, or cannot have."""
+    for name, kind in written.items():
+        if not 0 < len(name.encode()) <= LONGEST_NAME:
+            yield f"column {name}: expected a name of up to {LONGEST_NAME} bytes"
+        if (column := there.get(name)) is None:
+            continue
+        also = WIDER.get(kind, ("numeric",) if DECIMAL.fullmatch(kind) else ())
+        if column.type not in {in_words(kind), *also}:
+            yield f"column {name}: expected {in_words(kind)}, found {column.type}"
+        elif column.is_generated:
+            yield f"column {name}: it is generated, so nothing can be written into it"
+        elif column.is_required and name not in NEVER_NULL:
+            yield f"column {name}: expected one that allows nulls, found NOT NULL"
+
+
+def unwritten(there: Mapping[str, Column], written: Collection[str]) -> Iterator[str]:
+    """Yield which columns of a table need a value that nothing would write."""
+    for name, column in there.items():
+        if column.is_required and name not in written and name != BATCH_COLUMN:
+            yield f"column {name}: it is NOT NULL without a default, and nothing would be written into it"

@@ -1,0 +1,122 @@
+"""A database that is reached through a connection: its transactions, and its errors by name.
+
+Behind a pool such as PgBouncer a session lasts for one transaction. So nothing is set, prepared or locked for longer.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, select, text
+from sqlalchemy.exc import DBAPIError
+
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+
+CONNECT_S: Final = 30
+LOCK_TIMEOUT_S: Final = 60
+"""So long a statement waits for a lock, such as that of a rival who publishes the same batch."""
+INSUFFICIENT_PRIVILEGE: Final = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
+LOCK_NOT_AVAILABLE: Final = "55P03"
+DURABLE: Final = (
+    "SELECT set_config('lock_timeout', :lock_timeout, true), set_config('synchronous_commit', "
+    "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, "
+    "true)"
+)
+"""For one transaction. Offsets move after a commit, so it has to be on the disk, whatever the role's default is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """How a database is reached. The URL may hold passwords, also among its options, and is in no repr."""
+
+    conn_id: str
+    url: URL = field(repr=False)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What libpq calls its parameters, the password among them. A URL could not name a socket's directory."""
+        url = self.url
+        fields = {"host": url.host, "port": url.port, "dbname": url.database}
+        found = {**fields, "user": url.username, "password": url.password, **self.limits, **url.query}
+        return {name: str(value) for name, value in found.items() if value}
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """How long to wait for a server that does not answer, where the connection does not say it."""
+        limits = {"connect_timeout": CONNECT_S, "tcp_user_timeout": CONNECT_S * 1000}
+        limits |= {"keepalives_idle": CONNECT_S, "keepalives_interval": CONNECT_S // 3, "keepalives_count": 3}
+        return {name: str(limit) for name, limit in limits.items() if name not in self.url.query}
+
+    def without_secrets(self, message: str) -> str:
+        """Return a driver's message without the password and the options, which libpq quotes if it rejects them."""
+        query = self.url.query
+        secrets = [self.url.password or "", *(str(query[key]) for key in query if key not in {"host", "port"})]
+        for secret in sorted(filter(None, secrets), key=len, reverse=True):
+            message = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", message)
+        return message
+
+
+FindDatabase = Callable[[str], DatabaseSettings]
+"""Finds a database's settings by the id of its connection; raises MissingConnection- or InvalidConnectionError."""
+
+
+class Database:
+    """Transactions in one database."""
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def _engine(self) -> Engine:
+        arguments = {**self.settings.limits, "prepare_threshold": None}
+        return create_engine(self.settings.url, poolclass=NullPool, connect_args=arguments)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Run one transaction; it is durable when this ends. After an error of the connection its end is unknown."""
+        engine = self._engine.execution_options(isolation_level="READ COMMITTED")
+        with engine.begin() as connection:
+            connection.execute(text(DURABLE), {"lock_timeout": f"{LOCK_TIMEOUT_S}s"})
+            yield connection
+
+    @contextmanager
+    def named_transaction(self, what: str) -> Iterator[Connection]:
+        """Run one transaction on a table, whose errors get names, without what statements and parameters hold."""
+        try:
+            with self.transaction() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise self.named(what, error) from None
+
+    @contextmanager
+    def one_at_a_time(self, what: str) -> Iterator[Connection]:
+        """Run a named transaction while no other one on this table runs."""
+        with self.named_transaction(what) as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"kafka_ingest {what}", 0))))
+            yield connection
+
+    def named(self, what: str, error: DBAPIError) -> OutputNotUsableError | OutputUnavailableError:
+        """Return the error that names a table and the cause."""
+        found = f"{what} could not be used through connection {self.settings.conn_id!r}: {self.cause(error)}."
+        state = getattr(error.orig, "sqlstate", None)
+        if state == INSUFFICIENT_PRIVILEGE:
+            return OutputNotUsableError(
+                f"{found} Expected a role that may use the schema and create tables there, and select, insert and "
+                "delete rows of the table. No offset was moved; grant it the rights, or correct the connection."
+            )
+        if state == LOCK_NOT_AVAILABLE:
+            return OutputUnavailableError(
+                f"{found} Another session has held a lock for more than {LOCK_TIMEOUT_S} s: pg_stat_activity and "
+                "pg_blocking_pids() name it. No offset was moved; run this again once it has ended."
+            )
+        return OutputUnavailableError(
+            f"{found} No offset was moved; run this again when the database answers: the batch's mark in it then says "
+            "whether it was done."
+        )
+
+    def cause(self, error: DBAPIError) -> str:
+        """Return the driver's message without secrets."""
+        return self.settings.without_secrets(str(error.orig).partition("\n")[0].rstrip("."))

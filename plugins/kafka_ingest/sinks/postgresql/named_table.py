@@ -1,0 +1,160 @@
+"""A table in a database by its name: its columns, the table of its marks, and how both are made.
+
+Two processes may make them at once: each change runs while no other one on the table does.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Column, Connection, Index, MetaData, Table, Text, Uuid, func, select, text
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.schema import CreateColumn, DropTable
+
+from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
+from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, TableOptions
+from kafka_ingest.sinks.postgresql import columns as its
+from kafka_ingest.sinks.postgresql.database import Database
+from kafka_ingest.sinks.postgresql.table_rows import POSITION
+from kafka_ingest.sinks.tables.decoded_columns import is_own
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
+
+MARKS: Final = "_kafka_batches"
+"""What the name of the table of marks adds to the table's."""
+
+COLUMNS: Final = text(
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "
+    "a.attgenerated <> '' FROM pg_attribute a WHERE a.attrelid = to_regclass(:name) AND a.attnum > 0 "
+    "AND NOT a.attisdropped ORDER BY a.attnum"
+)
+RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
+TABLES: Final = {"r", "p"}
+RIGHTS: Final = text(
+    "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace "
+    "WHERE nspname = :schema"
+)
+RIGHTS_OF_TABLE: Final = text(
+    "SELECT has_table_privilege(to_regclass(:name), 'SELECT'), has_table_privilege(to_regclass(:name), 'INSERT')"
+)
+COPIES: Final = text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND starts_with(tablename, :name)")
+
+
+class NamedTable:
+    """A table that need not be there yet. ``name`` is its schema and its own name."""
+
+    def __init__(self, database: Database, name: str, options: TableOptions) -> None:
+        self.database = database
+        self.schema, _, self.name = name.partition(".")
+        self._options = options
+
+    def __str__(self) -> str:
+        return f"table {self.schema}.{self.name} in PostgreSQL"
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """Return a transaction whose errors name this table."""
+        return self.database.named_transaction(str(self))
+
+    @cached_property
+    def marks(self) -> Table:
+        """The table of its marks: a row for each batch that was published or revoked, with what its commit holds."""
+        return Table(
+            f"{self.name}{MARKS}",
+            MetaData(schema=self.schema),
+            Column("batch_id", Uuid(), primary_key=True),
+            Column("outcome", Text(), nullable=False),
+            Column("plan_fingerprint", Text(), nullable=False),
+            Column("proof", JSONB()),
+            Column("marked_at", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
+        )
+
+    def with_columns(self, columns: Mapping[str, object]) -> Table:
+        """Return the table with these columns, for statements."""
+        return Table(self.name, MetaData(schema=self.schema), *(Column(name) for name in columns))
+
+    def columns_in(self, connection: Connection) -> dict[str, its.Column]:
+        """Return the table's columns; none where there is no table."""
+        return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self._of(self.name))}
+
+    def problems_in(self, connection: Connection) -> list[str]:
+        """Return why batches cannot be added, or the table not be made; raises OutputNotUsableError without schema."""
+        rights = connection.execute(RIGHTS, {"schema": self.schema}).one_or_none()
+        if rights is None:
+            raise OutputNotUsableError(
+                f"{self}: expected its schema, found none of that name through connection "
+                f"{self.database.settings.conn_id!r}. Make it, or correct sink.table."
+            )
+        missing = [right for right, has in zip(("USAGE", "CREATE"), rights, strict=True) if not has]
+        problems = [f"no right {right} of the schema" for right in missing]
+        of_table = self._of(self.name)
+        if "USAGE" in missing or not (kind := connection.execute(RELATION, of_table).scalar_one_or_none()):
+            return problems
+        if kind not in TABLES:
+            problems.append("a view, or something else that is no table")
+        rights = connection.execute(RIGHTS_OF_TABLE, of_table).one()
+        missing = [right for right, has in zip(("SELECT", "INSERT"), rights, strict=True) if not has]
+        problems += [f"no right {right} of the table" for right in missing]
+        return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
+
+    def has(self, connection: Connection, table: Table) -> bool:
+        """Whether a table is in the schema."""
+        return connection.execute(RELATION, self._of(table.name)).scalar_one_or_none() is not None
+
+    def mark_in(self, connection: Connection, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none."""
+        columns = self.marks.c
+        query = select(columns.outcome, columns.plan_fingerprint).where(columns.batch_id == batch_id)
+        found = connection.execute(query).one_or_none()
+        return None if found is None else Mark(batch_id, Outcome(found.outcome), found.plan_fingerprint)
+
+    def make_marks(self) -> None:
+        """Make the table of marks where there is none."""
+        with self.database.one_at_a_time(str(self)) as connection:
+            if not self.has(connection, self.marks):
+                self.marks.create(connection)
+
+    def fit(self, columns: Mapping[str, str]) -> None:
+        """Make the table for files with these columns, or add those that it lacks; raises ColumnsChangedError."""
+        with self.database.one_at_a_time(str(self)) as connection:
+            if not (there := self.columns_in(connection)):
+                self._new_table(columns).create(connection)
+                return
+            if wrong := list(its.differences(there, columns)):
+                raise ColumnsChangedError(f"{self}: expected the columns that the table has, found {listing(wrong)}")
+            for name, kind in columns.items():
+                if name not in there:
+                    if is_own(name) and name not in self._options.to_add(its.OWN, there):
+                        raise OutputNotUsableError(f"{self}: expected a column {name}, found none. {HOW_TO_TAKE_IT}")
+                    table = self.with_columns({})
+                    table.append_column(Column(name, its.type_of(kind)))
+                    added = CreateColumn(table.c[name]).compile(connection)
+                    named = connection.dialect.identifier_preparer.format_table(table)
+                    connection.exec_driver_sql(f"ALTER TABLE {named} ADD COLUMN {added}")
+
+    def _new_table(self, columns: Mapping[str, str]) -> Table:
+        """Return the table as it is made: each record once, by topic id too: a new topic's offsets start again."""
+        table = Table(
+            self.name,
+            MetaData(schema=self.schema),
+            *(Column(name, its.type_of(kind), nullable=name not in POSITION) for name, kind in columns.items()),
+            Column(BATCH_COLUMN, Uuid(), nullable=False),
+        )
+        if {*POSITION, "kafka_topic_id"} <= columns.keys():
+            position = [*(table.c[name] for name in POSITION), func.coalesce(table.c.kafka_topic_id, "")]
+            Index(f"{self.name}_positions", *position, unique=True)
+            Index(f"{self.name}_batches", table.c[BATCH_COLUMN], postgresql_using="brin")
+        return table
+
+    def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
+        """Drop what was copied of a batch, or of one attempt at it."""
+        name = f"kafka_ingest_{batch_id.hex}_{attempt}"
+        for found in connection.execute(COPIES, {"schema": self.schema, "name": name}).scalars().all():
+            if not attempt or found == name:
+                connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
+
+    def _of(self, name: str) -> dict[str, str]:
+        """Return the parameter that names a table of this one's schema."""
+        return {"name": f'"{self.schema}"."{name}"'}

@@ -1,0 +1,119 @@
+"""A table in PostgreSQL as a plan asks for it. Its transactions decide (:mod:`.commits`)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.storage import names_in, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.sinks import needed_package
+from kafka_ingest.sinks.postgresql import columns as its
+from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
+from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
+from kafka_ingest.sinks.postgresql.named_table import NamedTable
+
+VERSION: Final = "1.13.0"
+"""Of the driver, as requirements-postgresql.txt pins it; a test compares the two."""
+CONN_ID, TABLE = "conn_id", "table"
+"""The options of an output: the id of the database's connection, and the table's name with its schema."""
+
+
+class PostgresqlOutput:
+    """A table by its connection and name, asked for when it is first needed; batches are staged beside ``output``.
+
+    A :class:`.TableFormat`.
+    """
+
+    own_columns = False
+    data_folder = None
+
+    def __init__(
+        self,
+        output: OutputLocation,
+        find_database: FindDatabase,
+        access: StoreAccess | None = None,
+        options: TableOptions = NO_TABLE_OPTIONS,
+    ) -> None:
+        self.output = output.place
+        self._access = access
+        self.options = options
+        self._address: Mapping[str, str] = dict(output.options)
+        self._find_database = find_database
+
+    @cached_property
+    def _table(self) -> NamedTable:
+        if missing := [name for name in (CONN_ID, TABLE) if name not in self._address]:
+            raise OutputNotUsableError(
+                f"expected to know which table in PostgreSQL has the batches of {self.output}, found no "
+                f"{' and no '.join(missing)}: its path alone does not say it. Ask by the feed or the batch instead."
+            )
+        settings = self._find_database(self._address[CONN_ID])
+        return NamedTable(Database(settings), self._address[TABLE], self.options)
+
+    @cached_property
+    def commits(self) -> PostgresqlCommits:
+        """What looks at the table and adds to it."""
+        return PostgresqlCommits(self._table)
+
+    def check_installed(self) -> None:
+        """Raise InstallationError where the driver is missing; imports nothing."""
+        needed_package.check_installed("postgresql", "adbc_driver_postgresql", VERSION)
+
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Spare nothing: no look reads the whole table."""
+        return nullcontext()
+
+    def check_usable(self) -> None:
+        """Raise OutputNotUsableError where batches could not be added to the table, or it could not be made."""
+        place = opened(self.output, self._access)
+        if found := names_in(place) if not isinstance(place, Path) or place.is_dir() else []:
+            raise OutputNotUsableError(
+                f"expected nothing in {self.output}, beside which batches for {self._table} are staged, found "
+                f"{found[0]}: another output is there. Give the feed another sink.path."
+            )
+        with self._table.transaction() as connection:
+            wrong = self._table.problems_in(connection)
+        if wrong:
+            raise OutputNotUsableError(
+                f"{self._table}: expected a table that batches can be added to, found {listing(wrong)}. Nothing was "
+                "written. Correct the table or the role's rights, or give the feed another sink.table. "
+                f"{HOW_TO_TAKE_IT}"
+            )
+
+    def published(self) -> set[str]:
+        """Return the ids of the batches that are marked as published."""
+        return self.commits.rows().published()
+
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+        there = self._columns()
+        return self.options.left_out(there) if there else ()
+
+    def columns(self, written: WrittenColumns) -> WrittenColumns:
+        """Return none: jsonb takes any parts, so receipts say what was written; :meth:`misfits` compares the table."""
+        del written
+        return {}
+
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        """Yield which columns that are to be written the table cannot have, or cannot hold the values of."""
+        columns, there = its.columns_in(written), self._columns()
+        yield from its.differences(there, columns)
+        if there:
+            yield from its.unwritten(there, [*columns, *its.OWN])
+
+    def forget(self, batch_id: UUID, attempt: int) -> None:
+        """Drop what was copied of an attempt."""
+        with self._table.transaction() as connection:
+            self._table.drop_copies(connection, batch_id, str(attempt))
+
+    def _columns(self) -> dict[str, its.Column]:
+        with self._table.transaction() as connection:
+            return self._table.columns_in(connection)

@@ -1,0 +1,146 @@
+"""What a table in PostgreSQL holds of batches: rows and marks. No row is in a file as it was published."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sqlalchemy import Column, ColumnElement, Select, Table, Text, cast, func, select, true, tuple_
+
+from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.sinks.postgresql.database import Database
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_ingest.sinks.found_offsets import FoundOffsets
+
+POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
+PIECE = 50_000
+NO_FILES = OwnFiles(())
+
+
+class PostgresqlRows:
+    """The rows and marks of one table; None for one that does not exist."""
+
+    own_files_of_all = NO_FILES
+
+    def __init__(self, database: Database, name: str, table: Table | None, marks: Table | None) -> None:
+        self._database = database
+        self._name = name
+        self._table = table
+        self._marks_table = marks
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none; all marks are read once."""
+        return self._marks.get(batch_id)
+
+    @cached_property
+    def _marks(self) -> dict[UUID, Mark]:
+        if self._marks_table is None:
+            return {}
+        columns = self._marks_table.c
+        query = select(columns.batch_id, columns.outcome, columns.plan_fingerprint)
+        return {batch_id: Mark(batch_id, Outcome(outcome), print_) for batch_id, outcome, print_ in self._read(query)}
+
+    def published(self) -> set[str]:
+        """Return the ids of the batches that are marked as published."""
+        return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
+
+    def visible(self) -> set[str]:
+        """Return the ids of all batches that readers see a row of."""
+        return set(self._counts)
+
+    def is_visible(self, batch_id: UUID) -> bool:
+        """Whether readers see a row of a batch."""
+        return self._table is not None and bool(self._read(select(1).where(self._of(batch_id)).limit(1)))
+
+    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
+        """Return False: readers see no files."""
+        del batch_id, attempt
+        return False
+
+    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
+        """Return no names: readers see no files."""
+        return NO_FILES.of(batch_id, attempt)
+
+    def count_elsewhere(self, batch_id: UUID) -> int:
+        """Return how many rows of a batch readers see; those of all are counted once."""
+        return self._counts.get(str(batch_id), 0)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        if self._table is None:
+            return {}
+        batch = self._table.c[BATCH_COLUMN]
+        counted = select(batch, func.count()).where(batch.is_not(None)).group_by(batch)
+        return {str(batch_id): number for batch_id, number in self._read(counted)}
+
+    def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
+        """Yield the positions of a batch's rows, a piece at a time."""
+        return self._pieces(POSITION, self._of(batch_id)) if self._table is not None else iter(())
+
+    def positions_of(self, replaced: Sequence[ReplacedRange]) -> Iterator["pa.Table"]:
+        """Yield the positions of the rows of some ranges, a piece at a time."""
+        return self._pieces(POSITION, of_ranges(self._table, replaced)) if self._table is not None else iter(())
+
+    def _pieces(self, names: Sequence[str], condition: ColumnElement[bool]) -> Iterator["pa.Table"]:
+        """Yield columns of some rows, a piece at a time."""
+        import pyarrow as pa  # noqa: PLC0415 - a third of a second, for questions about rows only
+
+        from kafka_ingest.sinks.tables.replaced_rows import TYPES  # noqa: PLC0415
+
+        assert self._table is not None  # noqa: S101 - callers have looked
+        # An id as text, as files have it.
+        columns = [cast(self._table.c[name], Text) if name == BATCH_COLUMN else self._table.c[name] for name in names]
+        with self._database.named_transaction(self._name) as connection:
+            found = connection.execution_options(yield_per=PIECE).execute(select(*columns).where(condition))
+            for rows in found.partitions():
+                arrays = [
+                    pa.array(values, TYPES[name]) for name, values in zip(names, zip(*rows, strict=True), strict=True)
+                ]
+                yield pa.table(arrays, list(names))
+
+    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether a batch's row is that record."""
+        if self._table is None:
+            return False
+        wanted = (topic_partition.topic, topic_partition.partition, offset)
+        position = [self._table.c[name] == value for name, value in zip(POSITION, wanted, strict=True)]
+        return bool(self._read(select(1).where(self._of(batch_id), *position)))
+
+    def said(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield the proofs beside the marks; rows that were removed are named by the receipts alone."""
+        if self._marks_table is not None:
+            proof = self._marks_table.c.proof
+            yield from ((each, None) for (each,) in self._read(select(cast(proof, Text)).where(proof.is_not(None))))
+
+    def add_to(self, found: "FoundOffsets") -> None:
+        """Hand in all rows."""
+        if self._table is not None:
+            names = [name for name in ("kafka_topic_id", *POSITION, BATCH_COLUMN) if name in self._table.c]
+            for piece in self._pieces(names, true()):
+                found.add(self._name, piece, {})
+
+    def was_published(self, published: PublishedReceipt) -> bool:
+        """Whether the table has the batch's mark."""
+        return str(published.plan.batch_id) in self.published()
+
+    def _of(self, batch_id: UUID) -> ColumnElement[bool]:
+        assert self._table is not None  # noqa: S101 - callers have looked
+        return self._table.c[BATCH_COLUMN] == batch_id
+
+    def _read(self, query: Select[Any]) -> Sequence[Any]:
+        with self._database.named_transaction(self._name) as connection:
+            return connection.execute(query).all()
+
+
+def of_ranges(table: Table, replaced: Sequence[ReplacedRange]) -> ColumnElement[bool]:
+    """Return which rows are replaced: all of the ranges' batches in their partitions."""
+    columns: list[Column[Any]] = [table.c[name] for name in (BATCH_COLUMN, "kafka_topic", "kafka_partition")]
+    keys = {(each.batch_id, each.topic_partition.topic, each.topic_partition.partition) for each in replaced}
+    return tuple_(*columns).in_(sorted(keys))

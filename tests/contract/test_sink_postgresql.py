@@ -1,0 +1,466 @@
+"""What a table in PostgreSQL does besides the contract of all outputs: its columns, and what it refuses a batch for."""
+
+import asyncio
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from sqlalchemy import URL, make_url, text
+from tests.contract.builders import batch_id_of
+from tests.contract.conftest import PostgresqlServer
+from tests.contract.decoded_rows import DECODED, publish_decoded, stage_decoded
+from tests.contract.sink_outputs import ROWS, PostgresqlOutput, made, plan_to, publish, rows_of, written
+from tests.postgresql_tables import (
+    CONN_ID,
+    connect,
+    connections_to_postgresql,
+    execute,
+    postgresql_at,
+    rows_in_postgresql,
+    schema_of,
+)
+
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    ColumnsChangedError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.table_options import OnNewColumns, TableOptions
+from kafka_ingest.observing.account_of_output import account_of
+from kafka_ingest.sinks.choose import format_found, sink_of
+from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.postgresql import database
+from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+
+pytestmark = pytest.mark.usefixtures("postgresql_server")
+
+RAW: LiteralString = (
+    "kafka_topic text, kafka_partition int, kafka_offset bigint, kafka_timestamp timestamptz, key bytea, value bytea, "
+    "kafka_headers jsonb, kafka_topic_id text, kafka_timestamp_ms bigint, kafka_batch uuid"
+)
+
+
+@pytest.fixture
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> PostgresqlOutput:
+    found = made(PostgresqlOutput, tmp_path / "orders", request)
+    assert isinstance(found, PostgresqlOutput)
+    return found
+
+
+def tables(output: PostgresqlOutput) -> list[str]:
+    """Return the tables in an output's schema."""
+    with connect() as connection:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY 1"
+        return [name for (name,) in connection.execute(query, [schema_of(output.path)])]
+
+
+def column_types(output: PostgresqlOutput) -> dict[str, str]:
+    with connect() as connection:
+        query = (
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+            "to_regclass(%s) ORDER BY attnum"
+        )
+        return dict(connection.execute(query, [f"{schema_of(output.path)}.{output.path.name}"]).fetchall())
+
+
+def taken(output: PostgresqlOutput, number: int, **written_with: Any) -> tuple[Path, PublishedReceipt]:
+    """Write a batch, and ask whether the table can take it, as a commit does before COMMITTING."""
+    directory, published = written(output, plan_to(output, number), **written_with)
+    output.sink.publisher.can_take(directory, published.receipt)
+    return directory, published
+
+
+# ── Columns ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VALUE = pa.struct(
+    [
+        ("of", pa.map_(pa.string(), pa.decimal128(12, 2))),
+        ("at", pa.timestamp("us", "UTC")),
+        ("raw", pa.binary()),
+        ("ratio", pa.float64()),
+    ]
+)
+INNER = {"of": [("a", Decimal("1.50"))], "at": datetime(2026, 1, 2, tzinfo=UTC), "raw": b"\xff", "ratio": float("nan")}
+COLUMNS = {
+    "nested": pa.array([INNER] * ROWS, VALUE),
+    "tags": pa.array([["é", None]] * ROWS, pa.list_(pa.string())),
+    "total": pa.array([Decimal("12345678901234567890123456789012.123456")] * ROWS, pa.decimal128(38, 6)),
+    "local": pa.array([datetime(1, 1, 1)] * ROWS, pa.timestamp("us")),  # noqa: DTZ001 - without a zone
+    "due": pa.array([date(9999, 12, 31)] * ROWS, pa.date32()),
+    "flag": pa.array([True] * ROWS, pa.bool_()),
+    "small": pa.array([-32_768] * ROWS, pa.int16()),
+    "real": pa.array([float("-inf")] * ROWS, pa.float32()),
+    "precise": pa.array([0.1] * ROWS, pa.float64()),
+    "Raw %(x)s": pa.array([b"\x00"] * ROWS, pa.binary()),
+    "none": pa.array([None] * ROWS, pa.string()),
+}
+
+
+def test_values_of_every_type_come_back_from_columns_of_their_types(output: PostgresqlOutput) -> None:
+    decoded = PostgresqlOutput(output.path, DECODED)
+    publish_decoded(decoded, plan_to(decoded, 1, partitions=1), COLUMNS)
+    [first, *_] = rows_in_postgresql(output.path, 'nested, tags, total, local, due, flag, small, "real", precise')
+    assert first == (
+        {"of": {"a": "1.50"}, "at": "2026-01-02T00:00:00+00:00", "raw": "/w==", "ratio": "nan"},
+        ["é", None],
+        Decimal("12345678901234567890123456789012.123456"),
+        datetime(1, 1, 1),  # noqa: DTZ001
+        date(9999, 12, 31),
+        True,
+        -32_768,
+        float("-inf"),
+        0.1,
+    )
+    assert {row[0] for row in rows_in_postgresql(output.path, '"Raw %(x)s"')} == {b"\x00"}
+    assert column_types(output) == {
+        "kafka_topic": "text",
+        "kafka_partition": "integer",
+        "kafka_offset": "bigint",
+        "kafka_timestamp": "timestamp with time zone",
+        "nested": "jsonb",
+        "tags": "jsonb",
+        "total": "numeric(38,6)",
+        "local": "timestamp without time zone",
+        "due": "date",
+        "flag": "boolean",
+        "small": "smallint",
+        "real": "real",
+        "precise": "double precision",
+        "Raw %(x)s": "bytea",
+        "none": "text",
+        "kafka_headers": "jsonb",
+        "kafka_topic_id": "text",
+        "kafka_timestamp_ms": "bigint",
+        "kafka_batch": "uuid",
+    }
+
+
+def test_a_field_that_comes_later_is_added_and_one_of_another_type_is_refused_before_the_batch_is_committing(
+    output: PostgresqlOutput,
+) -> None:
+    decoded = PostgresqlOutput(output.path, DECODED)
+    publish_decoded(decoded, plan_to(decoded, 1, partitions=1), {"id": pa.array([1] * ROWS, pa.int32())})
+    execute(output.path, "UPDATE {} SET kafka_topic_id = 'earlier'")
+    more = {"id": pa.array([1] * ROWS, pa.int32()), "city": pa.array(["Bern"] * ROWS)}
+    publish_decoded(decoded, plan_to(decoded, 2, partitions=1), more)
+    assert Counter(rows_in_postgresql(output.path, "city")) == {(None,): ROWS, ("Bern",): ROWS}
+    directory, published = stage_decoded(decoded, plan_to(decoded, 3), {"id": pa.array([1] * ROWS, pa.int64())})
+    with pytest.raises(ColumnsChangedError, match=r"(?s)column id: expected bigint, found int.*no offset was moved"):
+        decoded.sink.publisher.can_take(directory, published.receipt)
+    assert list(decoded.sink.publisher.misfits({"id": "bigint", "more": "string"})) == [
+        "column id: expected bigint, found integer"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("made_as", "problem"),
+    [
+        (RAW.replace("kafka_offset bigint", "kafka_offset int"), "column kafka_offset: expected bigint, found integer"),
+        (RAW + ", note text NOT NULL", "column note: it is NOT NULL without a default, and nothing would be"),
+        (RAW.replace("key bytea", "key bytea NOT NULL"), "column key: expected one that allows nulls, found NOT NULL"),
+        (RAW.replace(", kafka_headers jsonb", ""), "column kafka_headers: expected jsonb, found none"),
+        (RAW.replace("kafka_batch uuid", "kafka_batch text"), "column kafka_batch: expected uuid, found text"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_by_a_plan(
+    output: PostgresqlOutput, made_as: LiteralString, problem: str
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + made_as + ")")
+    with pytest.raises(OutputNotUsableError, match=problem):
+        output.sink.publisher.examine()
+
+
+def test_a_table_with_wider_columns_and_others_is_used_as_it_is(output: PostgresqlOutput) -> None:
+    wider = RAW.replace("kafka_partition int", "kafka_partition numeric").replace("topic text", "topic varchar")
+    execute(output.path, "CREATE TABLE {} (" + wider + ", note text, number int NOT NULL DEFAULT 7)")
+    published = publish(output, plan_to(output, 1))
+    assert output.seen() == rows_of(published)
+    assert Counter(rows_in_postgresql(output.path, "note, number")) == {(None, 7): 2 * ROWS}
+
+
+@pytest.mark.parametrize("choice", [OnNewColumns.ADD, OnNewColumns.IGNORE])
+def test_a_table_that_lacks_a_column_gets_it_or_is_written_without_as_the_feed_says(
+    output: PostgresqlOutput, choice: OnNewColumns
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW.replace(", kafka_headers jsonb", "") + ")")
+    chosen = PostgresqlOutput(output.path, TableOptions(on_new_columns=choice))
+    directory, published = written(chosen, plan_to(output, 1))
+    needs = chosen.sink.publisher.data_needs(directory)
+    assert needs.without == (("kafka_headers",) if choice is OnNewColumns.IGNORE else ())
+    if needs.without:
+        return
+    chosen.sink.publisher.publish(directory, published)
+    assert column_types(output)["kafka_headers"] == "jsonb"
+    assert output.seen() == rows_of(published)
+
+
+# ── What a batch is refused for ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array(["a"] * 4 + ["b\0"] + ["c"] * 5), pa.array([["a"]] * 4 + [["b\0"]] + [None] * 5)],
+    ids=["text", "jsonb"],
+)
+def test_a_nul_character_is_refused_before_the_batch_is_committing_with_its_offset(
+    output: PostgresqlOutput, column: "pa.Array[Any]"
+) -> None:
+    decoded = PostgresqlOutput(output.path, DECODED)
+    directory, published = stage_decoded(decoded, plan_to(decoded, 1), {"note": column})
+    with pytest.raises(ColumnsChangedError, match=r"^orders-0@4: .* found a NUL character in column note"):
+        decoded.sink.publisher.can_take(directory, published.receipt)
+    assert not any(name.startswith("kafka_ingest_") for name in tables(output))
+
+
+def test_a_file_whose_pages_are_damaged_is_found_before_the_batch_is_committing(output: PostgresqlOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    path = directory / "data" / "part-00001.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 200 + content[204:])
+    with pytest.raises(StagedOutputUnusableError, match=r"part-00001\.parquet cannot be read"):
+        output.sink.publisher.can_take(directory, published.receipt)
+
+
+def test_a_row_that_a_constraint_refuses_stops_the_commit_with_its_offset_and_nothing_is_there(
+    output: PostgresqlOutput,
+) -> None:
+    few: LiteralString = ", CONSTRAINT few CHECK (kafka_partition = 0 OR kafka_offset < 7))"
+    execute(output.path, "CREATE TABLE {} (" + RAW + few)
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputConflictError, match=r'refuses orders-1@7: .*check constraint "few".*no offset was moved'):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+    execute(output.path, "ALTER TABLE {} DROP CONSTRAINT few")
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_a_record_that_is_there_by_another_batch_is_not_added_again(output: PostgresqlOutput) -> None:
+    first = publish(output, plan_to(output, 1))
+    execute(output.path, "UPDATE {} SET kafka_topic_id = {topic}", topic=psycopg.sql.Literal(str(batch_id_of(2))))
+    directory, published = taken(output, 2)
+    with pytest.raises(OutputConflictError, match=r'refuses orders-0@0: .*unique constraint "orders_positions"'):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first)
+
+
+def test_rows_that_a_trigger_keeps_out_are_missed_and_nothing_is_published(output: PostgresqlOutput) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(output.path, "CREATE RULE none AS ON INSERT TO {} WHERE new.kafka_offset = 3 DO INSTEAD NOTHING")
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputConflictError, match="expected to add 20 rows, found that 18 were added"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
+def test_a_role_without_rights_is_refused_by_a_plan_with_the_rights_that_it_lacks(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer
+) -> None:
+    publish(output, plan_to(output, 1))
+    with connect() as connection:
+        connection.execute("DROP ROLE IF EXISTS reader")
+        connection.execute("CREATE ROLE reader LOGIN")
+    execute(output.path, "GRANT USAGE ON SCHEMA {schema} TO reader")
+    execute(output.path, "GRANT SELECT ON {} TO reader")
+    url = postgresql_server.url("postgres").set(username="reader")
+    reader = sink_of(postgresql_at(output.path), to(url)).publisher
+    with pytest.raises(OutputNotUsableError, match="no right CREATE of the schema, no right INSERT of the table"):
+        reader.examine()
+    execute(output.path, "REVOKE ALL ON SCHEMA {schema} FROM reader")
+    with pytest.raises(OutputNotUsableError, match="no right USAGE of the schema, no right CREATE of the schema"):
+        reader.examine()
+    execute(output.path, "REVOKE ALL ON {} FROM reader")
+
+
+def to(url: URL) -> SinkConnections:
+    return SinkConnections(database=lambda conn_id: DatabaseSettings(conn_id, url))
+
+
+def test_a_path_with_another_outputs_files_is_refused(output: PostgresqlOutput) -> None:
+    (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
+    with pytest.raises(OutputNotUsableError, match=r"found kafka_batch=.*: another output is there"):
+        output.sink.publisher.examine()
+
+
+def test_a_schema_that_is_missing_is_named(output: PostgresqlOutput) -> None:
+    execute(output.path, "DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(OutputNotUsableError, match=f"found none of that name through connection '{CONN_ID}'"):
+        output.sink.publisher.examine()
+
+
+def test_no_message_holds_the_password() -> None:
+    url = make_url("postgresql+psycopg://ingest:hush-hush@127.0.0.1:1/shop?options=-c%20x.key%3Dhidden")
+    settings = DatabaseSettings(CONN_ID, url)
+    with pytest.raises(OutputUnavailableError, match=r"127\.0\.0\.1.*No offset was moved") as failed:
+        sink_of(postgresql_at(Path("/data/orders")), to(url)).publisher.known_batches()
+    said = f"{failed.value!r} {settings!r} {settings.without_secrets('FATAL: hush-hush -c x.key=hidden')}"
+    assert not any(secret in said for secret in ("hush-hush", "hidden"))
+    assert failed.value.__suppress_context__
+
+
+def test_a_commit_is_on_the_disk_also_where_the_servers_default_is_another(postgresql_server: PostgresqlServer) -> None:
+    assert "synchronous_commit = off" in postgresql_server.SETTINGS
+    settings = DatabaseSettings(CONN_ID, postgresql_server.url("postgres"))
+    with database.Database(settings).transaction() as connection:
+        assert connection.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
+
+
+# ── While it is committed ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_lock_ends_the_step_and_the_next_one_succeeds(
+    output: PostgresqlOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = taken(output, 2)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_S", 0.1)
+    with connect() as other, other.transaction():
+        table = psycopg.sql.Identifier(schema_of(output.path), "orders")
+        other.execute(psycopg.sql.SQL("LOCK TABLE {} IN SHARE MODE").format(table))
+        with pytest.raises(OutputUnavailableError, match=r"Another session has held a lock for more than 0\.1 s"):
+            output.sink.publisher.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+
+
+def test_a_server_process_that_dies_in_the_transaction_leaves_nothing_and_the_next_try_publishes(
+    output: PostgresqlOutput,
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.die() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
+    )
+    execute(output.path, "CREATE TRIGGER dies AFTER INSERT ON {} EXECUTE FUNCTION {schema}.die()")
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputUnavailableError, match=r"terminating connection.*No offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+    execute(output.path, "DROP TRIGGER dies ON {}")
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_copied_rows_that_a_crash_of_the_server_has_emptied_are_copied_again(output: PostgresqlOutput) -> None:
+    directory, published = taken(output, 1)
+    [copied] = [name for name in tables(output) if name.startswith("kafka_ingest_")]
+    execute(output.path, "TRUNCATE {schema}.{copied}", copied=psycopg.sql.Identifier(copied))
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+    assert tables(output) == ["orders", "orders_kafka_batches"]
+
+
+def test_what_was_copied_goes_with_the_attempt_or_when_its_batch_is_revoked(output: PostgresqlOutput) -> None:
+    directory, _ = taken(output, 1)
+    output.sink.staging.remove(directory)
+    assert tables(output) == ["orders"]
+    directory, published = taken(output, 2)
+    output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
+    assert tables(output) == ["orders", "orders_kafka_batches"]
+    with pytest.raises(BatchRevokedError):
+        output.sink.publisher.publish(directory, published)
+
+
+@contextmanager
+def losing_the_commit(server: PostgresqlServer, batch: bytes, *, lands: bool) -> Iterator[URL]:
+    """Yield where a proxy is that ends the connection at the COMMIT of a batch's transaction, sent on or not."""
+    real = Path(str(server.url("postgres").query["host"])) / ".s.PGSQL.5432"
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-proxy-") as folder:
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            from_server, to_server = await asyncio.open_unix_connection(real)
+
+            async def answers() -> None:
+                while answer := await from_server.read(65_536):
+                    writer.write(answer)
+                writer.close()
+
+            answering, said = asyncio.create_task(answers()), b""
+            while request := await reader.read(65_536):
+                said += request
+                if b"COMMIT" in request and batch in said and b"INSERT" in said:
+                    answering.cancel()
+                    writer.transport.abort()
+                    if lands:
+                        to_server.write(request)
+                        await from_server.read(65_536)
+                    break
+                to_server.write(request)
+            to_server.close()
+
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        started = asyncio.start_unix_server(serve, Path(folder) / ".s.PGSQL.5432")
+        proxy = asyncio.run_coroutine_threadsafe(started, loop).result()
+        try:
+            yield server.url("postgres").update_query_dict({"host": folder})
+        finally:
+            loop.call_soon_threadsafe(proxy.close)
+            loop.call_soon_threadsafe(loop.stop)
+
+
+@pytest.mark.parametrize("lands", [True, False], ids=["landed", "not landed"])
+def test_a_connection_that_is_lost_at_the_commit_is_asked_about_by_the_mark(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer, *, lands: bool
+) -> None:
+    directory, published = taken(output, 1)
+    fingerprint = published.plan.fingerprint.encode()
+    with losing_the_commit(postgresql_server, fingerprint, lands=lands) as url:
+        publisher = sink_of(postgresql_at(output.path), to(url)).publisher
+        if lands:
+            publisher.publish(directory, published)
+        else:
+            with pytest.raises(OutputUnavailableError, match=r"No offset was moved; run this again"):
+                publisher.publish(directory, published)
+    assert output.seen() == (rows_of(published) if lands else Counter())
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+# ── Afterwards ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_are_replaced_and_expired_in_one_transaction_each(output: PostgresqlOutput) -> None:
+    first = publish(output, plan_to(output, 1))
+    replaced = (ReplacedRange(first.plan.ranges[0], first.plan.batch_id),)
+    second = publish(output, replace(plan_to(output, 2, partitions=1), kind=BatchKind.REPLACE, replaces=replaced))
+    assert output.seen() == rows_of(second) + Counter({row: 1 for row in rows_of(first) if row[1] == 1})
+    for published in (first, second):
+        removal = Removal(published.plan.batch_id, RemovalCause.EXPIRED, datetime.now(UTC), "ops", "old")
+        output.sink.archive.note_removal(removal)
+        output.sink.remover.hide(published.plan.batch_id)
+    assert output.seen() == Counter()
+    assert output.sink.remover.unfinished() == []
+
+
+def test_the_table_alone_shows_which_offsets_it_holds_by_the_proofs_beside_its_marks(output: PostgresqlOutput) -> None:
+    plan = replace(plan_to(output, 1), topic_ids={"orders": str(batch_id_of(1))})
+    publish(output, plan)
+    found = format_found(str(output.path), dict(postgresql_at(output.path).options), connections_to_postgresql())
+    contents = sink_of(found, connections_to_postgresql()).contents
+    assert contents is not None
+    account = account_of(contents.evidence(), *contents.held(contents.evidence()))
+    assert (account.is_sound, [each.held.rows for each in account.partitions]) == (True, [ROWS, ROWS])
+    assert [proof.rows for proof in account.proofs.values()] == [2 * ROWS]
+    execute(output.path, "DELETE FROM {} WHERE kafka_offset = 3")
+    account = account_of(contents.evidence(), *contents.held(contents.evidence()))
+    assert (account.is_sound, [each.unaccounted for each in account.partitions]) == (False, [1, 1])
