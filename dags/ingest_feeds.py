@@ -5,6 +5,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_ingest.airflow_tasks.completing import CompleteOperator
 from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
@@ -78,6 +79,8 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         commit = CommitOperator(task_id="commit", feed=feed, batch_id=batch_id)
         next_batch = NextBatchOperator(task_id="next_batch", feed=feed, batch_id=batch_id)
         plan >> write >> commit >> next_batch
+        if feed.complete is not None:
+            commit >> CompleteOperator(task_id="complete", feed=feed)
     return dag
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from uuid import UUID
@@ -19,6 +20,7 @@ from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
@@ -26,11 +28,13 @@ from kafka_ingest.errors import ColumnsChangedError, WrongUseError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
+from kafka_ingest.model.completion import Period
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.heap import Heap
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
@@ -54,6 +58,7 @@ from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import access_to, conn_id_of, format_found, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.success_files import write_success_files
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import (
     heap_of,
@@ -239,6 +244,29 @@ class FeedParts:
         """Bring the consumer group to the stored offsets outside a commit."""
         feed = known_feed(self.control, self.feed.name)
         return mirror_group(feed.feed_id, self.feed.kafka.group, self, batch_id=None, actor=actor)
+
+    def complete(self, *, actor: str | None) -> Waiting | None:
+        """Record which hours or days are complete, and return the one that is waited for, None before any plan.
+
+        Without an actor only look. Raises WrongUseError where the feed does not ask for it.
+        """
+        rules = self.feed.complete_rules()
+        if actor is not None:
+            count_late_rows(self.feed.name, rules, self.control, self.sinks)
+        now = datetime.now(UTC)
+        waiting = complete_periods(self.feed.name, rules, self.control, self.kafka, actor=actor, now=now)
+        if actor is not None and rules.success_file and waiting is not None:
+            terms = TableOptions.of(dict(self.feed.sink.options)).partition_by
+            feed_id = known_feed(self.control, self.feed.name).feed_id
+            while periods := self.control.periods_to_mark(feed_id, rules.by, limit=MOST_AT_ONCE):
+                write_success_files(self.plan_settings.output.path, rules.by, terms, periods)
+                self.control.note_success_files(feed_id, rules.by, periods, now)
+        return waiting
+
+    def periods_to_announce(self) -> list[Period]:
+        """Return the hours or days that Airflow is to hear of now, oldest first."""
+        rules, feed_id = self.feed.complete_rules(), known_feed(self.control, self.feed.name).feed_id
+        return self.control.periods_to_announce(feed_id, rules.by, rules.on_late, limit=MOST_AT_ONCE)
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""

@@ -52,7 +52,7 @@ from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 
 OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
 OUTPUT = {"folded_range", "removed_range", "lost_range"}
-TABLES = OFFSETS | OUTPUT | {"alert", "alert_notice"}
+TABLES = OFFSETS | OUTPUT | {"alert", "alert_notice", "period"}
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
 
@@ -292,7 +292,7 @@ def test_every_check_and_partial_index_of_sqlite_has_an_offence_that_tries_it(sq
         ).scalars()
         named = {name for name, _ in OFFENCES.values()}
         assert checks == {name for name in named if name.startswith("ck_")}
-        assert set(indexes) == {"uq_batch_open_live", "uq_attempt_pinned", "uq_alert_current"}
+        assert set(indexes) == {"uq_batch_open_live", "uq_attempt_pinned", "uq_alert_current", "uq_period_waiting"}
 
 
 # ── Each constraint refuses what breaks it ────────────────────────────────────────────────────────────────────────────
@@ -326,6 +326,7 @@ def history(shared_database: SqlStore) -> SqlStore:
     shared_database.insert("lost_range", **LOST)
     shared_database.insert("alert", **ALERT)
     shared_database.insert("alert_notice", **NOTICE)
+    shared_database.insert("period", **PERIOD)
     return shared_database
 
 
@@ -415,6 +416,7 @@ ALERT: Mapping[str, Any] = {
     "ended_at": None,
 }
 
+PERIOD: dict[str, Any] = {"feed_id": ORDERS_FEED, "unit": "hour", "began_at": NOON - timedelta(hours=1)}
 NOTICE: Mapping[str, Any] = {"alert_id": ALERT["alert_id"], "notifier": "mail", "change": "begun"}
 
 
@@ -466,6 +468,10 @@ def add_alert(**values: Any) -> Executable:
 
 def add_notice(**values: Any) -> Executable:
     return add("alert_notice", **(NOTICE | {"notifier": "chat"} | values))
+
+
+def add_period(**values: Any) -> Executable:
+    return add("period", **(PERIOD | {"began_at": NOON} | values))
 
 
 def add_stored_offset(**values: Any) -> Executable:
@@ -617,6 +623,11 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "two notices of one change": ("pk_alert_notice", add_notice(notifier="mail")),
     "a notice of no alert": ("fk_alert_notice_alert", add_notice(alert_id=NOBODY)),
     "a notice of an unknown change": ("ck_alert_notice_change", add_notice(change="grown")),
+    "an hour twice": ("pk_period", add_period(began_at=PERIOD["began_at"], completed_at=NOON, completed_by="run")),
+    "an hour of no feed": ("fk_period_feed", add_period(feed_id=NOBODY)),
+    "a period of an unknown unit": ("ck_period_unit", add_period(unit="week")),
+    "an hour that nobody completed": ("ck_period_completed", add_period(completed_at=NOON)),
+    "two hours that are waited for": ("uq_period_waiting", add_period()),
     "two events of one number": ("pk_event", add_event(event_id=1)),
     "an event of no feed": ("fk_event_feed", add_event(feed_id=NOBODY)),
     "an event of no batch": ("fk_event_batch", add_event(batch_id=NOBODY)),

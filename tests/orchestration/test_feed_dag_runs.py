@@ -1,6 +1,12 @@
 """`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
 
+import json
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.kafka_faults import delete_records
@@ -8,9 +14,10 @@ from tests.orchestration.conftest import Airflow, commits_in, java_like_spark, l
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
+from environment import airflow_home
 from kafka_ingest.settings.run_request import RunRequest
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
-from order_events import order_events, produce
+from order_events import OrderEvent, order_events, produce
 
 
 def java_that_fails_once(home: Path) -> Path:
@@ -283,3 +290,51 @@ def test_a_feed_that_shares_its_group_with_another_and_was_never_planned_is_not_
     assert run["tasks"]["plan"] == ["failed", 1]
     assert "INVALID_FEED" in airflow.log
     assert "kafka.group 'orders-ingest' is also that of" in airflow.log
+
+
+def test_complete_hours_are_announced_once_each_by_their_keys_over_a_crash_and_again_with_late_rows(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=4)
+    project.write_feed(topic, complete={"by": "hour", "delay": "1s", "idle_after": "1s", "success_file": True})
+    produce(broker.bootstrap_servers, topic, records_at(hour, hour + timedelta(hours=3, minutes=1)))
+    expected = [f"{hour + timedelta(hours=number):%Y-%m-%dT%H:00:00}" for number in range(5)]
+
+    first = airflow.run("orders", "kafka_ingest.control.completion_store.CompletionStore.note_periods_announced")
+
+    assert first == {}, "it died after Airflow had recorded the events"
+    announced = [(key, 0) for key in expected if key < f"{datetime.now(UTC):%Y-%m-%dT%H:00:00}"]
+    assert complete_events(airflow) == announced
+    quiet = airflow.run("orders")
+    assert (quiet["state"], quiet["tasks"]["complete"][0]) == ("success", "skipped"), airflow.log[-3000:]
+    assert complete_events(airflow) == announced
+
+    produce(broker.bootstrap_servers, topic, records_at(hour, hour + timedelta(minutes=1)))
+    late = airflow.run("orders")
+
+    assert late["tasks"]["complete"][0] == "success", airflow.log[-3000:]
+    assert complete_events(airflow) == [*announced, (expected[0], 2)]
+    assert airflow.run("orders")["tasks"]["complete"][0] == "skipped"
+    found = project.kafka_ingest("partitions", "orders", "--json").document
+    newest_first = [(each["key"], each["late_rows"]) for each in found["complete"]]
+    assert newest_first == [*((key, 0) for key, _ in reversed(announced[1:])), (expected[0], 2)]
+    assert found["waiting"]["waits_for"][0]["reason"].startswith("it is over at ")
+    folders = sorted(path.parent.name for path in project.output.glob("orders.kafka-ingest/complete/*/_SUCCESS"))
+    assert folders == [f"hour={key[:13]}" for key, _ in announced]
+
+
+def records_at(*times: datetime) -> Iterator[OrderEvent]:
+    """Return an event of each time, all of one partition."""
+    stamps = [round(each.timestamp() * 1000) for each in times]
+    return (replace(each, partition=0) for each in order_events(len(stamps), seed=6, timestamps_ms=stamps))
+
+
+def complete_events(airflow: Airflow) -> list[tuple[str, int]]:
+    """Return the keys of the recorded events of complete hours, each with its late rows."""
+    with closing(sqlite3.connect(airflow_home(airflow.project.home) / "airflow.db")) as database:
+        query = "SELECT partition_key, extra FROM asset_event WHERE partition_key IS NOT NULL ORDER BY id"
+        found = database.execute(query).fetchall()
+    events = [(key, json.loads(extra)["late_rows"].get(key, 0)) for key, extra in found]
+    first = len({key for key, _ in events})
+    # Airflow's own order of the keys of one task is that of a set.
+    return sorted(events[:first]) + events[first:]

@@ -22,6 +22,7 @@ from kafka_ingest.page import kept_answers, metrics_app, one_feed, scraped_feeds
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, wrong_settings
 from kafka_ingest.settings.alert_settings import Alerts
+from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
 from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
@@ -189,6 +190,7 @@ SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "spark": (Spark,),
     "airflow": (AirflowSettings,),
     "alerts": (Alerts,),
+    "complete": (Complete,),
 }
 
 

@@ -131,6 +131,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "spark": {"conn_id": "spark_default", "conf": {}, "max_wait_for_executors": timedelta(minutes=10)},
         "keep_other_columns": False,
         "alerts": None,
+        "complete": None,
         "airflow": {
             "retries": 3,
             "execution_timeout": timedelta(hours=12),
@@ -1187,3 +1188,32 @@ def test_a_table_may_be_in_s3_and_is_there_for_every_environment(path: str, sink
         assert (str(output.place), output.is_local) == (path, False)
         assert {**dict(output.options), "format": output.format} == sink
         assert feed.plan_settings(environment).relative_path is None
+
+
+def test_complete_hours_are_by_default_ten_minutes_late_and_idle_after_an_hour() -> None:
+    rules = a_feed(complete={"by": "hour"}).complete_rules()
+
+    assert (rules.by, rules.delay, rules.idle_after) == ("hour", timedelta(minutes=10), timedelta(hours=1))
+    assert (rules.on_late, rules.success_file) == ("announce", False)
+
+
+@pytest.mark.parametrize(
+    ("complete", "expected"),
+    [
+        ({}, "complete.by"),
+        ({"by": "week"}, "complete.by"),
+        ({"by": "hour", "delay": "0s"}, "complete.delay"),
+        ({"by": "hour", "on_late": "drop"}, "complete.on_late"),
+        ({"by": "hour", "success_file": "yes"}, "complete.success_file"),
+    ],
+)
+def test_what_complete_does_not_take_is_named(folder: Path, complete: dict[str, str], expected: str) -> None:
+    assert expected in field_error(folder, complete=complete)
+
+
+def test_a_success_file_beside_a_table_is_refused(folder: Path) -> None:
+    sink = {"format": "delta", "path": "/data/orders"}
+
+    assert "expected complete.success_file with a directory" in field_error(
+        folder, complete={"by": "day", "success_file": True}, sink=sink
+    )

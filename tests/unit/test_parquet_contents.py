@@ -1,6 +1,7 @@
 """What is in a data file, and whose it is by its place."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -219,3 +220,29 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
 )
 def test_at_any_other_place_a_file_is_nobodys(path: str) -> None:
     assert DataFilesOfAllFormats().place_of(Path(path)) is None
+
+
+def test_the_rows_of_each_hour_before_a_time_are_counted_from_the_row_groups_that_may_have_any(path: Path) -> None:
+    times = [
+        datetime(2026, 3, 1, 5, 59, 59, tzinfo=UTC),
+        datetime(2026, 3, 1, 6, tzinfo=UTC),
+        datetime(2026, 3, 1, 5, 0, 1, tzinfo=UTC),
+        None,
+        datetime(2026, 3, 1, 7, 59, tzinfo=UTC),
+        datetime(2026, 3, 1, 8, tzinfo=UTC),
+    ]
+    rows = {name: [1] * 6 for name in ("kafka_topic", "kafka_partition", "kafka_offset")}
+    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("ns")):
+        stamps = pa.array([each and each.replace(tzinfo=None) for each in times], pa.timestamp("us")).cast(kind)
+        pyarrow.parquet.write_table(pa.table({**rows, "kafka_timestamp": stamps}), path, row_group_size=2)
+
+        assert data_file(path).rows_by_hour(datetime(2026, 3, 1, 8, tzinfo=UTC)) == {
+            datetime(2026, 3, 1, 5, tzinfo=UTC): 2,
+            datetime(2026, 3, 1, 6, tzinfo=UTC): 1,
+            datetime(2026, 3, 1, 7, tzinfo=UTC): 1,
+        }
+        assert data_file(path).rows_by_hour(datetime(2026, 3, 1, 5, tzinfo=UTC)) == {}
+
+
+def test_a_file_without_timestamps_has_no_rows_of_an_hour(path: Path) -> None:
+    assert write(path, [1, 2]).rows_by_hour(datetime(2026, 3, 1, tzinfo=UTC)) == {}

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.log import mask_secret
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
+from kafka_ingest.airflow_tasks.completing import CompleteOperator
 from kafka_ingest.airflow_tasks.in_airflow import (
     errors_for_airflow,
     id_of_batch,
@@ -80,8 +81,11 @@ class PlanOperator(BaseOperator, SkipMixin):
                 self.log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
         if outcome.batch is None:
             self.log.info("%s in %s", why_nothing(outcome.decision), self.feed.kafka.described())
-            # A short circuit: the run succeeds, and the downstream tasks are skipped.
-            self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
+            # A short circuit: the run succeeds, and the tasks of a batch are skipped.
+            others = [
+                task for task in self.get_flat_relatives(upstream=False) if not isinstance(task, CompleteOperator)
+            ]
+            self.skip(ti=context["ti"], tasks=others)
             return None
         if outcome.result is PlanResult.RESUMED and request != RunRequest():
             self.log.warning("%s", APPLIED_NEXT)
@@ -245,7 +249,8 @@ class CommitOperator(BaseOperator, SkipMixin):
             self.log.info("no run follows at once: %s", reason)
             # Airflow's skip ends the task, which then returns nothing.
             context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, counts)
-            self.skip(ti=context["ti"], tasks=self.get_direct_relatives(upstream=False))
+            following = [task for task in self.get_direct_relatives() if isinstance(task, NextBatchOperator)]
+            self.skip(ti=context["ti"], tasks=following)
 
 
 class NextBatchOperator(TriggerDagRunOperator):

@@ -41,7 +41,7 @@ from kafka_ingest.cli.output import (
 )
 from kafka_ingest.cli.printed import check_printed, printing
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.errors import NotPrintedError
+from kafka_ingest.errors import KafkaIngestError, NotPrintedError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
@@ -58,7 +58,18 @@ app = typer.Typer(
 )
 PANELS = {
     "Run": ("feeds", "doctor", "preview", "plan", "run"),
-    "Look": ("status", "batches", "history", "coverage", "gaps", "dead-letters", "locate", "explain", "verify"),
+    "Look": (
+        "status",
+        "partitions",
+        "batches",
+        "history",
+        "coverage",
+        "gaps",
+        "dead-letters",
+        "locate",
+        "explain",
+        "verify",
+    ),
     "Read again": ("backfill", "replay"),
     "Decide": ("abandon", "restore", "skip", "reset", "topic-changed", "mirror", "rename-feed"),
     "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "mend-statistics", "db"),
@@ -152,12 +163,23 @@ def run(
                 break
         else:
             nothing = batch
+        if parts.feed.complete is not None:
+            complete(parts)
         if as_json:
             print_json({"feed": feed_name, "batches": done, "ended_with": nothing or None})
         elif not done:
             out.print(f"feed {feed_name}: {nothing}")
         elif hint:
             progress.print(f"  {hint}", soft_wrap=True)
+
+
+def complete(parts: FeedParts) -> None:
+    """Complete the feed's hours or days; what fails the next run does, and what is committed stays committed."""
+    try:
+        with step("complete"):
+            parts.complete(actor=actor())
+    except KafkaIngestError as error:
+        progress.print(f"  {error.code} {error}", style="yellow", markup=False, soft_wrap=True)
 
 
 def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str:

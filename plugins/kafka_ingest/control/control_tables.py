@@ -10,6 +10,7 @@ from kafka_ingest.control.alert_store import AlertStore
 from kafka_ingest.control.attempt_store import AttemptStore
 from kafka_ingest.control.batch_life import BatchLife
 from kafka_ingest.control.batch_store import BatchStore
+from kafka_ingest.control.completion_store import CompletionStore
 from kafka_ingest.control.coverage_store import CoverageStore
 from kafka_ingest.control.database import check_version
 from kafka_ingest.control.feed_store import FeedStore
@@ -28,6 +29,7 @@ class SqlControlTables(
     AttemptStore,
     BatchLife,
     BatchStore,
+    CompletionStore,
     CoverageStore,
     FeedStore,
     FoldingStore,

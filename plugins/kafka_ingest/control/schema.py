@@ -30,13 +30,14 @@ from sqlalchemy import (
 from kafka_ingest.foundation.storable_text import storable, storable_document
 from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
+from kafka_ingest.model.completion import Unit
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
 FIRST_VERSION = "0018"
 """The schema of version 0.1.0. Each later one is an upgrade of it; earlier ones were never released."""
 
-SCHEMA_VERSION = "0019"
+SCHEMA_VERSION = "0020"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -90,7 +91,7 @@ class StorableDocument(TypeDecorator[Any]):
         return storable_document(value)
 
 
-OneOf = type[BatchState | BatchKind | AttemptState | GapCause | HoldCause | AlertKind | Change]
+OneOf = type[BatchState | BatchKind | AttemptState | GapCause | HoldCause | AlertKind | Change | Unit]
 """An enum whose values a column holds."""
 
 
@@ -489,6 +490,33 @@ alert_notice = Table(
     Column("error", StorableText, comment="why the newest try failed"),
     CheckConstraint(one_of("change", Change), name="change"),
     comment="what each notifier was given; a claim of a process that died expires",
+)
+
+period = Table(
+    "period",
+    metadata,
+    Column("feed_id", ForeignKey("feed.feed_id"), primary_key=True),
+    Column("unit", StorableText, primary_key=True),
+    Column("began_at", UtcDateTime, primary_key=True),
+    Column("completed_at", UtcDateTime, comment="null of the one that is waited for"),
+    Column("completed_by", StorableText),
+    Column("late_rows", BigInteger, nullable=False, server_default="0", comment="landed since it was complete"),
+    Column("announced_at", UtcDateTime, comment="when Airflow had recorded its newest event"),
+    Column("announced_rows", BigInteger, nullable=False, server_default="0", comment="late rows that are announced"),
+    Column("success_file_at", UtcDateTime),
+    Column("counted_batch", Uuid, comment="of the one that is waited for: late rows are counted up to this batch"),
+    CheckConstraint(one_of("unit", Unit), name="unit"),
+    CheckConstraint("(completed_at IS NULL) = (completed_by IS NULL)", name="completed"),
+    # One is waited for: completing it is a compare-and-set.
+    Index(
+        "uq_period_waiting",
+        "feed_id",
+        "unit",
+        unique=True,
+        sqlite_where=text("completed_at IS NULL"),
+        postgresql_where=text("completed_at IS NULL"),
+    ),
+    comment="hours and days that are complete, of feeds that ask for it",
 )
 
 event = Table(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kafka_ingest.model.alert import Alert, Change, NewAlert, Said
 from kafka_ingest.model.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchState
+from kafka_ingest.model.completion import OnLate, Period, Unit
 from kafka_ingest.model.control_rows import (
     Adoption,
     BackfillRange,
@@ -336,6 +337,45 @@ class AlertTables(ControlObserver, Protocol):
         self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime, *, error: str | None = None
     ) -> None:
         """Note that claimed notifications were given, or with an error that they failed: the next check tries again."""
+
+
+class CompletionTables(ControlObserver, Protocol):
+    """Which hours and days of a feed are complete, and who has heard of it. No step of the protocol depends on it."""
+
+    def waiting_period(self, feed_id: UUID, unit: Unit) -> datetime | None:
+        """Return when the hour or day began that is waited for; None where none was ever."""
+
+    def periods(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
+        """Return the newest hours or days, the one that is waited for first."""
+
+    def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:
+        """Let the first hour or day be waited for, and return it; another one, where another process was faster.
+
+        Rows of batches up to ``counted`` are late for none.
+        """
+
+    def complete_periods(
+        self, feed_id: UUID, unit: Unit, periods: Sequence[datetime], now: datetime, *, actor: str
+    ) -> bool:
+        """Complete all of these but the last, which is waited for then; False where the first was not any more."""
+
+    def counted_batch(self, feed_id: UUID, unit: Unit) -> UUID | None:
+        """Return up to which batch late rows are counted."""
+
+    def add_late_rows(self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, counted: UUID) -> int:
+        """Add a batch's rows to complete hours or days; return how many were added, 0 where it was counted before."""
+
+    def periods_to_mark(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
+        """Return the oldest complete ones without a success file."""
+
+    def periods_to_announce(self, feed_id: UUID, unit: Unit, on_late: OnLate, *, limit: int) -> list[Period]:
+        """Return the oldest complete ones that are not announced; with late rows since, where these are."""
+
+    def note_success_files(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
+        """Note that their success files are written."""
+
+    def note_periods_announced(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
+        """Note that Airflow has recorded an event of each, with the late rows that each has here."""
 
 
 class FoldingTables(ControlTables, Protocol):

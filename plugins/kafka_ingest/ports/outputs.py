@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -168,6 +169,12 @@ class Inspector(Protocol):
         """Whether the record of that partition and offset is in a published file.
 
         Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
+        """
+
+    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+        """Return how many rows of a published file are of each hour before a time, by Kafka's timestamps.
+
+        Raises what :meth:`holds` raises.
         """
 
 

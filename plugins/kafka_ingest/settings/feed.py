@@ -16,9 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.errors import InvalidFeedError, WrongUseError
 from kafka_ingest.model.alert import AlertRules, Stops
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
+from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
@@ -30,6 +31,7 @@ from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.alert_settings import Alerts
+from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
@@ -315,6 +317,7 @@ class Feed(Settings):
     spark: Spark = Spark()
     airflow: AirflowSettings = AirflowSettings()
     alerts: Alerts | None = None
+    complete: Complete | None = None
 
     @field_validator("name")
     @classmethod
@@ -381,6 +384,11 @@ class Feed(Settings):
         terms = TableOptions.of(dict(self.sink.options)).partition_by
         if decoding.is_raw and (others := [term.column for term in terms if not term.is_kafkas]):
             raise ValueError(f"expected sink.partition_by to name Kafka's columns, {EXPECTED}, found {others[0]}")
+        if self.complete is not None and self.complete.success_file and self.sink.format != "parquet":
+            raise ValueError(
+                f"expected complete.success_file with a directory of Parquet files, found format {self.sink.format}: "
+                "nothing waits for files beside a table"
+            )
         return self
 
     def alert_rules(self) -> AlertRules | None:
@@ -391,6 +399,15 @@ class Feed(Settings):
             on_changed_topic=self.on_topic_changed is OnTopicChanged.STOP,
         )
         return None if self.alerts is None else self.alerts.rules(stops)
+
+    def complete_rules(self) -> CompletionRules:
+        """Return when an hour or a day of this feed is complete; raises WrongUseError where it asks for none."""
+        if self.complete is None:
+            raise WrongUseError(
+                f"feed {self.name}: expected complete in its file, such as complete: {{by: hour}}, found none: no hour "
+                "or day of it is ever complete"
+            )
+        return self.complete.rules()
 
     def batch_limits(self) -> BatchLimits:
         """Return what keeps a written batch from being committed."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -82,6 +83,10 @@ class FolderInspector(BatchFolders):
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether the record of that partition and offset is in a published file."""
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
+
+    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+        """Return how many rows of a published file are of each hour before a time."""
+        return data_file(self._opened(self.path(batch_id, file))).rows_by_hour(before)
 
 
 class PublishedDeadLetters(BatchFolders):

@@ -1,7 +1,9 @@
 """The contents of a Parquet file of this project: partitions and exact offsets. Importing this imports pyarrow."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +14,13 @@ from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened, open_to_read, size_of
 from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.partition_term import TIME
 from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.sinks.arrow_types import struct_of
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
+
+UTC_TIME = pa.timestamp("us", "UTC")
 
 NO_NEIGHBOUR = -2
 """Next to no offset: those are 0 or more."""
@@ -78,6 +83,18 @@ class DataFile:
             )
             return any(topic_partition in partitions_of(found) for found in of_offset)
 
+    def rows_by_hour(self, before: datetime) -> dict[datetime, int]:
+        """Return how many rows are of each hour before a time; reads only row groups that may have any."""
+        found: Counter[datetime] = Counter()
+        with self._open() as file:
+            for number in range(file.num_row_groups if TIME in file.schema_arrow.names else 0):
+                if may_be_before(file.metadata.row_group(number), before):
+                    read: Any = file.read_row_group(number, columns=[TIME])[TIME].cast(UTC_TIME, safe=False)
+                    early = read.filter(pc.less(read, pa.scalar(before, UTC_TIME)))
+                    hours: Any = pc.value_counts(pc.floor_temporal(early, unit="hour"))
+                    found.update({each["values"]: each["counts"] for each in hours.to_pylist()})
+        return dict(found)
+
     @contextlib.contextmanager
     def _open(self) -> Iterator[pyarrow.parquet.ParquetFile]:
         try:
@@ -110,6 +127,17 @@ def may_hold(group: pyarrow.parquet.RowGroupMetaData, name: str, value: int | st
         if column.path_in_schema == name:
             found: Any = column.statistics
             return found is None or not found.has_min_max or bool(found.min <= value <= found.max)
+    return True
+
+
+def may_be_before(group: pyarrow.parquet.RowGroupMetaData, before: datetime) -> bool:
+    """Whether a row group's statistics allow for a record before a time."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == TIME:
+            found: Any = column.statistics
+            least = found.min if found is not None and found.has_min_max else None
+            return not isinstance(least, datetime) or least.replace(tzinfo=least.tzinfo or UTC) < before
     return True
 
 

@@ -17,6 +17,7 @@ from kafka_ingest.verbs.locate import Locate
 from kafka_ingest.verbs.lost import Lost
 from kafka_ingest.verbs.mend_statistics import MendStatistics
 from kafka_ingest.verbs.mirror import Mirror
+from kafka_ingest.verbs.partitions import Partitions
 from kafka_ingest.verbs.plan import Plan
 from kafka_ingest.verbs.preview import PreviewRecords
 from kafka_ingest.verbs.rename import Rename
@@ -34,5 +35,5 @@ IN_ORDER: Final[tuple[type[Request], ...]] = (
     *(Skip, Reset, TopicChanged, Abandon, Restore, Mirror, Clean, Lost, GiveUpDeadLetters),
     *(Expire, Fold, MendStatistics, Adopt, Rename, Upgrade),
 )
-COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (Feeds, Status, Batches, History, Gaps, Verify)
+COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (Feeds, Status, Partitions, Batches, History, Gaps, Verify)
 VERBS: Final = {verb.verb: verb for verb in IN_ORDER}

@@ -1,6 +1,7 @@
 """The roles of a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
@@ -51,6 +52,11 @@ class TableInspector:
             path = self._parts.opened(self._parts.place_of(receipt) / file.name)
             return data_file(path).holds(topic_partition, offset)
         return rows.holds_elsewhere(batch_id, topic_partition, offset)
+
+    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+        """Return how many rows of a file are of each hour before a time, as it was published."""
+        path = self._parts.opened(self._parts.place_of(self._receipt(batch_id)) / file.name)
+        return data_file(path).rows_by_hour(before)
 
     def _receipt(self, batch_id: UUID) -> Receipt:
         receipt = self._parts.receipts.receipt(batch_id)

@@ -1,0 +1,160 @@
+"""Find which hours or days of a feed are complete, and record it. Batches know nothing of it.
+
+The control tables have a row for each hour from the first one on; the newest is the one that is waited for. What is
+complete is recorded before anyone hears of it, once, whoever looks: a run, the command line, or both at the same time.
+"""
+
+import contextlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Final
+from uuid import UUID
+
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.completion import CompletionRules
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import check_cluster
+from kafka_ingest.model.offsets import FirstRecord, Unavailable
+from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor, waited_for
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import CompletionTables
+from kafka_ingest.ports.outputs import Sinks
+
+MOST_AT_ONCE: Final = 100
+"""How many hours or days one look completes and one run announces, and how many batches are searched for late rows."""
+
+OLDEST: Final = timedelta(days=31)
+"""How long before the first look the first hour may be: one record of a wrong clock must not make 400,000 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The hour or day that is waited for, and what for: nothing, where more are complete than one look records."""
+
+    began_at: datetime
+    waits_for: Sequence[WaitedFor]
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A feed, with what it is judged by."""
+
+    feed: FeedSnapshot
+    rules: CompletionRules
+    kafka: KafkaCluster
+    now: datetime
+
+    def waits_for(self, began_at: datetime) -> list[WaitedFor]:
+        """Ask Kafka, and return what an hour or a day waits for."""
+        feed, kafka, asked = self.feed, self.kafka, Question(self.feed, self.rules, began_at, self.now)
+        if self.now < asked.due_at:
+            return waited_for(asked, PassingAnswers({}, {}, {}))
+        topics = kafka.describe_topics(feed.topics)
+        partitions = [tp for topic in topics.values() for tp in topic.topic_partitions() if tp in feed.stored]
+        found = kafka.records_from(dict.fromkeys(partitions, asked.due_at))
+        answers = PassingAnswers(topics, kafka.log_bounds(partitions), found)
+        return waited_for(asked, answers)
+
+
+def complete_periods(
+    name: str,
+    rules: CompletionRules,
+    control: CompletionTables,
+    kafka: KafkaCluster,
+    *,
+    actor: str | None,
+    now: datetime,
+) -> Waiting | None:
+    """Record which hours or days are complete since the last look, and return the next; None where none was planned.
+
+    Without an actor only look. Raises WrongClusterError, and KafkaUnavailableError where Kafka does not answer.
+    """
+    feed = control.feed(name)
+    if feed is None:
+        return None
+    check_cluster(feed.cluster_id, kafka.cluster_id(), name)
+    looking = Looking(feed, rules, kafka, now)
+    waiting = control.waiting_period(feed.feed_id, rules.by)
+    if waiting is None:
+        lines = committed(control.batch_lines(feed.feed_id, limit=MOST_AT_ONCE))
+        oldest = oldest_record(feed, kafka, now) if len(lines) <= 1 else now
+        if isinstance(oldest, WaitedFor):
+            return Waiting(rules.by.start_of(now), [oldest])
+        began_at = rules.by.start_of(oldest)
+        if actor is not None:
+            newest = lines[0].batch_id if lines else None
+            began_at = control.begin_periods(feed.feed_id, rules.by, began_at, counted=newest)
+    else:
+        began_at = waiting
+    some = [began_at + number * rules.by.length for number in range(MOST_AT_ONCE + 1)]
+    waits_for = cache(looking.waits_for)
+    # Once one waits all later ones do: their ends are later in every log.
+    done = bisect_left(some, 1, hi=MOST_AT_ONCE, key=lambda each: min(1, len(waits_for(each))))
+    if done and actor is not None:
+        control.complete_periods(feed.feed_id, rules.by, some[: done + 1], now, actor=actor)
+    return Waiting(some[done], waits_for(some[done]) if done < MOST_AT_ONCE else [])
+
+
+def oldest_record(feed: FeedSnapshot, kafka: KafkaCluster, now: datetime) -> datetime | WaitedFor:
+    """Return the time of the oldest record that the feed begins with, or why it is not known; now where it has none."""
+    firsts = {tp: row.first_offset for tp, row in feed.stored.items() if row.first_offset is not None}
+    found = kafka.first_records(firsts)
+    silent = [tp for tp, first in found.items() if isinstance(first, Unavailable)]
+    if silent:
+        return WaitedFor("Kafka does not say of which time its first record is", silent[0].topic, silent[0].partition)
+    times = [each.timestamp_ms for each in found.values() if isinstance(each, FirstRecord) and each.timestamp_ms]
+    oldest_ms, now_ms = (now - OLDEST).timestamp() * 1000, now.timestamp() * 1000
+    return datetime.fromtimestamp(max(oldest_ms, min([*times, now_ms])) / 1000, UTC)
+
+
+def committed(lines: Sequence[BatchLine], after: UUID | None = None) -> list[BatchLine]:
+    """Return the committed live batches after one, newest first."""
+    return [
+        line
+        for line in lines
+        if line.kind == BatchKind.LIVE.value
+        and line.state is BatchState.COMMITTED
+        and (after is None or line.batch_id > after)
+    ]
+
+
+def count_late_rows(name: str, rules: CompletionRules, control: CompletionTables, sinks: Sinks) -> int:
+    """Count the rows that batches committed since the last look have in complete hours or days, and return how many.
+
+    Done before more of them are completed: a batch is not late for what is complete because of it. Each batch is
+    counted once, in one transaction with the note that it is. Backfills are not counted: an operator asked for them.
+    """
+    feed = control.feed(name)
+    complete = control.periods(feed.feed_id, rules.by, limit=2) if feed is not None else []
+    if feed is None or not complete:
+        return 0
+    before, counted = complete[0].began_at, control.counted_batch(feed.feed_id, rules.by)
+    late = 0
+    for line in reversed(committed(control.batch_lines(feed.feed_id, limit=MOST_AT_ONCE), counted)):
+        rows = rows_before(line.batch_id, before, rules, control, sinks) if len(complete) > 1 else Counter[datetime]()
+        late += control.add_late_rows(feed.feed_id, rules.by, rows, counted=line.batch_id)
+    return late
+
+
+def rows_before(
+    batch_id: UUID, before: datetime, rules: CompletionRules, control: CompletionTables, sinks: Sinks
+) -> Counter[datetime]:
+    """Return how many rows of a batch are of each hour or day before a time; most have none, as their files' ends say.
+
+    What an output cannot show any more (its files were removed, or rewritten by others) is not counted.
+    """
+    sink = sinks(control.batch(batch_id).plan.output)
+    receipt, inspector = sink.archive.receipt(batch_id), sink.inspector
+    found: Counter[datetime] = Counter()
+    if receipt is None or inspector is None:
+        return found
+    for file in receipt.files:
+        with contextlib.suppress(FileNotFoundError):
+            for hour, rows in inspector.rows_by_hour(batch_id, file, before).items():
+                found[rules.by.start_of(hour)] += rows
+    return found

@@ -1,0 +1,123 @@
+"""Complete hours and days of feeds, and who has heard of them.
+
+No step of the protocol depends on them, so they take no feed's lock and raise no revision: each write is one statement
+that compares, or begins with one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Select, insert, or_, select, update
+
+from kafka_ingest.control.database import Store, reads, transaction
+from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.schema import feed, period
+from kafka_ingest.model.completion import OnLate, Period, Unit
+from kafka_ingest.model.documents import read_row
+
+IS_COMPLETE, IS_WAITED_FOR = period.c.completed_at.is_not(None), period.c.completed_at.is_(None)
+
+
+def found_periods(connection: Connection, query: Select[tuple[object, ...]]) -> list[Period]:
+    """Return hours or days."""
+    return [read_row(Period, row) for row in connection.execute(query).mappings()]
+
+
+def of(feed_id: UUID, unit: Unit, *conditions: ColumnElement[bool]) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition on a feed's hours or days."""
+    return (period.c.feed_id == feed_id, period.c.unit == unit.value, *conditions)
+
+
+def waiting_period(connection: Connection, feed_id: UUID, unit: Unit) -> datetime | None:
+    """Return when the hour or day began that is waited for; None where none was ever."""
+    return connection.execute(select(period.c.began_at).where(*of(feed_id, unit, IS_WAITED_FOR))).scalar()
+
+
+class CompletionStore(Store):
+    """Each hour is completed once, by one process; each batch's late rows are added once."""
+
+    waiting_period = reads(waiting_period)
+
+    def periods(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
+        """Return the newest hours or days, the one that is waited for first."""
+        with self.reading() as connection:
+            query = select(period).where(*of(feed_id, unit)).order_by(period.c.began_at.desc()).limit(limit)
+            return found_periods(connection, query)
+
+    def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:
+        """Let the first hour or day be waited for, and return it; another one, where another process was faster."""
+        with transaction(self._engine, "write") as connection:
+            # Two first looks at once take turns.
+            connection.execute(select(feed.c.feed_id).where(feed.c.feed_id == feed_id).with_for_update())
+            there = waiting_period(connection, feed_id, unit)
+            if there is None:
+                new = {"feed_id": feed_id, "unit": unit.value, "began_at": first, "counted_batch": counted}
+                connection.execute(insert(period).values(new))
+            return there or first
+
+    def complete_periods(
+        self, feed_id: UUID, unit: Unit, periods: Sequence[datetime], now: datetime, *, actor: str
+    ) -> bool:
+        """Complete all of these but the last, which is waited for then; False where the first was not any more."""
+        first, *others = periods
+        done = {"completed_at": now, "completed_by": actor}
+        with transaction(self._engine, "write") as connection:
+            waited_for = of(feed_id, unit, IS_WAITED_FOR, period.c.began_at == first)
+            taken = connection.execute(update(period).where(*waited_for).values(done).returning(period.c.counted_batch))
+            row = taken.one_or_none()
+            if row is None:
+                return False
+            new = {"feed_id": feed_id, "unit": unit.value, "completed_at": None, "completed_by": None}
+            rows = [new | {"began_at": each, "counted_batch": row.counted_batch} for each in others]
+            insert_rows(connection, period, [*(each | done for each in rows[:-1]), rows[-1]])
+            return True
+
+    def counted_batch(self, feed_id: UUID, unit: Unit) -> UUID | None:
+        """Return up to which batch late rows are counted."""
+        with self.reading() as connection:
+            query = select(period.c.counted_batch).where(*of(feed_id, unit, IS_WAITED_FOR))
+            return connection.execute(query).scalar()
+
+    def add_late_rows(self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, counted: UUID) -> int:
+        """Add a batch's rows to complete hours or days; return how many were added, 0 where it was counted before."""
+        is_new = or_(period.c.counted_batch.is_(None), period.c.counted_batch < counted)
+        with transaction(self._engine, "write") as connection:
+            noted = update(period).where(*of(feed_id, unit, IS_WAITED_FOR, is_new)).values(counted_batch=counted)
+            if not connection.execute(noted).rowcount:
+                return 0
+            added = 0
+            for began_at, late in sorted(rows.items()):
+                found = of(feed_id, unit, IS_COMPLETE, period.c.began_at == began_at)
+                grown = update(period).where(*found).values(late_rows=period.c.late_rows + late)
+                added += late * connection.execute(grown).rowcount
+            return added
+
+    def periods_to_mark(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
+        """Return the oldest complete ones without a success file."""
+        return self._oldest(of(feed_id, unit, IS_COMPLETE, period.c.success_file_at.is_(None)), limit)
+
+    def periods_to_announce(self, feed_id: UUID, unit: Unit, on_late: OnLate, *, limit: int) -> list[Period]:
+        """Return the oldest complete ones that are not announced; with late rows since, where these are."""
+        is_due: ColumnElement[bool] = period.c.announced_at.is_(None)
+        if on_late is OnLate.ANNOUNCE:
+            is_due = or_(is_due, period.c.announced_rows < period.c.late_rows)
+        return self._oldest(of(feed_id, unit, IS_COMPLETE, is_due), limit)
+
+    def _oldest(self, conditions: tuple[ColumnElement[bool], ...], limit: int) -> list[Period]:
+        with self.reading() as connection:
+            query = select(period).where(*conditions).order_by(period.c.began_at).limit(limit)
+            return found_periods(connection, query)
+
+    def note_success_files(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
+        """Note that their success files are written."""
+        with transaction(self._engine, "write") as connection:
+            those = of(feed_id, unit, period.c.began_at.in_([each.began_at for each in periods]))
+            connection.execute(update(period).where(*those).values(success_file_at=now))
+
+    def note_periods_announced(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
+        """Note that Airflow has recorded an event of each, with the late rows that each has here."""
+        with transaction(self._engine, "write") as connection:
+            for each in periods:
+                that = of(feed_id, unit, period.c.began_at == each.began_at)
+                connection.execute(update(period).where(*that).values(announced_at=now, announced_rows=each.late_rows))

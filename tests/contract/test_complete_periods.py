@@ -1,0 +1,228 @@
+"""Complete hours in the control tables: each completed once, announced until that is noted, late rows counted once."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.contract.builders import (
+    CLUSTER,
+    FIRST_PLAN,
+    ORDERS_FEED,
+    TOPIC_ID,
+    at_once,
+    batch_id_of,
+    commit,
+    orders,
+    plan_first,
+    plan_next,
+    plan_of,
+)
+from tests.contract.conftest import SqlStore
+from tests.fakes import FakeKafkaCluster, log, topic
+
+from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.errors import KafkaUnavailableError, WrongClusterError
+from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
+from kafka_ingest.model.offsets import FirstRecord
+
+HOUR = timedelta(hours=1)
+FIVE = datetime(2026, 3, 1, 5, tzinfo=UTC)
+RULES = CompletionRules(Unit.HOUR, delay=timedelta(minutes=10), idle_after=HOUR)
+NOW = FIVE + 3 * HOUR + timedelta(minutes=20)
+
+
+def cluster(newest: datetime = NOW, *, oldest: datetime = FIVE) -> FakeKafkaCluster:
+    """Return a cluster whose partitions are read up to their ends, with records of the first and the newest time."""
+    kafka = FakeKafkaCluster({"orders": topic(log(0, 100), log(40, 50), topic_id=TOPIC_ID)}, cluster_id=CLUSTER)
+    kafka.times = {orders(0): {0: oldest, 99: newest}, orders(1): {40: oldest, 49: newest}}
+    return kafka
+
+
+def looked(
+    control: SqlControlTables, kafka: FakeKafkaCluster, now: datetime = NOW, actor: str | None = "run-1", **rules: Any
+) -> Waiting:
+    found = complete_periods("orders", CompletionRules(**vars_of(RULES) | rules), control, kafka, actor=actor, now=now)
+    assert found is not None
+    return found
+
+
+def vars_of(rules: CompletionRules) -> dict[str, Any]:
+    return {name: getattr(rules, name) for name in CompletionRules.__slots__}
+
+
+def commit_second(control: SqlControlTables) -> None:
+    plan = plan_of((orders(0), 100, 110), number=2)
+    plan_next(control, plan)
+    commit(control, plan)
+
+
+def complete(control: SqlControlTables, unit: Unit = Unit.HOUR) -> list[str]:
+    found = control.periods(ORDERS_FEED, unit, limit=1_000)
+    return [each.key for each in reversed(found) if each.completed_at is not None]
+
+
+@pytest.fixture
+def control(database: SqlStore) -> SqlControlTables:
+    """Control tables of a feed whose first batch is committed."""
+    made = database.connect()
+    plan_first(made)
+    commit(made, FIRST_PLAN)
+    return made
+
+
+def test_all_hours_that_each_partition_has_passed_are_complete_and_the_next_one_is_waited_for(
+    control: SqlControlTables,
+):
+    found = looked(control, cluster())
+
+    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+    assert found.began_at == FIVE + 3 * HOUR
+    assert [str(each) for each in found.waits_for] == ["it is over at 2026-03-01 09:10:00 UTC, the delay included"]
+    assert [each.completed_by for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=2)] == [None, "run-1"]
+
+
+def test_a_look_without_an_actor_records_nothing(control: SqlControlTables):
+    assert looked(control, cluster(), actor=None).began_at == FIVE + 3 * HOUR
+    assert control.periods(ORDERS_FEED, Unit.HOUR, limit=9) == []
+
+
+def test_the_first_look_remembers_where_it_began_though_nothing_is_complete_yet(control: SqlControlTables):
+    looked(control, cluster(), now=FIVE + timedelta(minutes=30))
+    commit_second(control)
+    looked(control, cluster())
+
+    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+
+
+def test_a_feed_of_several_batches_begins_with_the_hour_of_the_first_look(control: SqlControlTables):
+    commit_second(control)
+
+    assert looked(control, cluster()).began_at == FIVE + 3 * HOUR
+    assert complete(control) == []
+
+
+def test_a_record_of_1970_makes_no_hours_before_the_last_month(control: SqlControlTables):
+    looked(control, cluster(oldest=datetime(1970, 1, 2, tzinfo=UTC)))
+
+    assert complete(control)[0] == "2026-01-29T08:00:00"
+    assert len(complete(control)) == MOST_AT_ONCE
+
+
+def test_a_long_time_is_worked_off_look_by_look(control: SqlControlTables):
+    kafka = cluster(oldest=FIVE - 150 * HOUR)
+
+    first, second = looked(control, kafka), looked(control, kafka)
+
+    assert (first.began_at, first.waits_for) == (FIVE - 50 * HOUR, [])
+    assert second.began_at == FIVE + 3 * HOUR
+    assert len(set(complete(control))) == 153
+
+
+def test_steady_looks_ask_kafka_nothing_until_the_hour_is_over(control: SqlControlTables):
+    looked(control, kafka := cluster())
+    kafka.questions.clear()
+
+    looked(control, kafka, now=NOW + timedelta(minutes=40))
+
+    assert set(kafka.questions) == {"cluster_id"}
+
+
+def test_hours_and_days_are_counted_apart(control: SqlControlTables):
+    kafka = cluster(FIVE + 48 * HOUR)
+    looked(control, kafka, now=FIVE + 48 * HOUR)
+    looked(control, kafka, now=FIVE + 48 * HOUR, by=Unit.DAY)
+
+    assert len(complete(control)) == 47
+    assert complete(control, Unit.DAY) == ["2026-03-01T00:00:00", "2026-03-02T00:00:00"]
+
+
+def test_of_looks_at_the_same_time_one_completes_each_hour(database: SqlStore, control: SqlControlTables):
+    rivals = [database.connect() for _ in range(4)]
+
+    at_once(
+        *(
+            lambda each=each, number=number: looked(each, cluster(), actor=f"run-{number}")
+            for number, each in enumerate(rivals)
+        )
+    )
+
+    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+    assert len({each.completed_by for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=9)} - {None}) == 1
+
+
+def test_what_cannot_be_asked_completes_nothing(control: SqlControlTables):
+    down, other, silent = cluster(), cluster(), cluster()
+    down.is_down, other.id = True, "cluster-b"
+    silent.firsts[orders(1)] = FirstRecord(None, by_broker=False)
+
+    with pytest.raises(KafkaUnavailableError):
+        looked(control, down)
+    with pytest.raises(WrongClusterError):
+        looked(control, other)
+
+    assert control.periods(ORDERS_FEED, Unit.HOUR, limit=9) == []
+
+
+def due(control: SqlControlTables, on_late: OnLate = OnLate.ANNOUNCE) -> list[tuple[int, int]]:
+    """Return the hours that are to be announced, each with its late rows."""
+    found = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, on_late, limit=MOST_AT_ONCE)
+    return [(each.began_at.hour, each.late_rows) for each in found]
+
+
+def announce(control: SqlControlTables) -> None:
+    found = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, OnLate.ANNOUNCE, limit=MOST_AT_ONCE)
+    control.note_periods_announced(ORDERS_FEED, Unit.HOUR, found, NOW)
+
+
+def test_what_is_complete_is_to_be_announced_until_that_is_noted(control: SqlControlTables):
+    looked(control, cluster())
+    assert due(control) == due(control) == [(5, 0), (6, 0), (7, 0)]
+
+    announce(control)
+
+    assert due(control) == []
+
+
+def test_late_rows_are_counted_once_and_announced_again_only_where_the_feed_says_so(control: SqlControlTables):
+    looked(control, cluster())
+    announce(control)
+    late = {FIVE: 3, FIVE - HOUR: 5, FIVE + 3 * HOUR: 100}
+
+    added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, counted=batch_id_of(2))
+    again = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, counted=batch_id_of(2))
+
+    assert (added, again) == (3, 0), "of an hour before the first one and of one that is not complete nothing is late"
+    assert due(control) == [(5, 3)]
+    assert due(control, OnLate.COUNT) == []
+    announce(control)
+    assert due(control) == []
+
+
+def test_rows_that_come_between_an_announcement_and_its_note_are_announced_again(control: SqlControlTables):
+    looked(control, cluster())
+    told = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, OnLate.ANNOUNCE, limit=MOST_AT_ONCE)
+    control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 2}, counted=batch_id_of(2))
+
+    control.note_periods_announced(ORDERS_FEED, Unit.HOUR, told, NOW)
+
+    assert due(control) == [(5, 2)]
+
+
+def test_the_batch_up_to_which_late_rows_are_counted_goes_from_hour_to_hour(control: SqlControlTables):
+    looked(control, cluster(), now=FIVE)
+    assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id
+
+    looked(control, cluster())
+
+    assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id
+    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, counted=FIRST_PLAN.batch_id) == 0
+
+
+def test_success_files_are_noted(control: SqlControlTables):
+    looked(control, cluster())
+    found = control.periods_to_mark(ORDERS_FEED, Unit.HOUR, limit=2)
+
+    control.note_success_files(ORDERS_FEED, Unit.HOUR, found, NOW)
+
+    assert [each.began_at.hour for each in control.periods_to_mark(ORDERS_FEED, Unit.HOUR, limit=9)] == [7]
