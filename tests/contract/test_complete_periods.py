@@ -95,6 +95,16 @@ def test_the_first_look_remembers_where_it_began_though_nothing_is_complete_yet(
     assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
 
 
+def test_nothing_is_waited_for_in_earnest_before_a_batch_is_committed(database: SqlStore):
+    control = database.connect()
+    plan_first(control)
+
+    found = looked(control, cluster())
+
+    assert [str(each) for each in found.waits_for] == ["no batch is committed yet"]
+    assert control.periods(ORDERS_FEED, Unit.HOUR, limit=9) == []
+
+
 def test_a_feed_of_several_batches_begins_with_the_hour_of_the_first_look(control: SqlControlTables):
     commit_second(control)
 

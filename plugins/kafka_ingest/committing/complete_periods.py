@@ -82,13 +82,14 @@ def complete_periods(
     waiting = control.waiting_period(feed.feed_id, rules.by)
     if waiting is None:
         lines = committed(control.batch_lines(feed.feed_id, limit=MOST_AT_ONCE))
-        oldest = oldest_record(feed, kafka, now) if len(lines) <= 1 else now
+        if not lines:
+            return Waiting(rules.by.start_of(now), [WaitedFor("no batch is committed yet")])
+        oldest = oldest_record(feed, kafka, now) if len(lines) == 1 else now
         if isinstance(oldest, WaitedFor):
             return Waiting(rules.by.start_of(now), [oldest])
         began_at = rules.by.start_of(oldest)
         if actor is not None:
-            newest = lines[0].batch_id if lines else None
-            began_at = control.begin_periods(feed.feed_id, rules.by, began_at, counted=newest)
+            began_at = control.begin_periods(feed.feed_id, rules.by, began_at, counted=lines[0].batch_id)
     else:
         began_at = waiting
     some = [began_at + number * rules.by.length for number in range(MOST_AT_ONCE + 1)]
