@@ -1,7 +1,9 @@
 """Complete hours in the control tables: each completed once, announced until that is noted, late rows counted once."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.contract.builders import (
@@ -16,15 +18,17 @@ from tests.contract.builders import (
     plan_first,
     plan_next,
     plan_of,
+    receipt_of,
 )
 from tests.contract.conftest import SqlStore
 from tests.fakes import FakeKafkaCluster, log, topic
 
-from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods
+from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.errors import KafkaUnavailableError, WrongClusterError
+from kafka_ingest.errors import KafkaUnavailableError, NotADataFileError, OutputUnavailableError, WrongClusterError
 from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
 from kafka_ingest.model.offsets import FirstRecord
+from kafka_ingest.model.receipt import Receipt
 
 HOUR = timedelta(hours=1)
 FIVE = datetime(2026, 3, 1, 5, tzinfo=UTC)
@@ -149,16 +153,23 @@ def test_hours_and_days_are_counted_apart(control: SqlControlTables):
 
 def test_of_looks_at_the_same_time_one_completes_each_hour(database: SqlStore, control: SqlControlTables):
     rivals = [database.connect() for _ in range(4)]
+    calls = [partial(looked, each, cluster(), actor=f"run-{number}") for number, each in enumerate(rivals)]
 
-    at_once(
-        *(
-            lambda each=each, number=number: looked(each, cluster(), actor=f"run-{number}")
-            for number, each in enumerate(rivals)
-        )
-    )
+    found = at_once(*calls)
 
+    assert [each.began_at for each in found] == [FIVE + 3 * HOUR] * 4
     assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
     assert len({each.completed_by for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=9)} - {None}) == 1
+
+
+def test_what_another_look_has_completed_is_not_completed_again(control: SqlControlTables):
+    looked(control, cluster())
+    before = control.periods(ORDERS_FEED, Unit.HOUR, limit=9)
+
+    again = control.complete_periods(ORDERS_FEED, Unit.HOUR, [FIVE, FIVE + HOUR], NOW, actor="late")
+
+    assert again is False
+    assert control.periods(ORDERS_FEED, Unit.HOUR, limit=9) == before
 
 
 def test_what_cannot_be_asked_completes_nothing(control: SqlControlTables):
@@ -236,3 +247,61 @@ def test_success_files_are_noted(control: SqlControlTables):
     control.note_success_files(ORDERS_FEED, Unit.HOUR, found, NOW)
 
     assert [each.began_at.hour for each in control.periods_to_mark(ORDERS_FEED, Unit.HOUR, limit=9)] == [7]
+
+
+class Output:
+    """The sink of batches of which each file holds three rows of the hour from 5 on, or fails."""
+
+    def __init__(self, control: SqlControlTables, failure: Exception | None = None) -> None:
+        self.control, self.failure = control, failure
+        self.archive = self.inspector = self
+
+    def __call__(self, _output: object) -> Any:
+        return self
+
+    def receipt(self, batch_id: UUID) -> Receipt:
+        return receipt_of(self.control.batch(batch_id).plan, 1)
+
+    def rows_by_hour(self, _batch_id: UUID, _file: object, before: datetime) -> dict[datetime, int]:
+        assert before == FIVE + 3 * HOUR, "what is waited for is not late"
+        if self.failure is not None:
+            raise self.failure
+        return {FIVE: 3}
+
+
+def test_the_rows_of_each_batch_since_the_last_look_are_counted_once(control: SqlControlTables):
+    looked(control, cluster())
+    commit_second(control)
+
+    assert count_late_rows("orders", RULES, control, Output(control)) == 3
+    assert count_late_rows("orders", RULES, control, Output(control)) == 0
+    assert due(control) == [(5, 3), (6, 0), (7, 0)]
+
+
+def test_a_batch_is_not_late_for_what_is_complete_because_of_it(control: SqlControlTables):
+    looked(control, cluster(), now=FIVE)
+    commit_second(control)
+
+    assert count_late_rows("orders", RULES, control, Output(control, AssertionError("read"))) == 0
+    looked(control, cluster())
+
+    assert count_late_rows("orders", RULES, control, Output(control, AssertionError("read"))) == 0
+
+
+@pytest.mark.parametrize("failure", [FileNotFoundError("removed"), NotADataFileError("damaged")])
+def test_a_file_that_is_gone_or_damaged_holds_no_later_hour_up(control: SqlControlTables, failure: Exception):
+    looked(control, cluster())
+    commit_second(control)
+
+    assert count_late_rows("orders", RULES, control, Output(control, failure)) == 0
+    assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == batch_id_of(2)
+
+
+def test_a_batch_whose_output_cannot_be_read_now_is_counted_by_the_next_look(control: SqlControlTables):
+    looked(control, cluster())
+    commit_second(control)
+
+    with pytest.raises(OutputUnavailableError, match=r"its late rows are counted by the next run"):
+        count_late_rows("orders", RULES, control, Output(control, PermissionError("no")))
+
+    assert count_late_rows("orders", RULES, control, Output(control)) == 3

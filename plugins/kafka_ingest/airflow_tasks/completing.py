@@ -1,7 +1,7 @@
 """The task that finds out which hours or days of a feed are complete, and announces each by its key."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, Context, TriggerRule
@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.model.completion import Period
+from kafka_ingest.model.completion import OnLate, Period
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 
@@ -24,9 +24,9 @@ class CompletionEvents:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._by = feed.complete_rules().by
+        self._rules = feed.complete_rules()
         # Not the commit's alias: Airflow attaches keys to the events of concrete assets only (AIP-76).
-        self.asset = Asset(name=f"kafka_ingest/{feed.name}/{self._by}s")
+        self.asset = Asset(name=f"kafka_ingest/{feed.name}/{self._rules.by}s")
         self._added: list[Period] = []
         self._parts: FeedParts | None = None
 
@@ -41,7 +41,7 @@ class CompletionEvents:
             return []
         events = context["outlet_events"][self.asset]
         late: dict[str, Any] = {each.key: each.late_rows for each in self._added if each.late_rows}
-        events.extra = {"feed": self._feed.name, "by": self._by.value, "late_rows": late}
+        events.extra = {"feed": self._feed.name, "by": self._rules.by.value, "late_rows": late}
         keys = [each.key for each in self._added]
         events.add_partitions(keys)
         return keys
@@ -51,21 +51,23 @@ class CompletionEvents:
         self._note(self._added)
 
     def _known(self, due: Sequence[Period], context: Context) -> list[Period]:
-        """Return those of which Airflow has an event already, with as many late rows."""
+        """Return those of which Airflow has an event already, with as many late rows where these are announced."""
         if not due:
             return []
-        since = min(each.completed_at for each in due if each.completed_at is not None)
+        # Its clock and ours may differ.
+        since = min(each.completed_at for each in due if each.completed_at is not None) - timedelta(days=1)
         said: dict[str, int] = {}
         for event in context["inlet_events"][self.asset].after(since.isoformat()):
             late: Any = (event.extra or {}).get("late_rows") or {}
             key = str(event.partition_key)
             said[key] = max(late.get(key, 0), said.get(key, 0))
-        return [each for each in due if said.get(each.key, -1) >= each.late_rows]
+        announces = self._rules.on_late is OnLate.ANNOUNCE
+        return [each for each in due if said.get(each.key, -1) >= (each.late_rows if announces else 0)]
 
     def _note(self, announced: Sequence[Period]) -> None:
         if self._parts is not None:
             feed_id = known_feed(self._parts.control, self._feed.name).feed_id
-            self._parts.control.note_periods_announced(feed_id, self._by, announced, datetime.now(UTC))
+            self._parts.control.note_periods_announced(feed_id, self._rules.by, announced, datetime.now(UTC))
 
 
 class CompleteOperator(BaseOperator):

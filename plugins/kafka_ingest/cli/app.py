@@ -177,7 +177,10 @@ def complete(parts: FeedParts) -> None:
     """Complete the feed's hours or days; what fails the next run does, and what is committed stays committed."""
     try:
         with step("complete"):
-            parts.complete(actor=actor())
+            waiting = parts.complete(actor=actor())
+        if waiting is not None:
+            said = f"waiting for {waiting.began_at:%Y-%m-%d %H:%M} UTC: {listing(waiting.waits_for, 2)}"
+            progress.print(f"  {said}", markup=False, soft_wrap=True)
     except KafkaIngestError as error:
         progress.print(f"  {error.code} {error}", style="yellow", markup=False, soft_wrap=True)
 

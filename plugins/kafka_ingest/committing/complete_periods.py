@@ -4,7 +4,7 @@ The control tables have a row for each hour from the first one on; the newest is
 complete is recorded before anyone hears of it, once, whoever looks: a run, the command line, or both at the same time.
 """
 
-import contextlib
+import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 from uuid import UUID
 
+from kafka_ingest.errors import NotADataFileError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -24,6 +25,8 @@ from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import CompletionTables
 from kafka_ingest.ports.outputs import Sinks
+
+log = logging.getLogger(__name__)
 
 MOST_AT_ONCE: Final = 100
 """How many hours or days one look completes and one run announces, and how many batches are searched for late rows."""
@@ -147,7 +150,8 @@ def rows_before(
 ) -> Counter[datetime]:
     """Return how many rows of a batch are of each hour or day before a time; most have none, as their files' ends say.
 
-    What an output cannot show any more (its files were removed, or rewritten by others) is not counted.
+    Of a file that was removed, rewritten or damaged none is counted: nothing else waits for it. Raises
+    OutputUnavailableError where the output cannot be read now.
     """
     sink = sinks(control.batch(batch_id).plan.output)
     receipt, inspector = sink.archive.receipt(batch_id), sink.inspector
@@ -155,7 +159,16 @@ def rows_before(
     if receipt is None or inspector is None:
         return found
     for file in receipt.files:
-        with contextlib.suppress(FileNotFoundError):
-            for hour, rows in inspector.rows_by_hour(batch_id, file, before).items():
-                found[rules.by.start_of(hour)] += rows
+        try:
+            hours = inspector.rows_by_hour(batch_id, file, before)
+        except (FileNotFoundError, NotADataFileError) as error:
+            log.warning("batch %s: late rows are not counted in %s: %s", batch_id, file.name, error)
+            continue
+        except OSError as error:
+            raise OutputUnavailableError(
+                f"batch {batch_id}: {file.name} could not be read: {error}. The batch is committed; its late rows are "
+                "counted by the next run."
+            ) from error
+        for hour, rows in hours.items():
+            found[rules.by.start_of(hour)] += rows
     return found

@@ -11,14 +11,21 @@ from kafka_ingest.foundation.durable_files import make_directory_durably, write_
 from kafka_ingest.model.completion import Period, Unit
 from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform
 from kafka_ingest.sinks.beside_output import beside
+from kafka_ingest.sinks.storage_errors import storage_errors
 
 
 def write_success_files(output: Path, by: Unit, terms: Iterable[PartitionTerm], periods: Sequence[Period]) -> None:
-    """Write ``complete/dt=2026-01-31/_SUCCESS`` of each, named as the output's own folders are; safe to repeat."""
+    """Write ``complete/dt=2026-01-31/_SUCCESS`` of each, named as the output's own folders are; safe to repeat.
+
+    Raises OutputUnavailableError.
+    """
     transform = Transform(by.value)
     own = [term for term in terms if term.name and (term.column, term.transform) == (TIME, transform)]
     term = own[0] if own else PartitionTerm(TIME, transform, by.value)
-    for each in periods:
-        folder = beside(output) / "complete" / f"{term.name}={term.text_of(each.began_at)}"
-        make_directory_durably(folder)
-        write_durably(folder / "_SUCCESS", b"")
+    with storage_errors(place := beside(output)):
+        # A disk that is not mounted is not to get folders of its own.
+        place.stat()
+        for each in periods:
+            folder = place / "complete" / f"{term.name}={term.text_of(each.began_at)}"
+            make_directory_durably(folder)
+            write_durably(folder / "_SUCCESS", b"")
