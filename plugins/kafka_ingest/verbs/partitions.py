@@ -73,7 +73,7 @@ def shown(
     if error is not None:
         yield Line(error, "red", aside=True)
     elif waiting is None:
-        yield Line("never planned: the first run begins with the first record's")
+        yield Line("never planned: the first run plans it")
     else:
         yield Line(
             f"waiting for {rules.by} {waiting['began_at']}" + ("" if waits_for else ": the next run completes it")
