@@ -264,8 +264,9 @@ class FakeKafkaCluster:
         return min((start for later, start in starts.items() if later > epoch), default=bounds.high_watermark)
 
     def first_records(
-        self, log_starts: Mapping[TopicPartition, int]
+        self, log_starts: Mapping[TopicPartition, int], isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
+        del isolation
         self._asked("first_records")
         return {tp: self._first_record(tp, offset) for tp, offset in log_starts.items()}
 

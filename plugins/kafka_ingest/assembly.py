@@ -332,8 +332,10 @@ def schemas_of(find_connection: FindConnection, environment: Mapping[str, str]) 
 def output_at(text: str, find_connection: FindConnection, address: Mapping[str, str | None]) -> OutputLocation:
     """Return the output in a place, whichever format it has; a table's by its connection and name, as options have it.
 
-    Raises WrongUseError where there is none.
+    Raises OutputNotUsableError where there is none.
     """
+    if not text.strip():
+        raise WrongUseError("expected the place of an output, found an empty text")
     uri = text if in_object_store(text) else str(Path(text).absolute())
     options = {name: value for name, value in address.items() if value is not None}
     return format_found(uri, options, sink_connections(find_connection))

@@ -20,6 +20,7 @@ from tests.contract.sink_outputs import (
     written,
 )
 from tests.iceberg_lake import table_at
+from tests.quick_project import QuickProject
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.batch import BatchPlan
@@ -273,3 +274,67 @@ def test_a_table_in_a_store_is_checked_where_it_is(tmp_path: Path) -> None:
     connections = SinkConnections(store=lambda _: output.store.access())
     found = account(sink_of(format_found(str(output.place), {}, connections), connections))
     assert (found.is_sound, len(found.proofs)) == (True, 2)
+
+
+# ── By the command ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QuickProject:
+    """A shell without control tables, feed files and connections."""
+    project = QuickProject(tmp_path / "shell", "127.0.0.1:1")
+    for name in [name for name in project.environment if name.startswith(("AIRFLOW_CONN_", "KAFKA_INGEST_"))]:
+        project.environment.pop(name)
+        monkeypatch.delenv(name, raising=False)
+    return project
+
+
+def test_the_command_needs_the_output_alone_and_ends_with_3_where_it_is_not_sound(
+    delta: DeltaOutput, elsewhere: QuickProject
+) -> None:
+    publish_two(delta)
+    sound = elsewhere.kafka_ingest("verify", str(delta.path))
+    assert (sound.exit_code, sound.stdout.splitlines()[-1]) == (
+        0,
+        "30 rows in 3 partitions: each offset is there once, or accounted for",
+    )
+    DeltaTable(str(delta.path)).delete("kafka_partition = 1 AND kafka_offset > 6")
+    publish(delta, reading(delta, 3, 2))
+
+    found = elsewhere.kafka_ingest("verify", str(delta.path), "--json")
+    lines = elsewhere.kafka_ingest("verify", str(delta.path)).stdout
+
+    assert found.exit_code == 3
+    document = found.document
+    assert (document["format"], document["sound"], document["batches"], document["problems"]) == ("delta", False, 3, [])
+    of_one, of_two = document["partitions"][1:]
+    assert (of_one["rows"], of_one["ranges"], of_one["unaccounted"]) == (7, [{"start_offset": 0, "end_offset": 7}], 3)
+    assert of_one["missing"] == [
+        {"topic": "orders", "partition": 1, "start_offset": 0, "end_offset": ROWS, "batch_id": str(batch_id_of(1))}
+        | {"offsets": 3, "among": [{"start_offset": 7, "end_offset": ROWS}], "among_count": 1}
+    ]
+    [doubled_range] = of_two["doubled"]
+    assert doubled_range["batch_ids"] == [str(batch_id_of(2)), str(batch_id_of(3))]
+    assert (of_two["doubled_offsets"], len(doubled_range["files"])) == (ROWS, 2)
+    assert f"orders-1[0, 10), which batch {batch_id_of(1)} has read: 3 offsets missing, among [7, 10)" in lines
+    assert "orders-2[0, 10): there more than once, by" in lines
+    assert "37 rows in 3 partitions: 10 offsets more than once, 3 unaccounted for, 0 other problems" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["", "--json"], "expected the place of an output, found an empty text"),
+        ([".", "--json"], "found no rows of Kafka's records and no receipts"),
+        (["ORDERS", "--topic", "nope", "--json"], "expected rows or proofs of topic nope in"),
+        (["ORDERS", "--bootstrap", "a:1", "--kafka", "b", "--json"], "expected either --bootstrap or --kafka"),
+        (["ABOVE", "--json"], "found a folder of several: orders.kafka-ingest"),
+    ],
+)
+def test_what_is_no_output_or_cannot_be_asked_is_wrong_use(
+    delta: DeltaOutput, elsewhere: QuickProject, arguments: list[str], why: str
+) -> None:
+    publish_two(delta)
+    places = {"ORDERS": str(delta.path), "ABOVE": str(delta.path.parent), ".": str(elsewhere.home)}
+    answer = elsewhere.kafka_ingest("verify", *(places.get(each, each) for each in arguments))
+    assert (answer.exit_code, why in answer.document["error"]["message"]) == (2, True), answer.stdout

@@ -131,6 +131,17 @@ def test_a_file_is_read_by_what_its_statistics_do_not_say_and_values_that_its_pl
     assert (log.rows, runs(log.of_batches[OTHER]), log.files) == (10, [(0, 10)], [("a", 0, 10)])
 
 
+def test_a_row_group_of_one_value_and_nulls_is_not_of_that_value_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(rows(("orders", "id-1", 0, 7, str(ONE)), (None, None, None, 8, None)), path)
+    found = FoundOffsets()
+
+    found.add_file("a", path, {})
+
+    [log] = found.held(lambda *_: None)
+    assert (runs(log.offsets), found.foreign_rows) == ([(7, 8)], 1)
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -17,7 +17,7 @@ from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, TopicPartition, Unavailable
 
 FAR_BEYOND: Final = 2**62
 """An offset that no log reaches."""
@@ -141,14 +141,14 @@ class LogQuestions:
             return epoch_ends(consumer, epochs, self._client.request_timeout_s)
 
     def first_records(
-        self, log_starts: Mapping[TopicPartition, int]
+        self, log_starts: Mapping[TopicPartition, int], isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
         """Return the first record of each log, read where it starts; None where no record is left in it."""
-        # Also a record that its transaction has not committed says when the log began.
+        # By default: also a record that its transaction has not committed says when the log began.
         answers = self._client.first_answers(
             log_starts,
             f"the first records of {counted(len(log_starts), 'partition')}",
-            {"isolation.level": "read_uncommitted"},
+            {"isolation.level": isolation.value},
         )
         silent = Unavailable(f"its first record did not come within {self._client.request_timeout_s:g} s")
         return dict.fromkeys(log_starts, silent) | {tp: first_record(answer) for tp, answer in answers.items()}

@@ -302,7 +302,7 @@ def looked_for(partitions: Sequence[PartitionAccount], kafka: KafkaCluster) -> l
     empty: dict[TopicPartition, set[tuple[int, int]]] = {}
     for number in range(max(map(len, asked.values()), default=0)):
         holes_now = {tp: holes[number] for tp, holes in asked.items() if number < len(holes)}
-        answers = kafka.first_records({tp: start for tp, (start, _) in holes_now.items()})
+        answers = kafka.first_records({tp: start for tp, (start, _) in holes_now.items()}, Isolation.READ_COMMITTED)
         for tp, (start, end) in holes_now.items():
             answer = answers[tp]
             if answer is None or (isinstance(answer, FirstRecord) and (answer.offset or 0) >= end):

@@ -71,7 +71,7 @@ class KafkaCluster(Protocol):
         """
 
     def first_records(
-        self, log_starts: Mapping[TopicPartition, int]
+        self, log_starts: Mapping[TopicPartition, int], isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
         """Return the first record of each log, read where it starts; None where no record is left in it.
 

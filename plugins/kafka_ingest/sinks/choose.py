@@ -14,6 +14,7 @@ from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, RemotePlace, local, place_of
 from kafka_ingest.model.replayed import ReplayedLetters
@@ -21,6 +22,7 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet, postgresql
+from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
@@ -182,6 +184,8 @@ def format_found(uri: str, options: Mapping[str, str], connections: SinkConnecti
         raise OutputNotUsableError(f"expected a directory or {SCHEMES_IN_WORDS}, found {uri}: {error}") from error
     if not names:
         raise OutputNotUsableError(f"expected an output in {uri}, found nothing there. Is its storage mounted?")
+    if above := [name for name in names if name.endswith(BESIDE_OUTPUT)]:
+        raise OutputNotUsableError(f"expected one output in {uri}, found a folder of several: {listing(sorted(above))}")
     found = next(name for name, each in FORMATS.items() if each.is_at(names))
     return OutputLocation.at(found, uri, options)
 

@@ -1,7 +1,9 @@
 """What an output shows without control tables: by its rows, by its commits, and by the receipts beside it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -11,6 +13,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.held_log import Evidence, HeldLog
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.proof import Proof, proof_of
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -19,7 +22,6 @@ from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.storage_errors import storage_errors
 
 if TYPE_CHECKING:
-    from kafka_ingest.model.offsets import OffsetRange, TopicPartition
     from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 
@@ -37,78 +39,22 @@ class RowsAndCommits(Protocol):
 
 
 class OutputContents:
-    """Reads an output: a :class:`.Contents`."""
+    """Reads an output: a :class:`.Contents`. Rows are of the reading of which the evidence is."""
 
     def __init__(self, place: Place, receipts: KeptReceipts, rows: Callable[[], RowsAndCommits]) -> None:
         self._place = place
         self._receipts = receipts
-        self._make_rows = rows
-        self._proofs: dict[UUID, Proof] = {}
-        self._removed: set[UUID] = set()
-        self._gaps: list[tuple[str | None, OffsetRange]] = []
-        self._lost: dict[tuple[UUID, TopicPartition, str], int] = {}
-        self._problems: list[str] = []
-        self._unpublished: set[UUID] = set()
+        self._read_rows = rows
 
     @cached_property
     def _rows(self) -> RowsAndCommits:
-        return self._make_rows()
+        return self._read_rows()
 
     def evidence(self) -> Evidence:
         """Return what the output says of itself; what cannot be used of it is among the problems."""
+        vars(self).pop("_rows", None)
         with storage_errors(self._place):
-            expired = set(self._receipts.removed_batches())
-            for name in sorted(self._receipts.batch_ids()):
-                with self._noted(f"the receipt of batch {name}"):
-                    self._take_receipt(UUID(name), is_marked_removed=name in expired)
-            for proof, removed in self._rows.said():
-                with self._noted("a commit"):
-                    self._take_commit(proof, removed)
-        lost: dict[tuple[UUID, TopicPartition], int] = {}
-        for (batch_id, topic_partition, _), rows in self._lost.items():
-            lost[batch_id, topic_partition] = lost.get((batch_id, topic_partition), 0) + rows
-        return Evidence(
-            self._proofs, frozenset(self._removed), self._gaps, lost, self._problems, frozenset(self._unpublished)
-        )
-
-    @contextmanager
-    def _noted(self, what: str) -> Iterator[None]:
-        try:
-            with read_as_ours():
-                yield
-        except (ForeignJsonError, OutputConflictError) as error:
-            self._problems.append(f"{what} cannot be used: {error}")
-
-    def _take_receipt(self, batch_id: UUID, *, is_marked_removed: bool) -> None:
-        published = self._receipts.published_receipt(batch_id)
-        if published is None:
-            return
-        self._proofs[batch_id] = proof_of(published.plan, published.receipt, most=None)
-        removal = self._receipts.removal(batch_id) if is_marked_removed else None
-        if removal is not None and removal.cause is RemovalCause.EXPIRED:
-            self._removed.add(batch_id)
-        elif not self._rows.was_published(published):
-            self._unpublished.add(batch_id)
-        for event in published.ledger:
-            if event.kind == "gap":
-                gaps = map(Gap.from_document, event.detail["gaps"])
-                self._gaps += [(each.topic_id, each.offset_range) for each in gaps]
-                for each in map(LostRange.from_document, event.detail.get("lost", ())):
-                    self._lost[each.batch_id, each.offset_range.topic_partition, each.file] = each.rows
-
-    def _take_commit(self, text: str | None, removed: str | None) -> None:
-        if removed is not None:
-            self._removed.add(UUID(removed))
-        if text is None:
-            return
-        said = Proof.from_text(text)
-        known = self._proofs.setdefault(said.batch_id, said)
-        if (known.plan_fingerprint, known.ranges_sha256) != (said.plan_fingerprint, said.ranges_sha256):
-            self._problems.append(
-                f"batch {said.batch_id}: expected its commit and the receipt beside the output to say the same, found "
-                f"{counted(said.rows, 'row')} by plan {said.plan_fingerprint} in the commit, and "
-                f"{counted(known.rows, 'row')} by plan {known.plan_fingerprint} in the receipt"
-            )
+            return TakenEvidence(self._receipts, self._rows).taken()
 
     def held(self, evidence: Evidence) -> tuple[Sequence[HeldLog], Sequence[str], int]:
         """Return what all rows hold, which files cannot be read, and how many rows have no position."""
@@ -123,3 +69,72 @@ class OutputContents:
         with storage_errors(self._place):
             self._rows.add_to(found)
         return found.held(topic_id), found.problems, found.foreign_rows
+
+
+@dataclass(slots=True)
+class TakenEvidence:
+    """What receipts and commits say, taken in one by one."""
+
+    receipts: KeptReceipts
+    rows: RowsAndCommits
+    proofs: dict[UUID, Proof] = field(default_factory=dict)
+    removed: set[UUID] = field(default_factory=set)
+    gaps: list[tuple[str | None, OffsetRange]] = field(default_factory=list)
+    lost: dict[tuple[UUID, TopicPartition, str], int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unpublished: set[UUID] = field(default_factory=set)
+
+    def taken(self) -> Evidence:
+        """Take all in."""
+        expired = set(self.receipts.removed_batches())
+        for name in sorted(self.receipts.batch_ids()):
+            with self._noted(f"the receipt of batch {name}"):
+                self._take_receipt(UUID(name), is_marked_removed=name in expired)
+        for proof, removed in self.rows.said():
+            with self._noted("a commit"):
+                self._take_commit(proof, removed)
+        lost: Counter[tuple[UUID, TopicPartition]] = Counter()
+        for (batch_id, topic_partition, _), rows in self.lost.items():
+            lost[batch_id, topic_partition] += rows
+        return Evidence(
+            self.proofs, frozenset(self.removed), self.gaps, lost, self.problems, frozenset(self.unpublished)
+        )
+
+    @contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        try:
+            with read_as_ours():
+                yield
+        except (ForeignJsonError, OutputConflictError) as error:
+            self.problems.append(f"{what} cannot be used: {error}")
+
+    def _take_receipt(self, batch_id: UUID, *, is_marked_removed: bool) -> None:
+        published = self.receipts.published_receipt(batch_id)
+        if published is None:
+            return
+        self.proofs[batch_id] = proof_of(published.plan, published.receipt, most=None)
+        removal = self.receipts.removal(batch_id) if is_marked_removed else None
+        if removal is not None and removal.cause is RemovalCause.EXPIRED:
+            self.removed.add(batch_id)
+        elif not self.rows.was_published(published):
+            self.unpublished.add(batch_id)
+        for event in published.ledger:
+            if event.kind == "gap":
+                gaps = map(Gap.from_document, event.detail["gaps"])
+                self.gaps += [(each.topic_id, each.offset_range) for each in gaps]
+                for each in map(LostRange.from_document, event.detail.get("lost", ())):
+                    self.lost[each.batch_id, each.offset_range.topic_partition, each.file] = each.rows
+
+    def _take_commit(self, text: str | None, removed: str | None) -> None:
+        if removed is not None:
+            self.removed.add(UUID(removed))
+        if text is None:
+            return
+        said = Proof.from_text(text)
+        known = self.proofs.setdefault(said.batch_id, said)
+        if (known.plan_fingerprint, known.ranges_sha256) != (said.plan_fingerprint, said.ranges_sha256):
+            self.problems.append(
+                f"batch {said.batch_id}: expected its commit and the receipt beside the output to say the same, found "
+                f"{counted(said.rows, 'row')} by plan {said.plan_fingerprint} in the commit, and "
+                f"{counted(known.rows, 'row')} by plan {known.plan_fingerprint} in the receipt"
+            )

@@ -24,6 +24,7 @@ OFFSET = "kafka_offset"
 PARTS = ("kafka_topic", "kafka_topic_id", "kafka_partition", BATCH_COLUMN)
 """The columns that say whose offset a row has. Earlier versions wrote no id, other programs may leave out the batch."""
 NEEDED = ("kafka_topic", "kafka_partition", OFFSET)
+ONE = pa.scalar(1, pa.int64())
 
 TopicIds = Callable[[UUID | None, str], str | None]
 """Finds the id of a topic by the batch that has read it, for rows that do not say it."""
@@ -69,9 +70,14 @@ class FoundOffsets:
         columns: dict[str, Any] = {each: known.get(each) for each in PARTS}
         for each in {*PARTS, OFFSET}.intersection(rows.column_names):
             column: Any = rows[each].cast(TYPES[each]).combine_chunks()
-            columns[each] = column if each in NEEDED else pc.fill_null(column, "")
-        placed: Any = reduce(pc.and_, (pc.is_valid(columns[each]) for each in NEEDED))
-        if not pc.all(placed).as_py():
+            columns[each] = column if each in NEEDED else pc.fill_null(column, pa.scalar(""))
+        needed = [columns[each] for each in NEEDED]
+        if any(each is None for each in needed):
+            self.foreign_rows += len(rows)
+            return
+        arrays = [each for each in needed if isinstance(each, pa.Array)]
+        if any(each.null_count for each in arrays):
+            placed = reduce(pc.and_, map(pc.is_valid, arrays))
             columns = {
                 each: column.filter(placed) if isinstance(column, pa.Array) else column
                 for each, column in columns.items()
@@ -82,11 +88,11 @@ class FoundOffsets:
 
     def _add_runs(self, name: str, offsets: Any, columns: Columns) -> None:  # noqa: ANN401 - Arrow's own
         arrays = [each for each in columns.values() if isinstance(each, pa.Array)]
-        breaks: list[Any] = [pc.not_equal(pc.subtract(offsets[1:], offsets[:-1]), pa.scalar(1, pa.int64()))]
+        breaks: list[Any] = [pc.not_equal(pc.subtract(offsets[1:], offsets[:-1]), ONE)]
         breaks += [pc.not_equal(each[1:], each[:-1]) for each in arrays]
         broken: Any = pc.indices_nonzero(reduce(pc.or_, breaks))
         last = pa.concat_arrays([broken.cast(pa.int64()), pa.array([len(offsets) - 1])])
-        first = pa.concat_arrays([pa.array([0]), pc.add(last[:-1], 1)])
+        first = pa.concat_arrays([pa.array([0]), pc.add(last[:-1], ONE)])
         columns = {k: each.take(first) if isinstance(each, pa.Array) else each for k, each in columns.items()}
         if self._files[-1:] != [name]:
             self._files.append(name)
@@ -94,7 +100,7 @@ class FoundOffsets:
             "whose": self._whose_are(len(first), columns),
             "file": pa.repeat(pa.scalar(len(self._files) - 1, pa.int32()), len(first)),
             "start": offsets.take(first),
-            "end": pc.add(offsets.take(last), 1),
+            "end": pc.add(offsets.take(last), ONE),
         }
         self._runs.append(pa.table(runs))
 

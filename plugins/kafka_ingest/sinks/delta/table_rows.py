@@ -166,8 +166,11 @@ class DeltaRows:
                 found.add_file(path, self.opened(path), self.partitions.get(path, {}))
 
     def was_published(self, published: PublishedReceipt) -> bool:
-        """Whether the table has the batch's mark."""
-        mark = self.mark(published.receipt.batch_id)
+        """Whether the table has files of the batch, or its mark, which takes longer to find."""
+        receipt = published.receipt
+        if self.own_files(receipt.batch_id, receipt.attempt):
+            return True
+        mark = self.mark(receipt.batch_id)
         return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def read_rewritten(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
