@@ -404,6 +404,10 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             "expected names of folders that no column has, as Kafka's have kafka_, found kafka_topic",
         ),
         (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"Value": "kafka_topic"}}},
+            "expected names of folders that no column has, as Kafka's have kafka_, found Value",
+        ),
+        (
             {"sink": {"format": "parquet", "path": "/data/x", "partition_by": {"by": "kafka_batch"}}},
             "sink.partition_by: expected another column than kafka_batch: each batch has a folder of its own already",
         ),

@@ -160,7 +160,7 @@ def decide_backfill(
     """Ask Kafka and the output, and decide."""
     feed, control, kafka, sinks = rows.feed, parts.control, parts.kafka, parts.sinks
     check_output_known(feed, settings, control, sinks)
-    check_output_there(feed.feed_id, settings.output, control, sinks)
+    check_output_there(feed.feed_id, settings.output, control, sinks, is_planned=True)
     if request.output is None:
         check_same_root(feed, settings.output, settings.relative_path, control, sinks)
     if request.mode is Mode.REPLAY:

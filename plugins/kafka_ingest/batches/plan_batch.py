@@ -120,7 +120,7 @@ def target_of(
 ) -> FeedSnapshot | NewFeed:
     """Return the feed that a decision is recorded of; raises what forbids that, of a first plan and of later ones."""
     if feed is not None:
-        check_output_there(feed.feed_id, settings.output, parts.control, parts.sinks)
+        check_output_there(feed.feed_id, settings.output, parts.control, parts.sinks, is_planned=True)
         return feed
     check_something_answered(decision)
     return new_feed(settings, parts.control, parts.sinks(settings.output))

@@ -15,8 +15,12 @@ from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
 
 
-def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks) -> None:
+def check_output_there(
+    feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks, *, is_planned: bool = False
+) -> None:
     """Raise OutputUnavailableError where the output lacks the receipt of the feed's newest committed batch of a kind.
+
+    ``is_planned``: a batch is to be planned there, so its folders have to be those of the newest one, too.
 
     Whatever was created in an empty mount point would be hidden, records included, once the storage is mounted again;
     and files missing there prove nothing. Receipts are kept permanently, so an output that was used always has this
@@ -29,7 +33,8 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
         if newest is None or newest.output != target:
             continue
         if sinks(target).archive.is_kept(newest.batch_id):
-            check_same_folders(newest, target)
+            if is_planned:
+                check_same_folders(newest, target)
             continue
         raise OutputUnavailableError(
             f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside it. "

@@ -220,7 +220,8 @@ def value_of(term: PartitionTerm) -> str:
             return HOUR_OF.format(column)
         case Transform.IDENTITY if not term.is_kafkas:
             as_text = f"cast({column} as string)"
-            return f"if(octet_length({as_text}) <= {LONGEST_TEXT}, {as_text}, null)"
+            # A producer may write the name of the folder of no value: Spark would open its file a second time.
+            return f"if(octet_length({as_text}) <= {LONGEST_TEXT} and {as_text} <> '{NO_VALUE}', {as_text}, null)"
         case Transform.IDENTITY if term.column == "kafka_topic":
             # Never null, which Spark has to know: otherwise it makes nulls of empty texts, row by row.
             return "coalesce(kafka_topic, '')"

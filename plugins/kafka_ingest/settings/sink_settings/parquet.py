@@ -27,7 +27,8 @@ class ParquetSink(LocalDirectorySink):
     @classmethod
     def _are_terms(cls, by_name: Mapping[str, str]) -> Mapping[str, str]:
         terms = terms_of(f"{name}: {value}" for name, value in by_name.items())
-        if wrong := [term.name for term in terms if term.name.startswith("kafka_") or term.name in OF_RECORDS]:
+        names = [(term.name, term.name.lower()) for term in terms]  # DuckDB knows no case
+        if wrong := [name for name, lower in names if lower.startswith("kafka_") or lower in OF_RECORDS]:
             raise ValueError(f"expected names of folders that no column has, as Kafka's have kafka_, found {wrong[0]}")
         return by_name
 
