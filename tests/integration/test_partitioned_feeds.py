@@ -135,7 +135,9 @@ def test_files_of_a_directory_are_in_folders_by_columns_of_the_records(
     none = "__HIVE_DEFAULT_PARTITION__"
     found = {tuple(each.partition("=")[2] for each in file.parent.parts[-3:]) for file in output.rglob("*.parquet")}
     lands = ["DE", "a%2Fb%3Dc", none, none, none, "..", none]
-    assert found == {("2026-01-02" if n else "2026-01-01", land, f"2026-01-31T{n:02}") for n, land in enumerate(lands)}
+    assert found == {
+        ("2026-01-02" if n else "2026-01-01", land, f"2026-01-31T{n:02}") for n, land in zip(hours, lands, strict=True)
+    }
     rows = duckdb.read_parquet(f"{output}/**/*.parquet", hive_partitioning=True)
     some = rows.filter("sent in ('2026-01-31T01', '2026-01-31T04') and dt = date '2026-01-02'")
     [second, fifth] = some.order("kafka_offset").project("land, value.country, kafka_offset").fetchall()
