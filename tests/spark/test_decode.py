@@ -787,6 +787,24 @@ def test_what_is_not_certain_is_decided_by_the_strict_reader_and_counted_once(
     assert "added" not in places
 
 
+def test_what_workers_are_certain_of_beside_others_alone_is_a_row_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Workers read all three ranges, and the second pass, of two ranges, is Spark's alone: of a text with a point beside
+    # an escaped character it is not certain.
+    monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", 7)
+    monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)
+    escaped = '{"name": "1.5", "city": "K\\u00f6ln"}'
+    topic = Topic(spark, {0: ['{"name": "x"}'] * 2, 1: [escaped, "no JSON"], 2: [escaped] * 3})
+
+    counted = stage_as(topic, tmp_path, Decoding(FieldDecoding(Format.JSON, "name string, city string")))
+
+    assert (counted.rows_read, counted.dead) == (7, 1)
+    assert "Spark reads all of them" in capfd.readouterr().err
+    assert values_below(tmp_path / "data")[2:] == [(1, 0), (2, 0), (2, 1), (2, 2)]
+    assert values_below(tmp_path / "dead-letters", "value") == [(1, 1, b"no JSON")]
+
+
 def test_records_that_can_all_be_decoded_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
     topic = Topic(spark, VALUES | {1: ["1", "2", "3"]})
 

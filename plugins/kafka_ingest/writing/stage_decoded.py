@@ -5,12 +5,13 @@ pass reads their ranges again and decides on each: it becomes a row like those b
 whose records all fit pays nothing.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from operator import or_
+from operator import or_, xor
 from uuid import uuid4
 
 from pyspark import StorageLevel
@@ -74,6 +75,8 @@ class Places:
 
 
 GOOD = f"{DEAD} is null"
+POSITION_AS_NUMBER = "xxhash64(kafka_topic, kafka_partition, kafka_offset)"
+DEAD_AS_NUMBER = f"if({GOOD}, cast(0 as bigint), {POSITION_AS_NUMBER})"
 
 ADDED = "added"
 """How the folder begins for rows that are divided, until they are among the others."""
@@ -85,6 +88,7 @@ class StagedRecords:
 
     ``in_any_order``: files of a partition may overlap, since workers wrote some of its rows, and Spark others.
     ``found``: which fields have a value in some row, as bits; ``never_found``: those that no record has.
+    ``left``: which records are dead, as one number of their positions; of a second pass, which ones it has decided on.
     """
 
     rows_read: int
@@ -93,6 +97,7 @@ class StagedRecords:
     in_any_order: bool = False
     found: int = 0
     never_found: tuple[NeverFound, ...] = ()
+    left: int = field(default=0, compare=False)
 
 
 class StagedRowsMissingError(Exception):
@@ -100,7 +105,7 @@ class StagedRowsMissingError(Exception):
 
 
 class RecordsChangedError(Exception):
-    """Another number of records could not be decoded when they were read again: Kafka compacted the log since."""
+    """Other records could not be decoded when they were read again: Kafka compacted the log since."""
 
 
 def stage_decoded(
@@ -117,15 +122,18 @@ def stage_decoded(
     place = places.data if shape.transform is None else places.before_transform
     if shape.transform is not None:
         storage.remove(place)
-    stage_rows(rows, ranges, document, place, storage)
-    staged = rows.counted()
-    if staged.dead:
-        incomplete = without_complete(ranges, storage.files_in(place), staged.filtered)
-        undecided, letters = rows.undecided(read(incomplete), many=are_many(incomplete)), places.dead_letters
-        if document.decode.has_json:
-            staged = stage_decided(rows, undecided, incomplete, document, place, letters, storage, staged)
-        else:
-            stage_letters(undecided, document, letters, expected=staged.dead)
+    try:
+        staged = stage_in_two_passes(rows, read, ranges, document, place, places.dead_letters, storage)
+    except RecordsChangedError:
+        if not rows.plainly:
+            raise
+        # What workers read with certainty depends on the records beside it, so the second pass may have found others
+        # than the first has left. What Spark alone is certain of is the same each time.
+        sys.stderr.write("Read again, Python's workers were certain of other records: Spark reads all of them.\n")
+        rows.plainly = False
+        for written in (place, places.dead_letters):
+            storage.remove(written)
+        staged = stage_in_two_passes(rows, read, ranges, document, place, places.dead_letters, storage)
     if shape.transform is not None:
         check_count(staged, given := storage.files_in(place))
         schema, spark = rows.all().schema, rows.raw.sparkSession
@@ -137,6 +145,28 @@ def stage_decoded(
     if decoded_records < LEAST_RECORDS and not is_preview and not rows.fields.parts_without_value(staged.found):
         return staged
     return replace(staged, never_found=rows.fields.never_found(staged.found, read, ranges))
+
+
+def stage_in_two_passes(
+    rows: "CountedRows",
+    read: Read,
+    ranges: Sequence[OffsetRange],
+    document: AttemptDocument,
+    place: Place,
+    letters: Place,
+    storage: Storage,
+) -> StagedRecords:
+    """Write what is certain, and then what is left, if there is any: as rows, or as dead letters."""
+    stage_rows(rows, ranges, document, place, storage)
+    staged = rows.counted()
+    if not staged.dead:
+        return staged
+    incomplete = without_complete(ranges, storage.files_in(place), staged.filtered)
+    undecided = rows.undecided(read(incomplete), many=are_many(incomplete))
+    if document.decode.has_json:
+        return stage_decided(rows, undecided, incomplete, document, place, letters, storage, staged)
+    stage_letters(undecided, document, letters, expected=staged.dead)
+    return staged
 
 
 def stage_decided(
@@ -157,7 +187,7 @@ def stage_decided(
     try:
         add_rows(lambda: rows.only(decided), ranges, document, place, storage)
         found = rows.counted()
-        check_unchanged(before.dead, found.rows_read)
+        check_unchanged(before.dead, found.rows_read, same=before.left == found.left)
         if found.dead:
             stage_letters(decided, document, letters, expected=found.dead)
     finally:
@@ -281,12 +311,12 @@ class CountedRows:
         """Return the rows of records that are decoded, and count these alone."""
         self._observed.clear()
         self.by_workers = self.found_by_workers = 0
-        return self._rows(decided)
+        return self._rows(decided, left=POSITION_AS_NUMBER)
 
-    def _rows(self, decided: DataFrame) -> DataFrame:
+    def _rows(self, decided: DataFrame, *, left: str = DEAD_AS_NUMBER) -> DataFrame:
         shape, needs = self._decode.shape, self._needs
         filters = shape.where is not None or self._decode.skips_others
-        counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
+        counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead"), f.expr(f"bit_xor({left})").alias("left")]
         if filters:
             counts.append(self._partitions.counted(FILTERED).alias("filtered"))
         for name, sql in self.fields.expressions().items():
@@ -308,7 +338,8 @@ class CountedRows:
         rows, dead = (sum(int(each[name]) for each in found) for name in ("rows", "dead"))
         filtered = self._partitions.of(found[-1].get("filtered"))
         bits = reduce(or_, map(self.fields.all_bits, found), self.found_by_workers)
-        return StagedRecords(self.by_workers + rows, filtered, dead, self.by_workers > 0 and dead < rows, bits)
+        left, in_any_order = reduce(xor, (each["left"] or 0 for each in found)), self.by_workers > 0 and dead < rows
+        return StagedRecords(self.by_workers + rows, filtered, dead, in_any_order, bits, left=left)
 
 
 def are_many(ranges: Sequence[OffsetRange]) -> bool:
@@ -375,9 +406,9 @@ def stage_letters(records: DataFrame, document: AttemptDocument, place: Place, *
         check_ids(records.sparkSession.read.parquet(spark_source(place)), document.decode)
 
 
-def check_unchanged(expected: int, found: int) -> None:
-    """Raise RecordsChangedError unless as many records were found when they were read again."""
-    if found != expected:
+def check_unchanged(expected: int, found: int, *, same: bool = True) -> None:
+    """Raise RecordsChangedError unless as many records, and the same ones, were found when they were read again."""
+    if found != expected or not same:
         raise RecordsChangedError(
             f"{counted(expected, 'record')} could not be decoded; read again they were {found:,}: expected the "
             f"same ones. "
