@@ -143,6 +143,8 @@ def test_dead_letters_that_were_replayed_are_rows() -> None:
     assert (found.is_sound, only(found).dead_letters, only(found).invisible) == (True, 2, 0)
     less = account([was, replay], [log({**rows, BATCH_ID: [(0, 2), (4, 7)]})])
     assert missing(less) == [("orders-0[0, 10)", BATCH_ID, 1, [(3, 4), (7, 8), (9, 10)])], "no replayed row hides it"
+    gone = account([was, replay], [log({BATCH_ID: rows[BATCH_ID]})])
+    assert [each[1:3] for each in missing(gone)] == [(NEXT, 2)], "nor does a row that was there before the replay"
 
 
 def test_rows_of_a_file_that_was_recorded_as_lost_are_accounted_for_and_no_others() -> None:

@@ -11,6 +11,7 @@ from tests.fakes import BATCH_ID, CLUSTER, a_file, a_plan, a_receipt, partition,
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.proof import MOST_LISTED, Proof, proof_of
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.model.replaced import ReplacedRange
@@ -79,6 +80,14 @@ def test_of_more_ranges_than_a_proof_lists_it_has_their_number_their_sums_and_th
 def test_a_hundred_ranges_of_large_offsets_take_a_few_kilobytes_of_each_commit() -> None:
     plan = a_plan(*(span(each, 10**12, 10**12 + 10**6) for each in range(MOST_LISTED)))
     assert len(proof_of(plan, a_receipt(plan)).as_text()) < 6_000
+
+
+def test_a_proof_of_long_names_lists_nothing_and_takes_no_more() -> None:
+    topics = [f"{number:03}{'x' * 240}" for number in range(MOST_LISTED)]
+    ranges = [OffsetRange(TopicPartition(topic, 0), 0, 10) for topic in topics]
+    plan = replace(a_plan(*ranges), topic_ids=dict.fromkeys(topics))
+    proof = proof_of(plan, a_receipt(plan))
+    assert (proof.ranges, proof.range_count, len(proof.as_text()) < 1_000) == (None, 100, True)
 
 
 def test_a_proof_of_a_replacement_names_whose_rows_left() -> None:

@@ -1,7 +1,7 @@
 """What a commit says of itself, where the output's own readers look: a stranger can check the rows against it."""
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,8 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
 PROOF_VERSION = 1
+MOST_BYTES = 6_000
+"""Of a proof's text, which lists nothing where it would be longer; topic names are up to 249 characters long."""
 MOST_LISTED = 100
 """Of more ranges a proof has their number, sums and digest; the receipt beside the output has all."""
 COLUMNS = ("partition", "start_offset", "end_offset", "rows", "dead_letters", "filtered", "invisible")
@@ -89,7 +91,7 @@ def proof_of(plan: BatchPlan, receipt: Receipt, *, most: int | None = MOST_LISTE
     def fits(found: Sized) -> bool:
         return most is None or len(found) <= most
 
-    return Proof(
+    proof = Proof(
         batch_id=plan.batch_id,
         kind=plan.kind,
         plan_fingerprint=plan.fingerprint,
@@ -104,6 +106,9 @@ def proof_of(plan: BatchPlan, receipt: Receipt, *, most: int | None = MOST_LISTE
         invisible=sum(each.invisible for each in counts),
         replaces=tuple(replaces) if fits(replaces) else None,
     )
+    if most is None or len(proof.as_text()) <= MOST_BYTES:
+        return proof
+    return replace(proof, topic_ids={}, ranges=None, replaces=None if replaces else ())
 
 
 def by_topic(counts: Iterable[RangeCount]) -> dict[str, list[list[int]]]:

@@ -214,6 +214,8 @@ class Accounts:
         """Return how many of a range's offsets are nowhere: other batches may have read some of them again."""
         if short <= 0:
             return 0
+        if proof.kind is BatchKind.REPLAY:
+            return short  # the other rows of its range were there before: no letter is among them
         ends = ends_of(count.offset_range)
         replays = [each for each, of in self.evidence.proofs.items() if of.kind is BatchKind.REPLAY]
         own = {proof.batch_id, *replays}

@@ -52,6 +52,8 @@ class Verify(Request):
     def answer(self, call: Call) -> Answer:
         """Show what the output holds, beside what it says of itself and, where it is asked, beside Kafka."""
         address = {"catalog": self.catalog, "conn_id": self.database, "table": self.table}
+        asks_kafka = self.bootstrap is not None or self.kafka is not None
+        kafka = kafka_at(self.bootstrap, self.kafka, call.find_connection) if asks_kafka else None
         output = output_at(self.output, call.find_connection, address)
         with without_garbage_collection():
             contents = role_of(output, call.sinks(output).contents, "be read without control tables")
@@ -59,8 +61,8 @@ class Verify(Request):
             account = account_of(evidence, *contents.held(evidence))
         if self.topic:
             account = account.only(self.topic)
-        if self.bootstrap is not None or self.kafka is not None:
-            account = with_kafka(account, kafka_at(self.bootstrap, self.kafka, call.find_connection), self.topic)
+        if kafka is not None:
+            account = with_kafka(account, kafka, self.topic)
         if unknown := set(self.topic) - {each.held.topic_partition.topic for each in account.partitions}:
             raise UnknownTopicError(
                 f"expected rows or proofs of topic {listing(sorted(unknown))} in {output}, found none"

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.place import local
@@ -29,7 +29,7 @@ class ParquetRows:
 
     def add_to(self, found: "FoundOffsets") -> None:
         """Hand in all rows, with the batch that a folder's name says."""
-        for folder, _, names in os.walk(self._directory.output):
+        for folder, _, names in os.walk(self._directory.output, onerror=raise_it):
             below = Path(folder).relative_to(self._directory.output)
             batch = next((part.removeprefix(PUBLISHED) for part in below.parts if part.startswith(PUBLISHED)), None)
             known = {BATCH_COLUMN: batch} if batch is not None else {}
@@ -41,3 +41,8 @@ class ParquetRows:
         receipt = published.receipt
         attempt = self._directory.staging.attempt_directory(receipt.batch_id, receipt.attempt)
         return self._directory.found(receipt, local(attempt)).state not in NOT_YET
+
+
+def raise_it(error: OSError) -> NoReturn:
+    """Raise what a folder cannot be listed for: its rows are not missing."""
+    raise error
