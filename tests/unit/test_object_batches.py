@@ -153,9 +153,18 @@ def test_objects_that_fit_are_handed_back_beside_the_bytes_of_all(monkeypatch: p
         keyed(b'{"id": 7, "x": 2}', [GOOD]),
     ]
 
-    found = list(with_objects(given, OBJECTS_READ))
+    found = list(with_objects(given, OBJECTS_READ, with_bytes=True))
+    emptied = list(with_objects(given, OBJECTS_READ, with_bytes=False))
 
     assert [each.select(["key", "value"]) for each in found] == given
+    assert [each.select(["key", "value"]) for each in emptied] == [
+        keyed(b"", [b"", None]),
+        keyed(None, [b""]),
+        *given[2:],
+    ]
+    assert [each.select(["of_value", "of_key"]) for each in emptied] == [
+        each.select(["of_value", "of_key"]) for each in found
+    ]
     one, key, no = {"id": 1, "name": "x"}, {"id": 7}, {"fits": False, "sure": False, "value": None}
     assert [[*each["of_value"].to_pylist(), each["of_key"][0].as_py()] for each in found] == [
         [{"fits": True, "sure": True, "value": v} for v in (one, None, key)],
@@ -170,8 +179,9 @@ def test_objects_that_fit_are_handed_back_beside_the_bytes_of_all(monkeypatch: p
 
 def test_of_small_batches_that_fit_as_one_all_are_handed_back_in_their_order() -> None:
     given = [keyed(None, [b'{"id": %d}' % number]) for number in range(5)]
-    [found] = with_objects(given, OBJECTS_READ)
+    [found] = with_objects(given, OBJECTS_READ, with_bytes=True)
     assert [each["value"]["id"] for each in found["of_value"].to_pylist()] == [0, 1, 2, 3, 4]
+    assert found["value"].to_pylist() == [b'{"id": %d}' % number for number in range(5)]
 
 
 def test_of_a_batch_all_or_nothing_is_taken_as_each_of_its_records_alone() -> None:

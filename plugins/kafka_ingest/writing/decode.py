@@ -104,7 +104,7 @@ def decoded(
         steps = import_module(FOR_STRICT_JSON).parsed_by_rows(steps, list(parts.values()))
     plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
     if plain:
-        steps = import_module(FOR_PLAIN_OBJECTS).with_plain_objects(steps, plain, constants)
+        steps = import_module(FOR_PLAIN_OBJECTS).with_plain_objects(steps, plain, constants, with_bytes=with_bytes)
     steps = with_steps(
         steps,
         {parsed_name(column): part.parsed for column, part in parts.items() if part.parsed},

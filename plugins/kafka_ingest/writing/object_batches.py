@@ -128,16 +128,28 @@ class ObjectColumn:
     may_have_unknown: bool
 
 
-def with_objects(batches: Iterable[pa.RecordBatch], columns: Sequence[ObjectColumn]) -> Iterator[pa.RecordBatch]:
+def with_objects(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[ObjectColumn], *, with_bytes: bool
+) -> Iterator[pa.RecordBatch]:
     """Yield batches with more columns at their end, of ``struct<fits, sure, value>``, as Spark is given them.
 
     ``fits``: the object is exactly what ``value`` says. ``sure``: no name of it is that of a null field in other case.
+    Without ``with_bytes`` those of objects that fit are none, which is less to hand back.
     """
     pa.set_cpu_count(1)
     for batch, read in Attempts(lambda batch: read_beside(batch, columns)).each(batches):
         found = read or [unread(batch.num_rows, each.fields) for each in columns]
-        names = [*batch.schema.names, *(each.name for each in columns)]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *found], names=names)
+        emptied = {each.body for each in columns} if read and not with_bytes else set()
+        names = batch.schema.names
+        given = [
+            emptied_of(column) if name in emptied else column for name, column in zip(names, batch.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays([*given, *found], names=[*names, *(each.name for each in columns)])
+
+
+def emptied_of(column: Column) -> Column:
+    """Return no bytes where there are some, null where there are none."""
+    return pc.if_else(column.is_valid(), pa.scalar(b""), pa.scalar(None, pa.binary()))
 
 
 def read_beside(batch: pa.RecordBatch, columns: Sequence[ObjectColumn]) -> list[Column] | None:

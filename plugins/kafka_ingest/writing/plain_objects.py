@@ -63,11 +63,12 @@ def arrow_type(kind: RecordType) -> Any:  # noqa: ANN401 - one of Arrow's many t
 
 
 def with_plain_objects(
-    records: DataFrame, columns: Mapping[str, PlainSchema], constants: Mapping[str, str | None]
+    records: DataFrame, columns: Mapping[str, PlainSchema], constants: Mapping[str, str | None], *, with_bytes: bool
 ) -> DataFrame:
     """Return records with a column ``struct<fits, sure, value>`` of what is read plainly, by its name.
 
-    ``constants``: columns with the same value in each record, which workers need not be sent.
+    ``constants``: columns with the same value in each record, which workers need not be sent. Without ``with_bytes``
+    the bodies of objects that fit are empty then.
     """
     settings, fields = records.sparkSession.conf, []
     settings.set("spark.sql.execution.arrow.maxBytesPerBatch", BATCH_BYTES)
@@ -81,7 +82,8 @@ def with_plain_objects(
         kind = DataType.fromDDL(f"{FITS} boolean, {SURE} boolean, {VALUE} {parsed_type(plain.schema)}")
         fields.append(StructField(name, kind))
     sent = records.drop(*constants)
-    found = sent.mapInArrow(lambda batches: with_objects(batches, read), StructType([*sent.schema.fields, *fields]))
+    schema = StructType([*sent.schema.fields, *fields])
+    found = sent.mapInArrow(lambda batches: with_objects(batches, read, with_bytes=with_bytes), schema)
     return with_constants(found, constants, records, *columns)
 
 
