@@ -302,3 +302,21 @@ def test_nothing_is_cut_on_a_terminal_of_60_80_or_120_columns(quick: QuickProjec
             lines = on_a_terminal(quick, columns, command, "orders")
             assert all(len(line) <= columns for line in lines), lines
             assert words <= set(" ".join(lines).split()), lines
+
+
+def test_run_completes_the_days_that_all_partitions_have_passed_and_partitions_shows_them(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders, complete={"by": "day", "success_file": True})
+    quick.run()
+
+    found = quick.answer("partitions", "orders", "--limit", "100")
+
+    days = [each["key"][:10] for each in found["complete"]]
+    assert len(days) >= 30, "of the last month, since the topic's records are older"
+    assert {each["announced_at"] for each in found["complete"]} == {None}, (
+        "Airflow hears of them by the feed's next run"
+    )
+    assert found["waiting"]["began_at"] > found["complete"][0]["key"]
+    folders = sorted(path.parent.name for path in quick.output.glob("orders.kafka-ingest/complete/*/_SUCCESS"))
+    assert folders == [f"day={day}" for day in reversed(days)]
