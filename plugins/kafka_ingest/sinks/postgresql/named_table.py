@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, Index, MetaData, Table, Text, Uuid, func, select, text
+from sqlalchemy import CheckConstraint, Column, Connection, Index, MetaData, Table, Text, Uuid, func, select, text
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.schema import CreateColumn, DropTable
 
@@ -65,7 +65,7 @@ class NamedTable:
             f"{self.name}{MARKS}",
             MetaData(schema=self.schema),
             Column("batch_id", Uuid(), primary_key=True),
-            Column("outcome", Text(), nullable=False),
+            Column("outcome", Text(), CheckConstraint("outcome IN ('published', 'revoked')"), nullable=False),
             Column("plan_fingerprint", Text(), nullable=False),
             Column("proof", JSONB()),
             Column("marked_at", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
