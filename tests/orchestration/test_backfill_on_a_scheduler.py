@@ -1,8 +1,10 @@
 """Backfills as a user of Airflow makes them: a form, a real scheduler, a failed chunk that is cleared, a paused DAG."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tests.orchestration.conftest import java_like_spark
 from tests.project import Project
 from tests.statsd_server import StatsdServer
 
-from airflow_server import RestError, running, until
+from airflow_server import AirflowServer, RestError, running, until
 from embedded_broker import EmbeddedBroker
 from order_events import order_events, produce
 
@@ -68,6 +70,34 @@ def check_each_task_has_sent_its_metrics(sent: Counter[str], *, rows: int) -> No
     assert steps == {f"step_duration.{step}" for step in ("plan", "plan_backfill", "write", "commit")}
 
 
+DAILY_SUMS = """
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, DayWindow, PartitionedAssetTimetable, RollupMapper, StartOfDayMapper
+
+hours = Asset("kafka_ingest/orders/hours")
+of_a_day = RollupMapper(upstream_mapper=StartOfDayMapper(), window=DayWindow())
+with DAG("daily_sums", schedule=PartitionedAssetTimetable(assets=hours, default_partition_mapper=of_a_day)):
+    EmptyOperator(task_id="sum_up")
+"""
+
+
+def consumers_in(folder: Path) -> str:
+    """Write a DAG that runs on complete days of the feed, and return Airflow's setting by which it is found."""
+    folder.mkdir()
+    (folder / "daily_sums.py").write_text(DAILY_SUMS)
+    bundle = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    folders = {"dags-folder": {}, "consumers": {"path": str(folder)}}
+    return json.dumps([{"name": name, "classpath": bundle, "kwargs": path} for name, path in folders.items()])
+
+
+def read_the_rest_and_wait_for_its_day(airflow: AirflowServer, day: datetime) -> None:
+    """Run the feed, and wait for the one run of the DAG that waits for all hours of a day."""
+    rest = airflow.trigger("orders", {})
+    days = lambda: airflow.call("GET", "/api/v2/dags/daily_sums/dagRuns")["dag_runs"]  # noqa: E731 - asked again
+    until(lambda: [each["state"] for each in days()] == ["success"], lambda: (airflow.tasks("orders", rest), days()))
+    assert [each["partition_key"] for each in days()] == [f"{day:%Y-%m-%d}"]
+
+
 def read_once(project: Project, ends: dict[int, int]) -> bool:
     """Whether every offset below these is in the output exactly once."""
     found = Counter((row["kafka_partition"], row["kafka_offset"]) for row in project.rows())
@@ -77,7 +107,8 @@ def read_once(project: Project, ends: dict[int, int]) -> bool:
 def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone_while_live_runs_continue(
     project: Project, broker: EmbeddedBroker, topic: str, statsd: StatsdServer
 ) -> None:
-    project.write_feed(topic, start="latest", schedule=None)
+    complete = {"by": "hour", "delay": "1s", "idle_after": "1s"}
+    project.write_feed(topic, start="latest", schedule=None, complete=complete)
     produce(broker.bootstrap_servers, topic, list(order_events(600, seed=8)))
     project.run()
     began = project.stored_offsets()
@@ -91,10 +122,12 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
         # Airflow's own are more than the socket keeps.
         "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "kafka_ingest",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": consumers_in(project.home / "consumers"),
         **statsd.settings,
     }
     with running(project.home, project.bootstrap_servers, inherited) as airflow:
-        until(lambda: airflow.has_dag("backfill_offsets") and airflow.has_dag("orders"), lambda: "no DAGs")
+        dags = ("backfill_offsets", "orders", "daily_sums")
+        until(lambda: all(map(airflow.has_dag, dags)), lambda: "no DAGs")
 
         # The form refuses what it can see to be wrong; nothing is started.
         for wrong in (
@@ -118,7 +151,9 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         assert failed.startswith("chunk.write[")
 
         # A concurrent live run, asked for fewer records than there are, and its DAG paused at once.
-        produce(broker.bootstrap_servers, topic, list(order_events(100, seed=9)))
+        yesterday = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+        quarters = (round(yesterday.timestamp() * 1000) + number * 900_000 for number in range(96))
+        produce(broker.bootstrap_servers, topic, list(order_events(96, seed=9, timestamps_ms=quarters)))
         waits.touch()
         live = airflow.trigger("orders", {"max_records": 60})
         until(
@@ -143,9 +178,11 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
             project.kafka_ingest("batches", "orders", "--limit", "1", "--json").document["batches"][0]["batch_id"]
             == (open_batch["batch_id"])
         )
+        assert sum(project.stored_offsets().values()) == sum(began.values()) + 60, "it took what it was asked for"
+
+        read_the_rest_and_wait_for_its_day(airflow, yesterday)
 
     after = project.stored_offsets()
-    assert sum(after.values()) == sum(began.values()) + 60, "the live run took what it was asked for"
     check_each_task_has_sent_its_metrics(sums(statsd.received()), rows=sum(after.values()))
     assert project.group_offsets() == after
     assert read_once(project, after)
