@@ -168,6 +168,11 @@ def test_an_offset_at_a_time_may_lie_in_a_transaction_that_is_open_or_was_aborte
     with open_transaction(servers, orders, 1, [Record(timestamp_ms=late)]):
         found = kafka.offsets_at({TopicPartition(orders, number): FIRST + timedelta(seconds=30) for number in range(2)})
     assert list(found.values()) == [10, 5]
+    first = TopicPartition(orders, 0)
+    record = kafka.first_records({first: 10})[first]
+    assert isinstance(record, FirstRecord)
+    assert record.offset == 10
+    assert kafka.first_records({first: 10}, Isolation.READ_COMMITTED) == {first: None}, "as its readers see it"
 
 
 @pytest.mark.parametrize(("seconds", "offset"), [(-10, 12), (0, 12), (7, 12), (12, 12), (13, 13), (29, 29), (30, None)])
