@@ -16,6 +16,7 @@ from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+from kafka_ingest.settings.backfill_form import copy_output
 from kafka_ingest.settings.feed import Feed, Spark
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
 from kafka_ingest.settings.feed_files import (
@@ -979,6 +980,15 @@ def test_a_copy_may_not_lie_in_a_feeds_output_whether_the_file_can_be_used_or_no
     with pytest.raises(InvalidBackfillError, match=r"holds the (output|dead letters) of feed orders, /data/orders"):
         check_not_taken(Path(copy), environment)
     check_not_taken(Path("/data/copy"), environment)
+
+
+def test_a_copy_may_not_go_to_the_table_of_a_feed_from_any_directory(folder: Path) -> None:
+    sink = {"format": "postgresql", "path": "/data/raw", "conn_id": "warehouse", "table": "shop.orders"}
+    write(folder, "orders", sink=sink)
+    feed, environment = a_feed(sink=sink | {"table": "shop.other"}), {"KAFKA_INGEST_FEEDS": str(folder)}
+    with pytest.raises(InvalidBackfillError, match=r"found shop\.orders, that of feed orders.*Nothing was planned"):
+        copy_output(feed, "/elsewhere/orders", environment)
+    assert dict(copy_output(feed, "/elsewhere/again", environment).options)["table"] == "shop.again"
 
 
 def test_feeds_without_a_group_share_nothing(folder: Path) -> None:

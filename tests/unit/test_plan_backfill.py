@@ -24,7 +24,7 @@ from tests.fakes import (
 from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, is_one_table, plan_backfill
 from kafka_ingest.backfilling.request import (
     BackfillRequest,
     BetweenTimestamps,
@@ -657,6 +657,15 @@ def test_a_copy_into_an_output_whose_copies_are_not_there_any_more_is_refused(fe
     feed.copies = InMemorySink(COPIES.path)
 
     assert "Is its storage mounted?" in refused(feed, OutputConflictError, span(0, 50, 60), **COPY)
+
+
+def test_copies_in_two_directories_may_be_one_table() -> None:
+    def table(path: str, name: str) -> OutputLocation:
+        return OutputLocation.at("postgresql", path, {"conn_id": "warehouse", "table": name})
+
+    assert is_one_table(table("/a/again", "shop.again"), table("/b/again", "shop.again"))
+    assert not is_one_table(table("/a/again", "shop.again"), table("/b/other", "shop.other"))
+    assert not is_one_table(parquet_at(Path("/a/again")), parquet_at(Path("/b/again")))
 
 
 def test_a_copy_whose_output_cannot_be_read_is_not_planned(feed: Backfilled) -> None:

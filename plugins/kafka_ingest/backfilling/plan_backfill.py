@@ -59,6 +59,8 @@ from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 log = logging.getLogger(__name__)
 
 TRIES = 5
+ADDRESS = ("conn_id", "catalog", "table", "topic")
+"""Options of an output that say which table or topic it is."""
 
 CheckRecords = Callable[[OutputLocation, Collection[str]], object]
 """Refuses records of topics that no attempt could write into an output."""
@@ -295,14 +297,20 @@ def copied(output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str 
 def check_own_place(output: OutputLocation, feed: FeedSnapshot, parts: Parts) -> None:
     """Raise OutputConflictError where a copy's output is, is inside, or contains that of another copy."""
     for feed_id, other in parts.control.copy_outputs():
-        if (feed_id, other) != (feed.feed_id, output) and is_taken(
-            parts.sinks(output).places, places_of(other, parts.sinks)
+        if (feed_id, other) != (feed.feed_id, output) and (
+            is_one_table(output, other) or is_taken(parts.sinks(output).places, places_of(other, parts.sinks))
         ):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
-                f"expected an output for this copy alone, found {output}, which is, is inside, or contains {other}, "
-                f"the output of {whose}. {NOTHING_DONE} Name another output."
+                f"expected an output for this copy alone, found {output}, which is, is inside, contains, or has the "
+                f"table or topic of {other}, the output of {whose}. {NOTHING_DONE} Name another output."
             )
+
+
+def is_one_table(one: OutputLocation, other: OutputLocation) -> bool:
+    """Whether two outputs are one table or topic, wherever their directories are."""
+    mine, theirs = ([dict(each.options).get(name) for name in ADDRESS] for each in (one, other))
+    return one.format == other.format and mine == theirs and any(mine)
 
 
 def places_of(output: OutputLocation, sinks: Sinks) -> Collection[Place]:

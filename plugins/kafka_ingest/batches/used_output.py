@@ -12,7 +12,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot, PublishedBatch
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.control import ControlReader
-from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 
 def check_output_there(
@@ -32,7 +32,9 @@ def check_output_there(
         newest = published.get(kind)
         if newest is None or newest.output != target:
             continue
-        if sinks(target).archive.is_kept(newest.batch_id):
+        sink = sinks(target)
+        if sink.archive.is_kept(newest.batch_id):
+            check_known_elsewhere(newest.batch_id, target, sink)
             if is_planned:
                 check_same_folders(newest, target)
             continue
@@ -41,6 +43,16 @@ def check_output_there(
             "Is the storage mounted? Nothing was read, written or moved; run this again once it is. If the storage is "
             "lost, give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH "
             "--lost-output --reason …`."
+        )
+
+
+def check_known_elsewhere(batch_id: UUID, target: OutputLocation, sink: Sink) -> None:
+    """Raise OutputUnavailableError where the rows are not at the output's place, and what has them lacks a batch."""
+    # One that an `adopt` found gone was noted as removed.
+    if sink.lacks is not None and (why := sink.lacks(batch_id)) and sink.archive.removal(batch_id) is None:
+        raise OutputUnavailableError(
+            f"{target} is not the output that batch {batch_id} was published in: {why}. Nothing was read, written or "
+            "moved."
         )
 
 

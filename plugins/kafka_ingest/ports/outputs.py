@@ -1,6 +1,6 @@
 """Where output goes: the roles of a sink."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -291,6 +291,8 @@ class Sink:
     dead_letters: DeadLetterReader | None = None
     statistics: Statistics | None = None
     contents: Contents | None = None
+    lacks: Callable[[UUID], str] | None = None
+    """Says where else than beside ``places`` a published batch has to be known, and is not; an empty text if it is."""
 
 
 class DataFiles(Protocol):

@@ -204,7 +204,7 @@ def copy_output(feed: Feed, text: str, environment: Mapping[str, str]) -> Output
         ) from error
     except InvalidFeedError as error:
         raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
-    check_not_taken(copy.path, environment)
+    check_not_taken(copy.path, environment, sink.address)
     return copy
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
@@ -19,6 +20,7 @@ from kafka_ingest.settings.feed_mentions import may_name, may_share
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
+NO_ADDRESS: Final[Mapping[str, str]] = {}
 
 
 def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -106,9 +108,21 @@ def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
     return next(chain(usable, contested, broken), None)
 
 
-def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise InvalidBackfillError where a directory is, is in, or holds a feed's output; broken files count, too."""
+def check_not_taken(
+    output: Path, environment: Mapping[str, str] = os.environ, address: Mapping[str, str] = NO_ADDRESS
+) -> None:
+    """Raise InvalidBackfillError where a directory is, is in, or holds a feed's output; broken files count, too.
+
+    Or where a feed's table or topic has this ``address``, which may be away from its directory.
+    """
     for file in read_feed_files(feeds_directory(environment), environment):
+        feed = file.feed or file.contested
+        if feed is not None and address and feed.sink.address == address:
+            kind, found = list(address.items())[-1]
+            raise InvalidBackfillError(
+                f"expected a {kind} of the copy's own, found {found}, that of feed {feed.name}: a copy's is called as "
+                "the last name of its directory. Nothing was planned; name another directory."
+            )
         if file.sink_path is None:
             continue
         of_feed = place_of(file.sink_path, environment)

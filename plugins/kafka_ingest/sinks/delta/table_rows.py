@@ -95,9 +95,9 @@ class DeltaRows:
         """Return the ids of the batches whose own files are part of the table."""
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
-    def visible(self) -> set[str]:
-        """Return the ids of all batches that readers see a row of."""
-        return self.published() | self._counted_elsewhere.keys()
+    def visible(self, batch_ids: set[str]) -> set[str]:
+        """Return which of some batches readers see a row of."""
+        return batch_ids & (self.published() | self._counted_elsewhere.keys())
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""

@@ -67,9 +67,9 @@ class IcebergRows:
         by_mark = {name for name, mark in self._marks.items() if mark.outcome is Outcome.PUBLISHED}
         return by_mark | {name for name in self._of_all if name}
 
-    def visible(self) -> set[str]:
-        """Return the ids of all batches that readers see a row of."""
-        return {name for name in self._of_all if name} | self._counted_elsewhere.keys()
+    def visible(self, batch_ids: set[str]) -> set[str]:
+        """Return which of some batches readers see a row of."""
+        return batch_ids & (self._of_all.keys() | self._counted_elsewhere.keys())
 
     @cached_property
     def _of_all(self) -> dict[str, list[FileScanTask]]:

@@ -33,7 +33,9 @@ class KafkaRows:
         """Return the ids of the batches that are marked as published."""
         return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
-    visible = published
+    def visible(self, batch_ids: set[str]) -> set[str]:
+        """Return which of some batches are marked as published."""
+        return batch_ids & self.published()
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether a batch is marked as published."""

@@ -31,4 +31,4 @@ def postgresql_sink(
 ) -> Sink:
     """Return the roles of a table; ``access`` leads to the store where batches are staged, None on a disk."""
     table = PostgresqlOutput(output, find_database, access, options)
-    return table_sink(table, access, forget=table.forget)
+    return table_sink(table, access, forget=table.forget, lacks=table.lacks)

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from sqlalchemy import insert
+from sqlalchemy.dialects import postgresql
+
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
@@ -19,6 +22,7 @@ from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.named_table import NamedTable
+from kafka_ingest.sinks.tables.table_format import Outcome
 
 VERSION: Final = "1.13.0"
 """Of the driver, as requirements-postgresql.txt pins it; a test compares the two."""
@@ -113,6 +117,21 @@ class PostgresqlOutput:
         """Drop what was copied of an attempt."""
         with self._table.transaction() as connection:
             self._table.drop_copies(connection, batch_id, str(attempt))
+
+    def lacks(self, batch_id: UUID) -> str:
+        """Return why this table cannot be the one that a batch was published in; an empty text if it has its mark."""
+        mark, table = self.commits.mark(batch_id), self._table
+        if mark is not None and mark.outcome is Outcome.PUBLISHED:
+            return ""
+        values = {"batch_id": batch_id, "outcome": Outcome.PUBLISHED.value, "plan_fingerprint": ""}
+        marking = insert(table.marks).values(values)
+        statement = marking.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True})
+        return (
+            f"{table}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
+            "sink.table lead where they led? Correct them; a table that is to be a new one needs another sink.path, "
+            f"too. If the database has lost the batch (a backup, a failover), run there {statement}: `kafka-ingest "
+            "coverage --verify` then names its offsets, and a backfill reads them again"
+        )
 
     def _columns(self) -> dict[str, its.Column]:
         with self._table.transaction() as connection:

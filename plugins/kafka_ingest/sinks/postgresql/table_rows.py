@@ -5,7 +5,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sqlalchemy import Column, ColumnElement, Select, Table, Text, cast, func, select, true, tuple_
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    Text,
+    Uuid,
+    any_,
+    cast,
+    func,
+    literal,
+    select,
+    true,
+    tuple_,
+)
 
 from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
@@ -51,9 +67,13 @@ class PostgresqlRows:
         """Return the ids of the batches that are marked as published."""
         return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
-    def visible(self) -> set[str]:
-        """Return the ids of all batches that readers see a row of."""
-        return set(self._counts)
+    def visible(self, batch_ids: set[str]) -> set[str]:
+        """Return which of some batches readers see a row of."""
+        if self._table is None:
+            return set()
+        batch = self._table.c[BATCH_COLUMN]
+        some = cast(literal(sorted(map(UUID, batch_ids)), ARRAY(Uuid())), ARRAY(Uuid()))
+        return {str(found) for (found,) in self._read(select(batch).where(batch == any_(some)).distinct())}
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""
@@ -128,7 +148,8 @@ class PostgresqlRows:
 
     def was_published(self, published: PublishedReceipt) -> bool:
         """Whether the table has the batch's mark."""
-        return str(published.plan.batch_id) in self.published()
+        mark = self.mark(published.plan.batch_id)
+        return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def _of(self, batch_id: UUID) -> ColumnElement[bool]:
         assert self._table is not None  # noqa: S101 - callers have looked
@@ -143,4 +164,7 @@ def of_ranges(table: Table, replaced: Sequence[ReplacedRange]) -> ColumnElement[
     """Return which rows are replaced: all of the ranges' batches in their partitions."""
     columns: list[Column[Any]] = [table.c[name] for name in (BATCH_COLUMN, "kafka_topic", "kafka_partition")]
     keys = {(each.batch_id, each.topic_partition.topic, each.topic_partition.partition) for each in replaced}
-    return tuple_(*columns).in_(sorted(keys))
+    # One parameter for each column: a statement has at most 65,535.
+    kinds: tuple[ARRAY[Any], ...] = (ARRAY(Uuid()), ARRAY(Text()), ARRAY(Integer()))
+    arrays = [cast(literal([key[number] for key in keys], kind), kind) for number, kind in enumerate(kinds)]
+    return tuple_(*columns).in_(select(func.unnest(*arrays).table_valued("batch", "topic", "part").render_derived()))

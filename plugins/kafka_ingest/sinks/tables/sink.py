@@ -92,11 +92,8 @@ class TableRemover:
         archive = self._parts.receipts
         with storage_errors(self._parts.output):
             removals = [archive.removal(UUID(batch_id)) for batch_id in archive.removed_batches()]
-            expired = [each for each in removals if each is not None and each.cause is RemovalCause.EXPIRED]
-            if not expired:
-                return []
-            visible = self._parts.table.commits.rows().visible()
-            return sorted(str(each.batch_id) for each in expired if str(each.batch_id) in visible)
+            expired = {str(each.batch_id) for each in removals if each and each.cause is RemovalCause.EXPIRED}
+            return sorted(self._parts.table.commits.rows().visible(expired)) if expired else []
 
     def delete_hidden(self, batch_id: UUID) -> None:
         """Do nothing: the format's clean-up deletes them later; readers of older versions may need them."""
@@ -107,11 +104,12 @@ def table_sink(
     access: StoreAccess | None = None,
     statistics: Statistics | None = None,
     forget: Callable[[UUID, int], None] = lambda *_: None,
+    lacks: Callable[[UUID], str] | None = None,
 ) -> Sink:
     """Return the roles of a table; ``access`` leads to its store, None on a disk.
 
     ``statistics`` is None where readers take none that are missing for others. ``forget`` removes what the table keeps
-    of an attempt elsewhere.
+    of an attempt elsewhere, and ``lacks`` says where a published batch is not known.
     """
     parts = TableParts.of(table, access, forget)
 
@@ -130,4 +128,5 @@ def table_sink(
         places=(parts.output, parts.beside),
         statistics=statistics,
         contents=OutputContents(parts.output, parts.receipts, rows),
+        lacks=lacks,
     )

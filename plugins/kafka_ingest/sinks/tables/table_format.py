@@ -111,8 +111,8 @@ class TableRows(RowsAndCommits, Protocol):
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published, by its marks or by their own files."""
 
-    def visible(self) -> set[str]:
-        """Return the ids of all batches that readers see a row of."""
+    def visible(self, batch_ids: set[str]) -> set[str]:
+        """Return which of some batches readers see a row of."""
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""
