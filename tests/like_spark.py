@@ -205,6 +205,8 @@ def letters_of(document: AttemptDocument, offset_range: OffsetRange) -> list[dic
 def files_of(rows: pa.Table, needs: DataNeeds) -> list[tuple[str, pa.Table]]:
     """Return rows of the raw format as the tables of one task's files, with the folder of each."""
     written = rows.drop_columns(list(needs.without))
+    if not needs.partition_by:
+        return [("", written)]
     for term in needs.partition_by if needs.own_columns else ():
         if term.is_of_time:
             written = written.append_column(term.own_column, own_values(rows, term))

@@ -1,6 +1,7 @@
 """What a table in PostgreSQL does besides the contract of all outputs: its columns, and what it refuses a batch for."""
 
 import asyncio
+import re
 import tempfile
 import threading
 from collections import Counter
@@ -10,13 +11,15 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from sqlalchemy import URL, make_url, text
+from sqlalchemy import URL, Column, MetaData, Table, make_url, text
+from sqlalchemy.dialects import postgresql
 from tests.contract.builders import batch_id_of
 from tests.contract.conftest import PostgresqlServer
 from tests.contract.decoded_rows import DECODED, publish_decoded, stage_decoded
@@ -31,6 +34,7 @@ from tests.postgresql_tables import (
     schema_of,
 )
 
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import (
     BatchRevokedError,
     ColumnsChangedError,
@@ -40,6 +44,8 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.replaced import ReplacedRange
@@ -49,6 +55,7 @@ from kafka_ingest.sinks.choose import format_found, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.postgresql import database
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+from kafka_ingest.sinks.postgresql.table_rows import of_ranges
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
 
@@ -165,8 +172,9 @@ def test_a_field_that_comes_later_is_added_and_one_of_another_type_is_refused_be
     directory, published = stage_decoded(decoded, plan_to(decoded, 3), {"id": pa.array([1] * ROWS, pa.int64())})
     with pytest.raises(ColumnsChangedError, match=r"(?s)column id: expected bigint, found int.*no offset was moved"):
         decoded.sink.publisher.can_take(directory, published.receipt)
-    assert list(decoded.sink.publisher.misfits({"id": "bigint", "more": "string"})) == [
-        "column id: expected bigint, found integer"
+    assert list(decoded.sink.publisher.misfits({"id": "bigint", "more": "string", "ctid": "string"})) == [
+        "column id: expected bigint, found integer",
+        "column ctid: expected another name, as PostgreSQL has a column of its own under this one",
     ]
 
 
@@ -177,6 +185,10 @@ def test_a_field_that_comes_later_is_added_and_one_of_another_type_is_refused_be
         (RAW + ", note text NOT NULL", "column note: it is NOT NULL without a default, and nothing would be"),
         (RAW.replace("key bytea", "key bytea NOT NULL"), "column key: expected one that allows nulls, found NOT NULL"),
         (RAW.replace(", kafka_headers jsonb", ""), "column kafka_headers: expected jsonb, found none"),
+        (
+            RAW.replace("_partition int", "_partition int GENERATED ALWAYS AS IDENTITY"),
+            "kafka_partition: it is generated",
+        ),
         (RAW.replace("kafka_batch uuid", "kafka_batch text"), "column kafka_batch: expected uuid, found text"),
     ],
 )
@@ -216,16 +228,24 @@ def test_a_table_that_lacks_a_column_gets_it_or_is_written_without_as_the_feed_s
 
 
 @pytest.mark.parametrize(
-    "column",
-    [pa.array(["a"] * 4 + ["b\0"] + ["c"] * 5), pa.array([["a"]] * 4 + [["b\0"]] + [None] * 5)],
-    ids=["text", "jsonb"],
+    ("column", "found"),
+    [
+        (pa.array(["a"] * 4 + ["b\0"] + ["c"] * 5), "a NUL character in column note.*select"),
+        (pa.array([["a"]] * 4 + [["b\0"]] + [None] * 5), "a NUL character in column note.*where"),
+        (
+            pa.array([b"a"] * 4 + [b"\xff"] * 6, pa.binary()).view(pa.string()),
+            "invalid byte sequence .* in column note",
+        ),
+        (pa.array([0] * 4 + [-(2**62)] * 6, pa.timestamp("us", "UTC")), "timestamp out of range in column note"),
+    ],
+    ids=["text", "jsonb", "no UTF-8", "time"],
 )
-def test_a_nul_character_is_refused_before_the_batch_is_committing_with_its_offset(
-    output: PostgresqlOutput, column: "pa.Array[Any]"
+def test_a_value_that_no_column_can_hold_is_refused_before_the_batch_is_committing_with_its_offset(
+    output: PostgresqlOutput, column: "pa.Array[Any]", found: str
 ) -> None:
     decoded = PostgresqlOutput(output.path, DECODED)
     directory, published = stage_decoded(decoded, plan_to(decoded, 1), {"note": column})
-    with pytest.raises(ColumnsChangedError, match=r"^orders-0@4: .* found a NUL character in column note"):
+    with pytest.raises(ColumnsChangedError, match=rf"^orders-0@4: .* found {found}"):
         decoded.sink.publisher.can_take(directory, published.receipt)
     assert not any(name.startswith("kafka_ingest_") for name in tables(output))
 
@@ -251,6 +271,38 @@ def test_a_row_that_a_constraint_refuses_stops_the_commit_with_its_offset_and_no
     execute(output.path, "ALTER TABLE {} DROP CONSTRAINT few")
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
+
+
+def test_a_row_that_a_trigger_refuses_stops_the_commit_with_its_offset(output: PostgresqlOutput) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF new.kafka_partition = 1 AND new.kafka_offset >= 7 THEN RAISE EXCEPTION 'too many'; END IF; "
+        "RETURN new; END $$",
+    )
+    execute(output.path, "CREATE TRIGGER few BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION {schema}.few()")
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputConflictError, match=r"refuses orders-1@7: too many\..*no offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
+def test_a_mark_that_a_trigger_keeps_out_is_missed_and_nothing_is_published(output: PostgresqlOutput) -> None:
+    first = publish(output, plan_to(output, 1))
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.none() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+    )
+    execute(
+        output.path,
+        "CREATE TRIGGER none BEFORE INSERT ON {schema}.orders_kafka_batches FOR EACH ROW "
+        "EXECUTE FUNCTION {schema}.none()",
+    )
+    directory, published = taken(output, 2)
+    with pytest.raises(OutputConflictError, match=r"in orders_kafka_batches, found that none was added"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first)
 
 
 def test_a_record_that_is_there_by_another_batch_is_not_added_again(output: PostgresqlOutput) -> None:
@@ -282,7 +334,8 @@ def test_a_role_without_rights_is_refused_by_a_plan_with_the_rights_that_it_lack
     execute(output.path, "GRANT SELECT ON {} TO reader")
     url = postgresql_server.url("postgres").set(username="reader")
     reader = sink_of(postgresql_at(output.path), to(url)).publisher
-    with pytest.raises(OutputNotUsableError, match="no right CREATE of the schema, no right INSERT of the table"):
+    missing = "no right CREATE of the schema, no right INSERT of the table, no right SELECT of orders_kafka_batches, no"
+    with pytest.raises(OutputNotUsableError, match=missing):
         reader.examine()
     execute(output.path, "REVOKE ALL ON SCHEMA {schema} FROM reader")
     with pytest.raises(OutputNotUsableError, match="no right USAGE of the schema, no right CREATE of the schema"):
@@ -436,6 +489,37 @@ def test_a_connection_that_is_lost_at_the_commit_is_asked_about_by_the_mark(
     assert output.seen() == rows_of(published)
 
 
+# ── Which table it is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_table_without_the_newest_batchs_mark_is_not_the_output_until_an_operator_marks_it(
+    output: PostgresqlOutput,
+) -> None:
+    plan = publish(output, plan_to(output, 1)).plan
+    newest = {BatchKind.LIVE: PublishedBatch(plan.batch_id, plan.output)}
+    control: Any = SimpleNamespace(newest_of_kinds=lambda _: newest)
+
+    def check(table: str) -> None:
+        target = replace(plan.output, options=(("conn_id", CONN_ID), ("table", f"{schema_of(output.path)}.{table}")))
+        check_output_there(plan.feed_id, target, control, lambda found: sink_of(found, connections_to_postgresql()))
+
+    check("orders")
+    with pytest.raises(
+        OutputUnavailableError, match=r"\.other in PostgreSQL, reached through connection 'warehouse', has"
+    ):
+        check("other")
+    execute(output.path, "TRUNCATE {schema}.orders_kafka_batches")
+    with pytest.raises(OutputUnavailableError, match="has no mark of it") as lost:
+        check("orders")
+    [statement] = re.findall(r"INSERT INTO .*''\)", str(lost.value))
+    with connect() as connection:
+        connection.execute(statement)
+    check("orders")
+    newest[BatchKind.BACKFILL] = PublishedBatch(batch_id_of(2), plan.output)
+    with pytest.raises(OutputUnavailableError, match="its receipt is not beside it"):
+        check("orders")
+
+
 # ── Afterwards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -450,6 +534,14 @@ def test_rows_are_replaced_and_expired_in_one_transaction_each(output: Postgresq
         output.sink.remover.hide(published.plan.batch_id)
     assert output.seen() == Counter()
     assert output.sink.remover.unfinished() == []
+
+
+def test_a_statement_about_many_ranges_has_few_parameters() -> None:
+    span = OffsetRange(TopicPartition("orders", 0), 0, 1)
+    names = ("kafka_batch", "kafka_topic", "kafka_partition")
+    table = Table("orders", MetaData(), *(Column(name) for name in names))
+    many = of_ranges(table, [ReplacedRange(span, batch_id_of(number)) for number in range(1, 30)])
+    assert len(many.compile(dialect=postgresql.dialect()).params) == 3
 
 
 def test_the_table_alone_shows_which_offsets_it_holds_by_the_proofs_beside_its_marks(output: PostgresqlOutput) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.sinks.postgresql.copied_rows import NulCharacterError, as_copied, first_nul, json_texts
+from kafka_ingest.errors import ColumnsChangedError
+from kafka_ingest.sinks.postgresql.copied_rows import NulCharacterError, as_copied, first_bad, json_texts
 
 LINE = pa.struct([("sku", pa.string()), ("count", pa.int32()), ("gift", pa.bool_())])
 ORDER = pa.struct(
@@ -59,4 +60,21 @@ def test_a_nul_character_is_found_in_a_value_and_in_a_maps_key_but_not_where_a_t
     ):
         with pytest.raises(NulCharacterError):
             json_texts(column)
-        assert first_nul(column) == 1
+        assert first_bad(column)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (pa.array([[0], [2**60]], pa.list_(pa.timestamp("us", "UTC"))), "date value out of range"),
+        (pa.array([[b"a"], [b"\xff"]], pa.list_(pa.binary())).view(pa.list_(pa.string())), "can't decode byte 0xff"),
+        (pa.array([["a"], ["b\0"]], pa.list_(pa.string())), "a NUL character"),
+    ],
+)
+def test_a_value_within_others_that_cannot_be_json_is_named_by_its_record(column: Any, found: str) -> None:
+    position = {"kafka_topic": ["orders"] * 2, "kafka_partition": [0, 0], "kafka_offset": [3, 4]}
+    batch = pa.record_batch(position | {"note": column})
+    with pytest.raises(
+        ColumnsChangedError, match=rf"^orders-0@4: .*found .*{found}.* in column note\. Let where leave"
+    ):
+        as_copied(batch, "note")

@@ -59,6 +59,8 @@ OWN: Final[Mapping[str, str]] = {
 JSON: Final = "jsonb"
 LONGEST_NAME: Final = 63
 """Bytes of a name; PostgreSQL would cut a longer one."""
+SYSTEM_COLUMNS: Final = {"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"}
+"""Of each table: https://www.postgresql.org/docs/18/ddl-system-columns.html."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ def differences(there: Mapping[str, Column], written: Mapping[str, str]) -> Iter
     for name, kind in written.items():
         if not 0 < len(name.encode()) <= LONGEST_NAME:
             yield f"column {name}: expected a name of up to {LONGEST_NAME} bytes"
+        if name in SYSTEM_COLUMNS:
+            yield f"column {name}: expected another name, as PostgreSQL has a column of its own under this one"
         if (column := there.get(name)) is None:
             continue
         also = WIDER.get(kind, ("numeric",) if DECIMAL.fullmatch(kind) else ())

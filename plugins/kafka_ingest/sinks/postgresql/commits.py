@@ -6,6 +6,7 @@ were copied there before (:mod:`.copied_rows`).
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Connection, FromClause, Insert, Table, Text, Uuid, cast, delete, func, insert, literal, select
@@ -23,9 +24,17 @@ from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, o
 from kafka_ingest.sinks.publish_or_revoke import how_to_abandon
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
+REFUSALS: Final = {"P0001", "428C9"}
+"""A trigger's RAISE EXCEPTION, and a value for a column that is GENERATED ALWAYS."""
+
 
 class OtherCountError(Exception):
     """A transaction inserted another number of rows than the receipt says; it was undone."""
+
+
+def is_refusal(error: DBAPIError) -> bool:
+    """Whether the table refuses a row: by a constraint, its type, a trigger or a column that is always generated."""
+    return isinstance(error, (IntegrityError, DataError)) or getattr(error.orig, "sqlstate", None) in REFUSALS
 
 
 class PostgresqlCommits:
@@ -90,9 +99,9 @@ class PostgresqlCommits:
                 f"{self._table}: {error}. A trigger, a rule or a policy keeps rows out. Nothing was published and no "
                 f"offset was moved. Take it away and run the commit again, or {how_to_abandon(mark.batch_id)}."
             ) from error
-        except (IntegrityError, DataError) as error:
-            raise self._refused(mark, None if replaced else copied, error) from None
         except (DBAPIError, OutputUnavailableError) as error:
+            if isinstance(error, DBAPIError) and is_refusal(error):
+                raise self._refused(mark, None if replaced else copied, error) from None
             # Landed, a rival's, or neither: the mark says it. Where there is none, the next run asks again.
             if (found := self.mark(mark.batch_id)) is not None:
                 return found
@@ -114,7 +123,13 @@ class PostgresqlCommits:
             first = insert_new(self._table.marks).values(**values, proof=proof).on_conflict_do_nothing()
             if connection.execute(first.returning(self._table.marks.c.batch_id)).first() is None:
                 self._table.drop_copies(connection, mark.batch_id)
-                return self._table.mark_in(connection, mark.batch_id) or mark
+                if (rivals := self._table.mark_in(connection, mark.batch_id)) is not None:
+                    return rivals
+                raise OutputConflictError(
+                    f"{self._table}: expected a mark of batch {mark.batch_id} in {self._table.marks.name}, found that "
+                    "none was added. A trigger, a rule or a policy keeps it out. Nothing was published and no offset "
+                    "was moved. Take it away and run the commit again."
+                )
             if replaced:
                 table = self._table.with_columns(self._table.columns_in(connection))
                 connection.execute(delete(table).where(of_ranges(table, replaced)))
@@ -164,7 +179,7 @@ class PostgresqlCommits:
             [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
         )
 
-    def _refused(self, mark: Mark, copied: Table | None, error: IntegrityError | DataError) -> OutputConflictError:
+    def _refused(self, mark: Mark, copied: Table | None, error: DBAPIError) -> OutputConflictError:
         """Return the error that names the record whose row the table refuses, if copied rows alone show which."""
         position = None
         if copied is not None:
@@ -190,7 +205,9 @@ class PostgresqlCommits:
                     connection.execute(self._insertion(connection, batch_id, part.subquery()))
                     undone.rollback()
                 first = middle
-            except (IntegrityError, DataError):
+            except DBAPIError as error:
+                if not is_refusal(error):
+                    raise
                 if middle == first + 1:
                     found = connection.execute(select(*order).order_by(*order).offset(first).limit(1)).one()
                     return found[0], found[1], found[2]

@@ -8,6 +8,7 @@ Importing this imports pyarrow and the driver, which a process that is forked la
 import base64
 import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import date
 from itertools import pairwise
@@ -30,12 +31,17 @@ from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.arrow_types import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
 
 PIECE = 20_000
 """Rows of one Arrow batch; larger ones need more memory, and are not faster."""
 NUL = "\0"
+A_NUL = "a NUL character"
+DATA_EXCEPTION = "22"
+"""How the server's codes of values begin that it cannot hold."""
+LEAVE_OUT = "Let where leave such records out; a batch of raw records has to be abandoned before."
 AS_IT_IS = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -70,15 +76,19 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings) -> None:
     """
     schema = schema_of_copy(staged)
     # Not in a style in which % has a meaning, also in names.
+    failed: list[Exception] = []
     statement = str(CreateTable(table).compile(dialect=postgresql.dialect(paramstyle="named")))
     try:
         with adbc.connect(make_conninfo("", **settings.parameters)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
-            reader = pa.RecordBatchReader.from_batches(schema, batches_of(staged, schema))
+            reader = pa.RecordBatchReader.from_batches(schema, batches_of(staged, schema, failed))
             cursor.adbc_ingest(table.name, reader, mode="append", db_schema_name=table.schema)
             connection.commit()
     except adbc_driver_manager.Error as error:
-        refuse_nul(staged)
+        if failed:
+            raise failed[0] from None  # the driver has made another error of it
+        if (error.sqlstate or "").startswith(DATA_EXCEPTION):
+            raise refused_value(staged, table.name, error) from None
         said = settings.without_secrets(str(error).partition("\n")[0])
         raise OutputUnavailableError(
             f"{table.schema}.{table.name}: rows of batch {staged.receipt.batch_id} could not be copied through "
@@ -86,10 +96,17 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings) -> None:
         ) from None
 
 
-def batches_of(staged: Staged, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield an attempt's rows as they are copied; raises ColumnsChangedError on a NUL character in what has parts."""
-    for batch in raw_batches(staged):
-        yield pa.record_batch([as_copied(batch, name) for name in batch.schema.names], schema=schema)
+def batches_of(staged: Staged, schema: pa.Schema, failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    """Yield an attempt's rows as they are copied; what is raised is ``failed``, too.
+
+    Raises ColumnsChangedError where PostgreSQL cannot hold a value of what has parts.
+    """
+    try:
+        for batch in raw_batches(staged):
+            yield pa.record_batch([as_copied(batch, name) for name in batch.schema.names], schema=schema)
+    except Exception as error:
+        failed.append(error)
+        raise
 
 
 def raw_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
@@ -124,8 +141,9 @@ def as_copied(batch: pa.RecordBatch, name: str) -> "pa.Array[Any]":
         return pa.nulls(len(column), pa.string())
     try:
         texts = pa.array(json_texts(column), pa.string())
-    except NulCharacterError:
-        raise nul_in(batch, name, first_nul(column)) from None
+    except (ValueError, OverflowError):
+        row, why = first_bad(column)
+        raise bad_value(batch, name, row, str(why)) from None
     found: pa.Array[Any] = pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
     return found
 
@@ -189,37 +207,49 @@ def json_text(value: object) -> str:
 def text_in_json(text: str) -> str:
     """Return a text as JSON; raises NulCharacterError."""
     if NUL in text:
-        raise NulCharacterError
+        raise NulCharacterError(A_NUL)
     return AS_IT_IS.encode(text)
 
 
-def first_nul(column: Any) -> int:  # noqa: ANN401 - Arrow's own
-    """Return the first row in which a text is that PostgreSQL cannot hold."""
+def first_bad(column: Any) -> tuple[int, Exception]:  # noqa: ANN401 - Arrow's own
+    """Return the first row whose value cannot become JSON that PostgreSQL holds, and why."""
     for number in range(len(column)):
         try:
             json_texts(column.slice(number, 1))
-        except NulCharacterError:
-            return number
-    raise ValueError("expected a NUL character in one of the rows, found none")
+        except (ValueError, OverflowError) as error:
+            return number, error
+    raise ValueError("expected a value that cannot be JSON in one of the rows, found none")
 
 
-def refuse_nul(staged: Staged) -> None:
-    """Raise ColumnsChangedError where a text holds a NUL character, on which the copy has failed."""
-    for batch in raw_batches(staged):
-        for name in batch.schema.names:
-            column: pa.Array[Any] = batch.column(name)
-            if pa.types.is_nested(column.type):
-                as_copied(batch, name)  # what it raised while rows were read, the driver has made another error of
-            elif pa.types.is_string(column.type) and pc.any(found := pc.match_substring(column, NUL)).as_py():
-                raise nul_in(batch, name, found.index(True).as_py())
-
-
-def nul_in(batch: pa.RecordBatch, name: str, row: int) -> ColumnsChangedError:
-    """Return the error that names the record."""
-    topic, partition, offset = (batch.column(each)[row] for each in ("kafka_topic", "kafka_partition", "kafka_offset"))
+def refused_value(staged: Staged, table: str, error: adbc_driver_manager.Error) -> ColumnsChangedError:
+    """Return the error that names the record on whose value a copy has failed: the server says its number."""
+    details = {as_text(name): as_text(value) for name, value in error.details}
+    said = details.get("PG_DIAG_MESSAGE_PRIMARY", "another value")
+    found = A_NUL if said.endswith(": 0x00") else said
+    context = rf"\S+ {re.escape(table)}, [^\d,]*(\d+)[^,]*, \S+ (.*)"  # "COPY …, line 5, column note", in any language
+    if (place := re.fullmatch(context, details.get("PG_DIAG_CONTEXT", ""), re.DOTALL)) is not None:
+        row = int(place[1]) - 1
+        for batch in raw_batches(staged):
+            if row < batch.num_rows:
+                return bad_value(batch, place[2], row, found)
+            row -= batch.num_rows
     return ColumnsChangedError(
-        f"{topic}-{partition}@{offset}: expected texts that PostgreSQL can hold, found a NUL character in column "
-        f"{name}. Nothing was published and no offset was moved; the next run writes the batch again. Let the feed "
-        f"leave the character out (select: {{{name}: \"translate({name}, '\\u0000', '')\"}}), take the field as "
-        "binary, or leave such records out (where)."
+        f"batch {staged.receipt.batch_id}: expected values that PostgreSQL can hold, found {found}. {LEAVE_OUT}"
+    )
+
+
+def as_text(value: str | bytes) -> str:
+    """Return what a driver says of an error."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def bad_value(batch: pa.RecordBatch, name: str, row: int, found: str) -> ColumnsChangedError:
+    """Return the error that names the record."""
+    topic, partition, offset = (batch.column(each)[row] for each in POSITION)
+    select = f"{{name: {name}, type: string, sql: \"translate(`{name}`, chr(0), '')\"}}"
+    is_text = found == A_NUL and pa.types.is_string(batch.column(name).type)
+    also = f"Let the feed leave the character out (select: [{select}], keep_other_columns: true). Or: " * is_text
+    return ColumnsChangedError(
+        f"{topic}-{partition}@{offset}: expected values that PostgreSQL can hold, found {found} in column {name}. "
+        f"{also}{LEAVE_OUT}"
     )

@@ -105,7 +105,8 @@ class Database:
         if state == INSUFFICIENT_PRIVILEGE:
             return OutputNotUsableError(
                 f"{found} Expected a role that may use the schema and create tables there, and select, insert and "
-                "delete rows of the table. No offset was moved; grant it the rights, or correct the connection."
+                "delete rows of the table; its columns are added by its owner alone. No offset was moved; grant it the "
+                "rights, or correct the connection."
             )
         if state == LOCK_NOT_AVAILABLE:
             return OutputUnavailableError(

@@ -28,8 +28,8 @@ MARKS: Final = "_kafka_batches"
 
 COLUMNS: Final = text(
     "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "
-    "a.attgenerated <> '' FROM pg_attribute a WHERE a.attrelid = to_regclass(:name) AND a.attnum > 0 "
-    "AND NOT a.attisdropped ORDER BY a.attnum"
+    "a.attgenerated <> '' OR a.attidentity = 'a' FROM pg_attribute a WHERE a.attrelid = to_regclass(:name) "
+    "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
 )
 RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
 TABLES: Final = {"r", "p"}
@@ -94,9 +94,11 @@ class NamedTable:
             return problems
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
-        rights = connection.execute(RIGHTS_OF_TABLE, of_table).one()
-        missing = [right for right, has in zip(("SELECT", "INSERT"), rights, strict=True) if not has]
-        problems += [f"no right {right} of the table" for right in missing]
+        for name, called in ((self.name, "the table"), (self.marks.name, self.marks.name)):
+            rights = connection.execute(RIGHTS_OF_TABLE, self._of(name)).one()
+            # None of a table that is not there yet.
+            missing = [right for right, has in zip(("SELECT", "INSERT"), rights, strict=True) if has is False]
+            problems += [f"no right {right} of {called}" for right in missing]
         return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
 
     def has(self, connection: Connection, table: Table) -> bool:
