@@ -129,8 +129,9 @@ class PostgresqlOutput:
         return (
             f"{table}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
             "sink.table lead where they led? Correct them; a table that is to be a new one needs another sink.path, "
-            f"too. If the database has lost the batch (a backup, a failover), run there {statement}: `kafka-ingest "
-            "coverage --verify` then names its offsets, and a backfill reads them again"
+            f"too. If the database has lost the batch (a backup, a failover), run there {statement}: then "
+            "`kafka-ingest coverage FEED --verify` names each batch that it lacks, and `backfill FEED batch=ID --when "
+            "overlap=replace` reads its records again"
         )
 
     def _columns(self) -> dict[str, its.Column]:
