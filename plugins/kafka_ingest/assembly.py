@@ -250,17 +250,18 @@ class FeedParts:
 
         Without an actor only look. Raises WrongUseError where the feed does not ask for it.
         """
-        rules = self.feed.complete_rules()
+        rules, feed = self.feed.complete_rules(), self.control.feed(self.feed.name)
+        if feed is None:
+            return None
         if actor is not None:
-            count_late_rows(self.feed.name, rules, self.control, self.sinks)
+            count_late_rows(feed.feed_id, rules, self.control, self.sinks)
         now = datetime.now(UTC)
-        waiting = complete_periods(self.feed.name, rules, self.control, self.kafka, actor=actor, now=now)
-        if actor is not None and rules.success_file and waiting is not None:
+        waiting = complete_periods(feed, rules, self.control, self.kafka, actor=actor, now=now)
+        if actor is not None and rules.success_file:
             terms = TableOptions.of(dict(self.feed.sink.options)).partition_by
-            feed_id = known_feed(self.control, self.feed.name).feed_id
-            while periods := self.control.periods_to_mark(feed_id, rules.by, limit=MOST_AT_ONCE):
+            while periods := self.control.periods_to_mark(feed.feed_id, rules.by, limit=MOST_AT_ONCE):
                 write_success_files(self.plan_settings.output.path, rules.by, terms, periods)
-                self.control.note_success_files(feed_id, rules.by, periods, now)
+                self.control.note_success_files(feed.feed_id, rules.by, periods, now)
         return waiting
 
     def periods_to_announce(self) -> list[Period]:

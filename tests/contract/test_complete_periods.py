@@ -1,5 +1,6 @@
 """Complete hours in the control tables: each completed once, announced until that is noted, late rows counted once."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from tests.contract.builders import (
     plan_next,
     plan_of,
     receipt_of,
+    snapshot_of,
 )
 from tests.contract.conftest import SqlStore
 from tests.fakes import FakeKafkaCluster, log, topic
@@ -26,7 +28,9 @@ from tests.fakes import FakeKafkaCluster, log, topic
 from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaUnavailableError, NotADataFileError, OutputUnavailableError, WrongClusterError
+from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
+from kafka_ingest.model.control_rows import BackfillRecord
 from kafka_ingest.model.offsets import FirstRecord
 from kafka_ingest.model.receipt import Receipt
 
@@ -34,11 +38,12 @@ HOUR = timedelta(hours=1)
 FIVE = datetime(2026, 3, 1, 5, tzinfo=UTC)
 RULES = CompletionRules(Unit.HOUR, delay=timedelta(minutes=10), idle_after=HOUR)
 NOW = FIVE + 3 * HOUR + timedelta(minutes=20)
+PAST_SIX = FIVE + HOUR + timedelta(minutes=10)
 
 
-def cluster(newest: datetime = NOW, *, oldest: datetime = FIVE) -> FakeKafkaCluster:
+def cluster(newest: datetime = NOW, *, oldest: datetime = FIVE, end: int = 100) -> FakeKafkaCluster:
     """Return a cluster whose partitions are read up to their ends, with records of the first and the newest time."""
-    kafka = FakeKafkaCluster({"orders": topic(log(0, 100), log(40, 50), topic_id=TOPIC_ID)}, cluster_id=CLUSTER)
+    kafka = FakeKafkaCluster({"orders": topic(log(0, end), log(40, 50), topic_id=TOPIC_ID)}, cluster_id=CLUSTER)
     kafka.times = {orders(0): {0: oldest, 99: newest}, orders(1): {40: oldest, 49: newest}}
     return kafka
 
@@ -46,9 +51,8 @@ def cluster(newest: datetime = NOW, *, oldest: datetime = FIVE) -> FakeKafkaClus
 def looked(
     control: SqlControlTables, kafka: FakeKafkaCluster, now: datetime = NOW, actor: str | None = "run-1", **rules: Any
 ) -> Waiting:
-    found = complete_periods("orders", CompletionRules(**vars_of(RULES) | rules), control, kafka, actor=actor, now=now)
-    assert found is not None
-    return found
+    rules_of_feed = CompletionRules(**vars_of(RULES) | rules)
+    return complete_periods(snapshot_of(control), rules_of_feed, control, kafka, actor=actor, now=now)
 
 
 def vars_of(rules: CompletionRules) -> dict[str, Any]:
@@ -56,7 +60,11 @@ def vars_of(rules: CompletionRules) -> dict[str, Any]:
 
 
 def commit_second(control: SqlControlTables) -> None:
-    plan = plan_of((orders(0), 100, 110), number=2)
+    commit_next(control, 2)
+
+
+def commit_next(control: SqlControlTables, number: int) -> None:
+    plan = plan_of((orders(0), 80 + 10 * number, 90 + 10 * number), number=number)
     plan_next(control, plan)
     commit(control, plan)
 
@@ -94,7 +102,7 @@ def test_a_look_without_an_actor_records_nothing(control: SqlControlTables):
 def test_the_first_look_remembers_where_it_began_though_nothing_is_complete_yet(control: SqlControlTables):
     looked(control, cluster(), now=FIVE + timedelta(minutes=30))
     commit_second(control)
-    looked(control, cluster())
+    looked(control, cluster(end=110))
 
     assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
 
@@ -210,8 +218,8 @@ def test_late_rows_are_counted_once_and_announced_again_only_where_the_feed_says
     announce(control)
     late = {FIVE: 3, FIVE - HOUR: 5, FIVE + 3 * HOUR: 100}
 
-    added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, counted=batch_id_of(2))
-    again = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, counted=batch_id_of(2))
+    added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
+    again = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
 
     assert (added, again) == (3, 0), "of an hour before the first one and of one that is not complete nothing is late"
     assert due(control) == [(5, 3)]
@@ -223,7 +231,7 @@ def test_late_rows_are_counted_once_and_announced_again_only_where_the_feed_says
 def test_rows_that_come_between_an_announcement_and_its_note_are_announced_again(control: SqlControlTables):
     looked(control, cluster())
     told = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, OnLate.ANNOUNCE, limit=MOST_AT_ONCE)
-    control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 2}, counted=batch_id_of(2))
+    control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 2}, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
 
     control.note_periods_announced(ORDERS_FEED, Unit.HOUR, told, NOW)
 
@@ -237,7 +245,20 @@ def test_the_batch_up_to_which_late_rows_are_counted_goes_from_hour_to_hour(cont
     looked(control, cluster())
 
     assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id
-    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, counted=FIRST_PLAN.batch_id) == 0
+    waiting, counted = FIVE + 3 * HOUR, FIRST_PLAN.batch_id
+    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, before=waiting, counted=counted) == 0
+
+
+def test_a_batch_is_not_noted_where_another_look_has_completed_more_hours_than_its_rows_were_counted_of(
+    control: SqlControlTables,
+):
+    looked(control, cluster())
+
+    added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, before=FIVE + 2 * HOUR, counted=batch_id_of(2))
+
+    assert added == 0
+    assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id
+    assert due(control) == [(5, 0), (6, 0), (7, 0)]
 
 
 def test_success_files_are_noted(control: SqlControlTables):
@@ -252,9 +273,16 @@ def test_success_files_are_noted(control: SqlControlTables):
 class Output:
     """The sink of batches of which each file holds three rows of the hour from 5 on, or fails."""
 
-    def __init__(self, control: SqlControlTables, failure: Exception | None = None) -> None:
-        self.control, self.failure = control, failure
+    def __init__(
+        self,
+        control: SqlControlTables,
+        failure: Exception | None = None,
+        *,
+        interleaved: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.control, self.failure, self.interleaved = control, failure, interleaved
         self.archive = self.inspector = self
+        self.asked: list[datetime] = []
 
     def __call__(self, _output: object) -> Any:
         return self
@@ -262,8 +290,9 @@ class Output:
     def receipt(self, batch_id: UUID) -> Receipt:
         return receipt_of(self.control.batch(batch_id).plan, 1)
 
-    def rows_by_hour(self, _batch_id: UUID, _file: object, before: datetime) -> dict[datetime, int]:
-        assert before == FIVE + 3 * HOUR, "what is waited for is not late"
+    def rows_by_hour(self, _receipt: Receipt, _file: object, before: datetime) -> dict[datetime, int]:
+        self.asked.append(before)
+        self.interleaved()
         if self.failure is not None:
             raise self.failure
         return {FIVE: 3}
@@ -272,9 +301,11 @@ class Output:
 def test_the_rows_of_each_batch_since_the_last_look_are_counted_once(control: SqlControlTables):
     looked(control, cluster())
     commit_second(control)
+    output = Output(control)
 
-    assert count_late_rows("orders", RULES, control, Output(control)) == 3
-    assert count_late_rows("orders", RULES, control, Output(control)) == 0
+    assert count_late_rows(ORDERS_FEED, RULES, control, output) == 3
+    assert count_late_rows(ORDERS_FEED, RULES, control, output) == 0
+    assert output.asked == [FIVE + 3 * HOUR], "what is waited for is not late"
     assert due(control) == [(5, 3), (6, 0), (7, 0)]
 
 
@@ -282,10 +313,11 @@ def test_a_batch_is_not_late_for_what_is_complete_because_of_it(control: SqlCont
     looked(control, cluster(), now=FIVE)
     commit_second(control)
 
-    assert count_late_rows("orders", RULES, control, Output(control, AssertionError("read"))) == 0
-    looked(control, cluster())
+    assert count_late_rows(ORDERS_FEED, RULES, control, Output(control, AssertionError("read"))) == 0
+    looked(control, cluster(end=110))
 
-    assert count_late_rows("orders", RULES, control, Output(control, AssertionError("read"))) == 0
+    assert len(complete(control)) == 3
+    assert count_late_rows(ORDERS_FEED, RULES, control, Output(control, AssertionError("read"))) == 0
 
 
 @pytest.mark.parametrize("failure", [FileNotFoundError("removed"), NotADataFileError("damaged")])
@@ -293,7 +325,7 @@ def test_a_file_that_is_gone_or_damaged_holds_no_later_hour_up(control: SqlContr
     looked(control, cluster())
     commit_second(control)
 
-    assert count_late_rows("orders", RULES, control, Output(control, failure)) == 0
+    assert count_late_rows(ORDERS_FEED, RULES, control, Output(control, failure)) == 0
     assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == batch_id_of(2)
 
 
@@ -302,6 +334,31 @@ def test_a_batch_whose_output_cannot_be_read_now_is_counted_by_the_next_look(con
     commit_second(control)
 
     with pytest.raises(OutputUnavailableError, match=r"its late rows are counted by the next run"):
-        count_late_rows("orders", RULES, control, Output(control, PermissionError("no")))
+        count_late_rows(ORDERS_FEED, RULES, control, Output(control, PermissionError("no")))
 
-    assert count_late_rows("orders", RULES, control, Output(control)) == 3
+    assert count_late_rows(ORDERS_FEED, RULES, control, Output(control)) == 3
+
+
+def test_late_rows_are_found_among_more_newer_batches_of_other_kinds_than_a_page_has(
+    control: SqlControlTables, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kafka_ingest.committing.complete_periods.MOST_AT_ONCE", 2)
+    looked(control, cluster(PAST_SIX), now=PAST_SIX)
+    for number in (2, 3, 4):
+        commit_next(control, number)
+    for number in (5, 6, 7):
+        backfill = plan_of((orders(0), 10 * number - 50, 10 * number - 40), number=number, kind=BatchKind.BACKFILL)
+        control.record_backfill(snapshot_of(control), BackfillRecord([backfill], [], {}), actor="operator")
+        commit(control, backfill)
+
+    assert count_late_rows(ORDERS_FEED, RULES, control, Output(control)) == 9
+    assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == batch_id_of(4)
+
+
+def test_what_another_look_completes_while_rows_are_counted_has_its_late_rows_too(control: SqlControlTables):
+    looked(control, cluster(PAST_SIX), now=PAST_SIX)
+    commit_second(control)
+    rival = Output(control, interleaved=lambda: looked(control, cluster(end=110)))
+
+    assert count_late_rows(ORDERS_FEED, RULES, control, rival) == 3
+    assert rival.asked == [FIVE + HOUR, FIVE + 3 * HOUR]

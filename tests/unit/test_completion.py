@@ -47,6 +47,21 @@ def test_an_hour_is_never_complete_before_the_clock_says_so_whatever_the_records
     assert waits(at(6, 9), **PASSED) == ["it is over at 2026-01-31 06:10:00 UTC, the delay included"]
 
 
+def test_an_hour_waits_for_a_plan_that_has_asked_kafka_since_it_was_over() -> None:
+    before, since = (replace(FEED, planned_at=at(6, minute)) for minute in (9, 10))
+
+    assert waits(at(8, 40), before, **PASSED) == ["no plan has asked Kafka since it was over"]
+    assert waits(at(8, 40), since, **PASSED) == []
+
+
+def test_a_log_that_ends_below_what_was_read_passes_neither_by_its_records_nor_by_time() -> None:
+    cut = {partition(0): LogBounds(0, 80, 80)}
+    expected = ["orders-0: the log ends at 80, below what was read, 100"]
+
+    assert waits(at(23, 59), bounds=cut, p0=record(79, at(6, 10)), p1=PASSED["p1"]) == expected
+    assert waits(at(23, 59), bounds=cut, p1=PASSED["p1"]) == expected
+
+
 def test_a_partition_whose_first_later_record_is_not_read_yet_has_not_passed() -> None:
     found = waits(at(6, 40), bounds={partition(0): LogBounds(0, 120, 120)}, **PASSED | {"p0": record(100, at(6, 10))})
 

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, topic
+from typer.testing import CliRunner
 
+from kafka_ingest.cli.app import app
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
@@ -227,3 +230,27 @@ def test_no_run_follows_a_batch_of_as_many_records_as_its_run_asked_for(feed: Fe
 def test_no_run_follows_a_batch_that_was_not_committed(feed: FeedInMemory) -> None:
     batch = feed.control.batch(feed.planned(YESTERDAYS_RUN).batch_id)
     assert "is PLANNED" in (why_no_run_follows(batch, RunRequest(), THIS_RUN) or "")
+
+
+# ── Complete hours ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_until_it_has_caught_up_looks_for_complete_hours_after_each_batch_and_after_the_last_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+    batch = {"result": "planned", "capped": True, "ranges_left_out": []}
+    answers: list[Any] = [batch, batch, "nothing new"]
+
+    def next_batch(*_: object) -> Any:
+        steps.append("batch")
+        return answers.pop(0)
+
+    parts = SimpleNamespace(feed=SimpleNamespace(complete=object()), complete=lambda **_: steps.append("complete"))
+    monkeypatch.setattr("kafka_ingest.cli.app.feed_parts", lambda _: parts)
+    monkeypatch.setattr("kafka_ingest.cli.app.run_one_batch", next_batch)
+
+    found = CliRunner().invoke(app, ["run", "orders", "--until-caught-up", "--json"])
+
+    assert found.exit_code == 0, found.output
+    assert steps == ["batch", "complete"] * 3

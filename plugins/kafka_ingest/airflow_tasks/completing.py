@@ -55,7 +55,8 @@ class CompletionEvents:
         if not due:
             return []
         # Its clock and ours may differ.
-        since = min(each.completed_at for each in due if each.completed_at is not None) - timedelta(days=1)
+        told_at = (each.announced_at or each.completed_at for each in due)
+        since = min(at for at in told_at if at is not None) - timedelta(days=1)
         said: dict[str, int] = {}
         for event in context["inlet_events"][self.asset].after(since.isoformat()):
             late: Any = (event.extra or {}).get("late_rows") or {}
@@ -84,8 +85,6 @@ class CompleteOperator(BaseOperator):
             inlets=[self.events.asset],
             on_success_callback=[self.events.note],
             trigger_rule=TriggerRule.NONE_FAILED,
-            # The next run does what this one could not.
-            retries=0,
             **kwargs,
         )
         self.feed = feed

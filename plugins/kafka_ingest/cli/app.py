@@ -155,6 +155,8 @@ def run(
         nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
+            # Also between batches: the first hour is known only while the feed has one batch.
+            complete(parts)
             # A batch that was open does not cover later records; on ranges that one left out a plan decides.
             was_open = batch["result"] == PlanResult.RESUMED.value
             may_be_more = batch["capped"] or was_open or bool(batch["ranges_left_out"])
@@ -163,7 +165,6 @@ def run(
                 break
         else:
             nothing = batch
-        if parts.feed.complete is not None:
             complete(parts)
         if as_json:
             print_json({"feed": feed_name, "batches": done, "ended_with": nothing or None})
@@ -175,6 +176,8 @@ def run(
 
 def complete(parts: FeedParts) -> None:
     """Complete the feed's hours or days; what fails the next run does, and what is committed stays committed."""
+    if parts.feed.complete is None:
+        return
     try:
         with step("complete"):
             waiting = parts.complete(actor=actor())

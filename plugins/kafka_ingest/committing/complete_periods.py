@@ -15,13 +15,11 @@ from typing import Final
 from uuid import UUID
 
 from kafka_ingest.errors import NotADataFileError, OutputUnavailableError
-from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.identity import check_cluster
 from kafka_ingest.model.offsets import FirstRecord, Unavailable
-from kafka_ingest.model.summaries import BatchLine
-from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor, waited_for
+from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor, too_early, waited_for
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import CompletionTables
 from kafka_ingest.ports.outputs import Sinks
@@ -29,7 +27,7 @@ from kafka_ingest.ports.outputs import Sinks
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE: Final = 100
-"""How many hours or days one look completes and one run announces, and how many batches are searched for late rows."""
+"""How many hours or days one look completes and one run announces."""
 
 OLDEST: Final = timedelta(days=31)
 """How long before the first look the first hour may be: one record of a wrong clock must not make 400,000 of them."""
@@ -55,8 +53,8 @@ class Looking:
     def waits_for(self, began_at: datetime) -> list[WaitedFor]:
         """Ask Kafka, and return what an hour or a day waits for."""
         feed, kafka, asked = self.feed, self.kafka, Question(self.feed, self.rules, began_at, self.now)
-        if self.now < asked.due_at:
-            return waited_for(asked, PassingAnswers({}, {}, {}))
+        if early := too_early(asked):
+            return early
         topics = kafka.describe_topics(feed.topics)
         partitions = [tp for topic in topics.values() for tp in topic.topic_partitions() if tp in feed.stored]
         found = kafka.records_from(dict.fromkeys(partitions, asked.due_at))
@@ -65,34 +63,34 @@ class Looking:
 
 
 def complete_periods(
-    name: str,
+    feed: FeedSnapshot,
     rules: CompletionRules,
     control: CompletionTables,
     kafka: KafkaCluster,
     *,
     actor: str | None,
     now: datetime,
-) -> Waiting | None:
-    """Record which hours or days are complete since the last look, and return the next; None where none was planned.
+) -> Waiting:
+    """Record which hours or days are complete since the last look, and return the next.
 
-    Without an actor only look. Raises WrongClusterError, and KafkaUnavailableError where Kafka does not answer.
+    ``feed`` is as it was before its late rows were counted: a batch that another process committed since then is not
+    counted yet, so nothing may be complete because of it. Without an actor only look. Raises WrongClusterError, and
+    KafkaUnavailableError where Kafka does not answer.
     """
-    feed = control.feed(name)
-    if feed is None:
-        return None
-    check_cluster(feed.cluster_id, kafka.cluster_id(), name)
+    check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     looking = Looking(feed, rules, kafka, now)
     waiting = control.waiting_period(feed.feed_id, rules.by)
     if waiting is None:
-        lines = committed(control.batch_lines(feed.feed_id, limit=MOST_AT_ONCE))
-        if not lines:
+        newest = control.newest_published(feed.feed_id)
+        if newest is None:
             return Waiting(rules.by.start_of(now), [WaitedFor("no batch is committed yet")])
-        oldest = oldest_record(feed, kafka, now) if len(lines) == 1 else now
+        is_first = len(control.live_batches_after(feed.feed_id, None, limit=2)) == 1
+        oldest = oldest_record(feed, kafka, now) if is_first else now
         if isinstance(oldest, WaitedFor):
             return Waiting(rules.by.start_of(now), [oldest])
         began_at = rules.by.start_of(oldest)
         if actor is not None:
-            began_at = control.begin_periods(feed.feed_id, rules.by, began_at, counted=lines[0].batch_id)
+            began_at = control.begin_periods(feed.feed_id, rules.by, began_at, counted=newest.batch_id)
     else:
         began_at = waiting
     some = [began_at + number * rules.by.length for number in range(MOST_AT_ONCE + 1)]
@@ -116,32 +114,22 @@ def oldest_record(feed: FeedSnapshot, kafka: KafkaCluster, now: datetime) -> dat
     return datetime.fromtimestamp(max(oldest_ms, min([*times, now_ms])) / 1000, UTC)
 
 
-def committed(lines: Sequence[BatchLine], after: UUID | None = None) -> list[BatchLine]:
-    """Return the committed live batches after one, newest first."""
-    return [
-        line
-        for line in lines
-        if line.kind == BatchKind.LIVE.value
-        and line.state is BatchState.COMMITTED
-        and (after is None or line.batch_id > after)
-    ]
-
-
-def count_late_rows(name: str, rules: CompletionRules, control: CompletionTables, sinks: Sinks) -> int:
+def count_late_rows(feed_id: UUID, rules: CompletionRules, control: CompletionTables, sinks: Sinks) -> int:
     """Count the rows that batches committed since the last look have in complete hours or days, and return how many.
 
     Done before more of them are completed: a batch is not late for what is complete because of it. Each batch is
     counted once, in one transaction with the note that it is. Backfills are not counted: an operator asked for them.
     """
-    feed = control.feed(name)
-    complete = control.periods(feed.feed_id, rules.by, limit=2) if feed is not None else []
-    if feed is None or not complete:
-        return 0
-    before, counted = complete[0].began_at, control.counted_batch(feed.feed_id, rules.by)
     late = 0
-    for line in reversed(committed(control.batch_lines(feed.feed_id, limit=MOST_AT_ONCE), counted)):
-        rows = rows_before(line.batch_id, before, rules, control, sinks) if len(complete) > 1 else Counter[datetime]()
-        late += control.add_late_rows(feed.feed_id, rules.by, rows, counted=line.batch_id)
+    while newest := control.periods(feed_id, rules.by, limit=2):
+        # Asked again for each page: where another look has completed more since, nothing of the page was added.
+        before, counted = newest[0].began_at, control.counted_batch(feed_id, rules.by)
+        batches = control.live_batches_after(feed_id, counted, limit=MOST_AT_ONCE)
+        if not batches:
+            break
+        for batch_id in batches:
+            rows = rows_before(batch_id, before, rules, control, sinks) if len(newest) > 1 else Counter[datetime]()
+            late += control.add_late_rows(feed_id, rules.by, rows, before=before, counted=batch_id)
     return late
 
 
@@ -160,7 +148,7 @@ def rows_before(
         return found
     for file in receipt.files:
         try:
-            hours = inspector.rows_by_hour(batch_id, file, before)
+            hours = inspector.rows_by_hour(receipt, file, before)
         except (FileNotFoundError, NotADataFileError) as error:
             log.warning("batch %s: late rows are not counted in %s: %s", batch_id, file.name, error)
             continue

@@ -12,7 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Select, insert, or_, select, u
 
 from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.many_rows import insert_rows
-from kafka_ingest.control.schema import feed, period
+from kafka_ingest.control.schema import batch, feed, period
+from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.completion import OnLate, Period, Unit
 from kafka_ingest.model.documents import read_row
 
@@ -79,11 +80,27 @@ class CompletionStore(Store):
             query = select(period.c.counted_batch).where(*of(feed_id, unit, IS_WAITED_FOR))
             return connection.execute(query).scalar()
 
-    def add_late_rows(self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, counted: UUID) -> int:
-        """Add a batch's rows to complete hours or days; return how many were added, 0 where it was counted before."""
+    def live_batches_after(self, feed_id: UUID, after: UUID | None, *, limit: int) -> list[UUID]:
+        """Return a feed's committed live batches after one, oldest first."""
+        conditions = [batch.c.kind == BatchKind.LIVE.value, batch.c.state == BatchState.COMMITTED.value]
+        if after is not None:
+            conditions.append(batch.c.batch_id > after)
+        with self.reading() as connection:
+            query = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, *conditions)
+            return list(connection.execute(query.order_by(batch.c.batch_id).limit(limit)).scalars())
+
+    def add_late_rows(
+        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, before: datetime, counted: UUID
+    ) -> int:
+        """Add a batch's rows to complete hours or days, and note the batch; return how many rows were added.
+
+        Neither where it was noted before, or where no longer the hour or day that began at ``before`` is waited for:
+        then rows of those that another process completed are not among them.
+        """
         is_new = or_(period.c.counted_batch.is_(None), period.c.counted_batch < counted)
+        waited_for = of(feed_id, unit, IS_WAITED_FOR, period.c.began_at == before, is_new)
         with transaction(self._engine, "write") as connection:
-            noted = update(period).where(*of(feed_id, unit, IS_WAITED_FOR, is_new)).values(counted_batch=counted)
+            noted = update(period).where(*waited_for).values(counted_batch=counted)
             if not connection.execute(noted).rowcount:
                 return 0
             added = 0

@@ -516,6 +516,23 @@ period = Table(
         sqlite_where=text("completed_at IS NULL"),
         postgresql_where=text("completed_at IS NULL"),
     ),
+    # The few that are to be announced or marked, among years of hours.
+    Index(
+        "ix_period_to_announce",
+        "feed_id",
+        "unit",
+        "began_at",
+        sqlite_where=text("announced_at IS NULL OR announced_rows < late_rows"),
+        postgresql_where=text("announced_at IS NULL OR announced_rows < late_rows"),
+    ),
+    Index(
+        "ix_period_to_mark",
+        "feed_id",
+        "unit",
+        "began_at",
+        sqlite_where=text("success_file_at IS NULL"),
+        postgresql_where=text("success_file_at IS NULL"),
+    ),
     comment="hours and days that are complete, of feeds that ask for it",
 )
 

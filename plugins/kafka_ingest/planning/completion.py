@@ -67,9 +67,19 @@ class Question:
 
 def waited_for(asked: Question, answers: PassingAnswers) -> list[WaitedFor]:
     """Return what an hour or a day of a feed waits for; it is complete where that is nothing."""
+    return too_early(asked) or [
+        found for topic in sorted(asked.feed.topics) for found in waited_for_in(topic, asked, answers)
+    ]
+
+
+def too_early(asked: Question) -> list[WaitedFor]:
+    """Return what it waits for whatever Kafka answers; nothing where Kafka is to be asked."""
     if asked.now < asked.due_at:
         return [WaitedFor(f"it is over at {asked.due_at:%Y-%m-%d %H:%M:%S} UTC, the delay included")]
-    return [found for topic in sorted(asked.feed.topics) for found in waited_for_in(topic, asked, answers)]
+    if asked.feed.planned_at is not None and asked.feed.planned_at < asked.due_at:
+        # Topics and partitions that were added meanwhile are not known, nor what has arrived up to its end.
+        return [WaitedFor("no plan has asked Kafka since it was over")]
+    return []
 
 
 def waited_for_in(topic: str, asked: Question, answers: PassingAnswers) -> Iterator[WaitedFor]:
@@ -111,6 +121,9 @@ def why_it_waits(tp: TopicPartition, asked: Question, answers: PassingAnswers) -
 def why_not_passed(stored: int, bounds: LogBounds, first: NewestRecord | None, asked: Question) -> Iterator[str]:
     """Yield why the stored offset has not passed the time; nothing where it has."""
     proves_nothing = ""
+    if stored > bounds.high_watermark:
+        yield f"the log ends at {bounds.high_watermark:,}, below what was read, {stored:,}"
+        return
     if first is not None:
         if first.timestamp_ms <= asked.now.timestamp() * 1000:
             if first.offset >= stored:

@@ -362,8 +362,17 @@ class CompletionTables(ControlObserver, Protocol):
     def counted_batch(self, feed_id: UUID, unit: Unit) -> UUID | None:
         """Return up to which batch late rows are counted."""
 
-    def add_late_rows(self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, counted: UUID) -> int:
-        """Add a batch's rows to complete hours or days; return how many were added, 0 where it was counted before."""
+    def live_batches_after(self, feed_id: UUID, after: UUID | None, *, limit: int) -> list[UUID]:
+        """Return a feed's committed live batches after one, oldest first."""
+
+    def add_late_rows(
+        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, before: datetime, counted: UUID
+    ) -> int:
+        """Add a batch's rows to complete hours or days, and note the batch; return how many rows were added.
+
+        Neither where it was noted before, or where no longer the hour or day that began at ``before`` is waited for:
+        then rows of those that another process completed are not among them.
+        """
 
     def periods_to_mark(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
         """Return the oldest complete ones without a success file."""

@@ -171,7 +171,7 @@ class Inspector(Protocol):
         Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
         """
 
-    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+    def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
         """Return how many rows of a published file are of each hour before a time, by Kafka's timestamps.
 
         Raises what :meth:`holds` raises.

@@ -84,9 +84,9 @@ class FolderInspector(BatchFolders):
         """Whether the record of that partition and offset is in a published file."""
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
 
-    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+    def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
         """Return how many rows of a published file are of each hour before a time."""
-        return data_file(self._opened(self.path(batch_id, file))).rows_by_hour(before)
+        return data_file(self._opened(self.path(receipt.batch_id, file))).rows_by_hour(before)
 
 
 class PublishedDeadLetters(BatchFolders):

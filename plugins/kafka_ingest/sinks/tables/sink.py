@@ -53,9 +53,9 @@ class TableInspector:
             return data_file(path).holds(topic_partition, offset)
         return rows.holds_elsewhere(batch_id, topic_partition, offset)
 
-    def rows_by_hour(self, batch_id: UUID, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
+    def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
         """Return how many rows of a file are of each hour before a time, as it was published."""
-        path = self._parts.opened(self._parts.place_of(self._receipt(batch_id)) / file.name)
+        path = self._parts.opened(self._parts.place_of(receipt) / file.name)
         return data_file(path).rows_by_hour(before)
 
     def _receipt(self, batch_id: UUID) -> Receipt:

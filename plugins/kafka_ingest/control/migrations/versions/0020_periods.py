@@ -49,3 +49,17 @@ def upgrade() -> None:
         sqlite_where=sa.text("completed_at IS NULL"),
         postgresql_where=sa.text("completed_at IS NULL"),
     )
+    op.create_index(
+        "ix_period_to_announce",
+        "period",
+        ["feed_id", "unit", "began_at"],
+        sqlite_where=sa.text("announced_at IS NULL OR announced_rows < late_rows"),
+        postgresql_where=sa.text("announced_at IS NULL OR announced_rows < late_rows"),
+    )
+    op.create_index(
+        "ix_period_to_mark",
+        "period",
+        ["feed_id", "unit", "began_at"],
+        sqlite_where=sa.text("success_file_at IS NULL"),
+        postgresql_where=sa.text("success_file_at IS NULL"),
+    )
