@@ -34,7 +34,9 @@ LEAST_S: Final = 60.0
 ROWS_PER_S: Final = 20_000
 BYTES_PER_S: Final = 2_000_000
 """A transaction may take so long: 316,000 rows of 200 bytes a second were measured with one broker on the machine."""
-LONGEST_QUEUE: Final = {"queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 65_536}
+QUEUE_KBYTES: Final = 65_536
+LEAST_REQUEST_BYTES, LARGEST_REQUEST_BYTES = 1_000_000, 1_000_000_000
+"""Of librdkafka's message.max.bytes: room for a mark, and what it takes at most."""
 FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FATAL}
 )
@@ -96,16 +98,16 @@ class KafkaCommits:
                 f"{counted(topic.partitions, 'partition')}. Nothing was published and no offset was moved. Add "
                 "partitions to it, or abandon the batch and set sink.partitions: by_key."
             )
+        needed_s = longest_s(receipt, check_rows(staged, topic))
         with self._cluster.named_errors(self._name):
             allowed_s = self._cluster.longest_transaction_s()
-        if (needed_s := longest_s(receipt)) > allowed_s:
+        if needed_s > allowed_s:
             raise OutputNotUsableError(
                 f"topic {self._name}: {counted(receipt.rows, 'row')} may take {needed_s:,.0f} s in one transaction, "
                 f"and the brokers allow {allowed_s:,.0f} s. Nothing was published and no offset was moved. Set the "
                 "brokers' transaction.max.timeout.ms, and run the commit again; or abandon the batch and set "
                 f"limits.max_records to {int(receipt.rows * allowed_s / needed_s / 2):,}."
             )
-        check_rows(staged, topic)
 
     def topic(self) -> Topic:
         """Return the output topic; raises OutputNotUsableError where there is none."""
@@ -153,15 +155,18 @@ class KafkaCommits:
             failed.extend([error] if error is not None else [])
 
         own: dict[str, Any] = {
-            "transaction.timeout.ms": int(longest_s(receipt) * 1000),
+            # All that is allowed: how many bytes the rows have, their files do not say.
+            "transaction.timeout.ms": int(self._cluster.longest_transaction_s() * 1000),
             "delivery.report.only.error": True,
             "on_delivery": note,
             "partitioner": "murmur2_random",
-            "message.max.bytes": max(topic.largest_record_bytes, 1_000),
+            "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),
             "batch.size": min(topic.largest_record_bytes, 1_000_000),
             "linger.ms": 20,
             "compression.type": "lz4",
-            **LONGEST_QUEUE,
+            "queue.buffering.max.messages": 200_000,
+            # Of one record that the queue cannot hold, the client would say for ever that it is full.
+            "queue.buffering.max.kbytes": max(QUEUE_KBYTES, topic.largest_record_bytes // 1024 + 1),
         }
         transactional_id = f"kafka_ingest.{self._name}.{mark.batch_id}"
         with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
@@ -199,6 +204,7 @@ def transaction(producer: Producer, failed: list[KafkaError]) -> Iterator[None]:
     except Exception:
         with suppress(KafkaException, SystemError):
             producer.abort_transaction(ANSWER_S)
+        refuse(failed)  # after it, the client only says that the transaction can no longer be used
         raise
     producer.commit_transaction(ANSWER_S)
 
@@ -220,8 +226,9 @@ def refuse(failed: list[KafkaError]) -> None:
         raise KafkaException(failed[0])
 
 
-def longest_s(receipt: Receipt | None) -> float:
-    """Return how long the transaction of a batch may take, with a large margin."""
+def longest_s(receipt: Receipt | None, size_bytes: int = 0) -> float:
+    """Return how long the transaction of a batch may take, with a large margin; ``size_bytes``: of its records."""
     if receipt is None:
         return LEAST_S
-    return LEAST_S + receipt.rows / ROWS_PER_S + sum(file.size_bytes for file in receipt.files) / BYTES_PER_S
+    files = sum(file.size_bytes for file in receipt.files)
+    return LEAST_S + receipt.rows / ROWS_PER_S + max(size_bytes, files) / BYTES_PER_S

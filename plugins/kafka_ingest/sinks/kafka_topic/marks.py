@@ -80,6 +80,8 @@ class KafkaMarks:
         That has to reach ``end``, an offset.
         """
         if self._cluster.topic(self.name) is None:
+            if end:  # a broker that does not know the topic yet proves nothing
+                raise OutputUnavailableError(f"{self.name}: expected the topic of marks, found none. Run this again.")
             return
         first: int | None = OFFSET_BEGINNING
         if since is not None and since.version == DATED:

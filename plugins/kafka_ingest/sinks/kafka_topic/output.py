@@ -12,6 +12,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka, OutputCluster
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
+from kafka_ingest.sinks.kafka_topic.marks import SUFFIX
 
 CONN_ID, TOPIC, PARTITIONS, BY_KEY = "conn_id", "topic", "partitions", "by_key"
 """The options of an output: the id of the cluster's connection, the topic's name, and how records get a partition."""
@@ -61,6 +62,7 @@ class KafkaOutput:
         name, value = KEEPS_TIMES
         found = topic.settings[name]
         wrong = [] if found == value else [f"{topic.name} with {name}={found} instead of {value}"]
+        wrong += [f"{topic.name}, which has the marks of another topic"] if topic.name.endswith(SUFFIX) else []
         with self._cluster.named_errors(self.commits.marks.name):
             wrong += self.commits.marks.problems()
         if wrong:

@@ -25,8 +25,12 @@ OVERHEAD_BYTES: Final = 200
 Place = tuple[str, int]
 
 
-def check_rows(staged: Staged, topic: Topic) -> None:
-    """Raise OutputNotUsableError where a record cannot be in the output topic, with its offset; nothing is produced."""
+def check_rows(staged: Staged, topic: Topic) -> int:
+    """Return how many bytes the records have, at most and before compression; nothing is produced.
+
+    Raises OutputNotUsableError where a record cannot be in the output topic, with its offset.
+    """
+    total = 0
     for piece in pieces(staged):
         if topic.topic_id in set(piece["kafka_topic_id"].unique().to_pylist()):
             raise OutputNotUsableError(
@@ -40,6 +44,8 @@ def check_rows(staged: Staged, topic: Topic) -> None:
         if len(sizes) and (largest := pc.max(sizes).as_py()) > topic.largest_record_bytes:
             why = f"with its headers it has {largest:,} bytes, and the topic takes {topic.largest_record_bytes:,}"
             raise refused(piece, pc.index(sizes, value=largest).as_py(), topic, f"{why}. Set its max.message.bytes")
+        total += pc.sum(sizes).as_py() or 0
+    return total
 
 
 def refused(piece: pa.Table, number: int, topic: Topic, why: str) -> OutputNotUsableError:
