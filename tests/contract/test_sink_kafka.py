@@ -1,7 +1,6 @@
 """What an output topic does besides the contract of all outputs: lost ends of transactions, kills, and its limits."""
 
 import os
-import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from tests.contract.prepared_processes import prepared_processes
 from tests.contract.sink_outputs import KafkaOutput, made, plan_to, rows_of, written
-from tests.kafka_outputs import committed_records, make_topic, topic_of
+from tests.kafka_outputs import SERVERS_VARIABLE, committed_records, make_topic, topic_of
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.kafka_topic import cluster, commits
 
 pytestmark = pytest.mark.long
@@ -79,28 +80,34 @@ def test_the_end_of_a_transaction_that_comes_after_the_batch_was_taken_over_chan
         KafkaOutput(output.path).sink.publisher.publish(directory, published)
 
 
+def publish_and_hold(path: Path, directory: Path, published: PublishedReceipt, held: Path, servers: str) -> None:
+    """Publish in a process of its own, up to where rows and mark are sent and the transaction has no end."""
+    os.environ[SERVERS_VARIABLE] = servers
+    real = commits.KafkaMarks.produce
+
+    def hold(marks: commits.KafkaMarks, producer: Producer, mark: Any) -> None:
+        real(marks, producer, mark)
+        assert producer.flush(60) == 0
+        held.touch()
+        time.sleep(300)
+
+    commits.KafkaMarks.produce = hold  # type: ignore[method-assign]
+    KafkaOutput(path).sink.publisher.publish(directory, published)
+
+
 def test_a_commit_that_is_killed_within_its_transaction_leaves_nothing_and_the_next_one_all_rows_once(
-    output: KafkaOutput, tmp_path: Path
+    output: KafkaOutput, tmp_path: Path, servers: str
 ) -> None:
     directory, published = written(output, plan_to(output, 1))
     held = tmp_path / "held"
-    child = os.fork()
-    if child == 0:  # no client was made in this process that the fork would share
-        real = commits.KafkaMarks.produce
-
-        def hold(marks: Any, producer: Producer, mark: Any) -> None:
-            real(marks, producer, mark)
-            producer.flush(30)
-            held.touch()
-            time.sleep(60)
-
-        commits.KafkaMarks.produce = hold  # type: ignore[method-assign]
-        output.sink.publisher.publish(directory, published)
-        os._exit(1)
+    arguments = (output.path, directory, published, held, servers)
+    killed = prepared_processes().Process(target=publish_and_hold, args=arguments)
+    killed.start()
     while not held.exists():
+        assert killed.is_alive(), "it ended before it was to be killed"
         time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    killed.kill()
+    killed.join()
     name = topic_of(output.path)
     assert (len(committed_records(name)), len(committed_records(name, isolation="read_uncommitted"))) == (0, 20)
     KafkaOutput(output.path).sink.publisher.publish(directory, published)
