@@ -381,11 +381,6 @@ class Feed(Settings):
                 "expected on_new_fields with decoded records only, whose columns are known before they are written, "
                 f"found {found}"
             )
-        if not self.sink.takes_columns and not decoding.is_raw:
-            raise ValueError(
-                f"expected raw records for sink.format: {self.sink.format}, found that they are decoded or filtered: "
-                "what another topic gets are the records' own bytes"
-            )
         terms = TableOptions.of(dict(self.sink.options)).partition_by
         if decoding.is_raw and (others := [term.column for term in terms if not term.is_kafkas]):
             raise ValueError(f"expected sink.partition_by to name Kafka's columns, {EXPECTED}, found {others[0]}")
