@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from kafka_ingest.control.schema import FIRST_VERSION, SCHEMA_VERSION, VERSION_TABLE
 from kafka_ingest.errors import ControlAccessDeniedError, ControlSchemaError, ControlTablesUnavailableError
+from kafka_ingest.foundation.driver_messages import without_secrets
 
 BUSY_TIMEOUT_S = 30
 STATEMENT_TIMEOUT_S = 60
@@ -236,12 +236,8 @@ def unavailable(engine: Engine, error: DBAPIError) -> ControlTablesUnavailableEr
 
 
 def cause_of(url: URL, error: DBAPIError) -> str:
-    """Return the driver's message without the password and the options, which libpq quotes if it rejects them."""
-    text = str(error.orig)
-    hidden = [url.password or "", *(str(value) for key, value in url.query.items() if key not in {"host", "port"})]
-    for value in sorted(filter(None, hidden), key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
-    return text
+    """Return the driver's message without what the connection keeps secret."""
+    return without_secrets(str(error.orig), url.password, url.query)
 
 
 def found_version(engine: Engine) -> str | None:

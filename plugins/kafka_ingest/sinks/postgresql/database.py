@@ -3,7 +3,6 @@
 Behind a pool such as PgBouncer a session lasts for one transaction. So nothing is set, prepared or locked for longer.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, s
 from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.driver_messages import without_secrets
 
 CONNECT_S: Final = 30
 LOCK_TIMEOUT_S: Final = 60
@@ -51,12 +51,8 @@ class DatabaseSettings:
         return {name: str(limit) for name, limit in limits.items() if name not in self.url.query}
 
     def without_secrets(self, message: str) -> str:
-        """Return a driver's message without the password and the options, which libpq quotes if it rejects them."""
-        query = self.url.query
-        secrets = [self.url.password or "", *(str(query[key]) for key in query if key not in {"host", "port"})]
-        for secret in sorted(filter(None, secrets), key=len, reverse=True):
-            message = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", message)
-        return message
+        """Return a driver's message without what the connection keeps secret."""
+        return without_secrets(message, self.url.password, self.url.query)
 
 
 FindDatabase = Callable[[str], DatabaseSettings]
