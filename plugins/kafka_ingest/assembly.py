@@ -258,9 +258,10 @@ class FeedParts:
         now = datetime.now(UTC)
         waiting = complete_periods(feed, rules, self.control, self.kafka, actor=actor, now=now)
         if actor is not None and rules.success_file:
-            terms = TableOptions.of(dict(self.feed.sink.options)).partition_by
+            output = self.plan_settings.output
+            terms = TableOptions.of(dict(output.options)).partition_by
             while periods := self.control.periods_to_mark(feed.feed_id, rules.by, limit=MOST_AT_ONCE):
-                write_success_files(self.plan_settings.output.path, rules.by, terms, periods)
+                write_success_files(output.path, rules.by, terms, periods)
                 self.control.note_success_files(feed.feed_id, rules.by, periods, now)
         return waiting
 

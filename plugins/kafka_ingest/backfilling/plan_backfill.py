@@ -59,8 +59,8 @@ from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 log = logging.getLogger(__name__)
 
 TRIES = 5
-ADDRESS = ("conn_id", "catalog", "table", "topic")
-"""Options of an output that say which table or topic it is."""
+ADDRESS = ("conn_id", "catalog", "table")
+"""Options of an output that say which table it is."""
 
 CheckRecords = Callable[[OutputLocation, Collection[str]], object]
 """Refuses records of topics that no attempt could write into an output."""
@@ -303,12 +303,12 @@ def check_own_place(output: OutputLocation, feed: FeedSnapshot, parts: Parts) ->
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
                 f"expected an output for this copy alone, found {output}, which is, is inside, contains, or has the "
-                f"table or topic of {other}, the output of {whose}. {NOTHING_DONE} Name another output."
+                f"table of {other}, the output of {whose}. {NOTHING_DONE} Name another output."
             )
 
 
 def is_one_table(one: OutputLocation, other: OutputLocation) -> bool:
-    """Whether two outputs are one table or topic, wherever their directories are."""
+    """Whether two outputs are one table, wherever their directories are."""
     mine, theirs = ([dict(each.options).get(name) for name in ADDRESS] for each in (one, other))
     return one.format == other.format and mine == theirs and any(mine)
 

@@ -112,7 +112,7 @@ def check_not_taken(
 ) -> None:
     """Raise InvalidBackfillError where a directory is, is in, or holds a feed's output; broken files count, too.
 
-    Or where a feed's table or topic has this ``address``, which may be away from its directory.
+    Or where a feed's table has this ``address``, which may be away from its directory.
     """
     for file in read_feed_files(feeds_directory(environment), environment):
         feed = file.feed or file.contested

@@ -122,23 +122,25 @@ def check_columns(file: pyarrow.parquet.ParquetFile) -> None:
 
 def may_hold(group: pyarrow.parquet.RowGroupMetaData, name: str, value: int | str) -> bool:
     """Whether a row group's statistics allow for a value of a column in it."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema == name:
-            found: Any = column.statistics
-            return found is None or not found.has_min_max or bool(found.min <= value <= found.max)
-    return True
+    found = bounds_of(group, name)
+    return found is None or bool(found[0] <= value <= found[1])
 
 
 def may_be_before(group: pyarrow.parquet.RowGroupMetaData, before: datetime) -> bool:
     """Whether a row group's statistics allow for a record before a time."""
+    found = bounds_of(group, TIME)
+    least = found[0] if found is not None else None
+    return not isinstance(least, datetime) or least.replace(tzinfo=least.tzinfo or UTC) < before
+
+
+def bounds_of(group: pyarrow.parquet.RowGroupMetaData, name: str) -> tuple[Any, Any] | None:
+    """Return the smallest and largest value of a row group's column by its statistics, None where they do not say."""
     for number in range(group.num_columns):
         column = group.column(number)
-        if column.path_in_schema == TIME:
+        if column.path_in_schema == name:
             found: Any = column.statistics
-            least = found.min if found is not None and found.has_min_max else None
-            return not isinstance(least, datetime) or least.replace(tzinfo=least.tzinfo or UTC) < before
-    return True
+            return (found.min, found.max) if found is not None and found.has_min_max else None
+    return None
 
 
 def contents_of(topic_partition: TopicPartition, offsets: "pa.Array[Any]", intervals: int) -> PartitionContents:
