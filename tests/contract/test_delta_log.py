@@ -56,7 +56,8 @@ def test_a_file_that_the_log_names_outside_of_the_table_is_neither_read_nor_coun
     add = {"path": path, "size": 7, "partitionValues": {}, "modificationTime": 1, "dataChange": True, "stats": None}
     (log_of(output) / entry_name(2)).write_text(json.dumps({"add": add}))
 
-    for ask in (DeltaRows(TableLog(output.path)).visible, lambda: TableLog(output.path).delete_rows(batch.batch_id)):
+    rows, log = DeltaRows(TableLog(output.path)), TableLog(output.path)
+    for ask in (lambda: rows.visible({batch.batch_id}), lambda: log.delete_rows(batch.batch_id)):
         with pytest.raises(OutputNotUsableError, match="expected files below the Delta table, found "):
             ask()
 
