@@ -51,7 +51,8 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     project.run("orders", "--end-offset", f"{TOPIC}:0=50", "--end-offset", f"{TOPIC}:1=80")
     project.answer("skip", "orders", TOPIC, "0", "50-60", "--reason", HOSTILE)
     project.run("orders", "--end-offset", f"{TOPIC}:0=100", "--end-offset", f"{TOPIC}:1=120")
-    project.write_feed(TOPIC, name="orders-again")
+    at_once = {"by": "day", "delay": "1s", "idle_after": "1s"}
+    project.write_feed(TOPIC, name="orders-again", complete=at_once)
     project.run("orders-again")
     project.write_feed(TOPIC, name="without-file")
     project.plan(name="without-file")
@@ -64,7 +65,7 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     project.write_feed(TOPIC, name="broker-down")
     project.plan(name="broker-down")
     topics_elsewhere = {"topics": [TOPIC], "group": "broker-down-ingest", "conn_id": "kafka_down"}
-    project.write_feed(TOPIC, name="broker-down", kafka=topics_elsewhere)
+    project.write_feed(TOPIC, name="broker-down", kafka=topics_elsewhere, complete={"by": "hour"})
     nobody = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET}
     project.environment["AIRFLOW_CONN_KAFKA_DOWN"] = json.dumps({"conn_type": "kafka", "extra": extra})
@@ -287,6 +288,25 @@ def test_a_feed_shows_its_partitions_to_scale_its_batches_gaps_and_journal(serve
     assert alerts == [("behind", HOSTILE.replace("'", "&#39;").replace("<", "&lt;").replace(">", "&gt;"))]
 
 
+def test_a_feed_shows_which_days_are_complete_page_by_page_and_what_the_next_one_waits_for(server: PageServer) -> None:
+    text = server.page_with_kafka("/feeds/orders-again")
+    shown = server.project.kafka_ingest("partitions", "orders-again", "--limit", "1000", "--json").document
+    waiting = shown["waiting"]
+    days = [each["key"] for each in shown["complete"]]
+    # The oldest record is of 2023: its hours begin a month ago.
+    assert len(days) == 31
+    assert f"Waiting for day {waiting['began_at'][:10]} 00:00:00 UTC." in text
+    assert f"<li>{waiting['waits_for'][0]['reason']}</li>" in text
+    assert re.findall(r'<td class="t">(\S*T00:00:00)</td>', text) == days[:24]
+    older = unescape(re.search(r'<a href="[^"]*(/feeds/[^"]*)#complete">older', text)[1])
+    rest = server.page_with_kafka(older)
+    assert re.findall(r'<td class="t">(\S*T00:00:00)</td>', rest) == days[24:]
+    assert "older →" not in rest
+    assert "Complete" not in server.page("/feeds/orders").text
+    assert "The next run finds out with which hour they begin." in server.page("/feeds/broker-down").text
+    assert server.page("/feeds/orders-again?complete_before=2026-03-01").status == 400
+
+
 def test_a_feed_whose_dag_is_paused_says_so_and_that_no_run_is_started(server: PageServer) -> None:
     headers = {"Cookie": f"_token={server.token('admin')}", "Content-Type": "application/json"}
     views = []
@@ -445,7 +465,7 @@ def test_the_page_is_as_light_or_dark_as_airflow_and_follows_its_switch(tab: Pag
 @pytest.mark.parametrize("width", [1280, 800])
 def test_nothing_is_cut_on_a_narrow_window_or_a_shadow_shows_that_there_is_more(tab: Page, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 900})
-    for route in ("/", "/feeds/orders", "/feeds/orders/coverage"):
+    for route in ("/", "/feeds/orders", "/feeds/orders-again", "/feeds/orders/coverage"):
         tab.goto(f"/kafka-offsets{route}")
         assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), route
         for table in tab.locator("table").all():

@@ -40,10 +40,11 @@ class CompletionStore(Store):
 
     waiting_period = reads(waiting_period)
 
-    def periods(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
+    def periods(self, feed_id: UUID, unit: Unit, *, before: datetime | None = None, limit: int) -> list[Period]:
         """Return the newest hours or days, the one that is waited for first."""
+        older = [] if before is None else [period.c.began_at < before]
         with self.reading() as connection:
-            query = select(period).where(*of(feed_id, unit)).order_by(period.c.began_at.desc()).limit(limit)
+            query = select(period).where(*of(feed_id, unit, *older)).order_by(period.c.began_at.desc()).limit(limit)
             return found_periods(connection, query)
 
     def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.alert import Alert
@@ -20,6 +20,7 @@ from kafka_ingest.observing.history import HistoryLine, history
 from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.all_feeds import without_others
+from kafka_ingest.page.complete_view import CompleteView, complete_view
 from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
     PartitionRow,
@@ -62,6 +63,7 @@ class FeedAsked(BaseModel):
     page: int = 1
     gaps: int = 1
     batches_before: UUID | None = None
+    complete_before: AwareDatetime | None = None
     events_before: int | None = Field(default=None, ge=0, lt=2**63)
 
 
@@ -78,6 +80,7 @@ class OneFeed:
     partitions: PageOf[PartitionRow]
     batches: Sequence[BatchLine]
     more_batches: bool
+    complete: CompleteView | None
     gaps: PageOf[Gap]
     events: Sequence[HistoryLine]
     more_events: bool
@@ -95,6 +98,7 @@ class OneFeed:
     def refresh_s(self) -> int:
         """When the page asks again by itself."""
         is_pending = self.answer.is_pending or self.oldest.is_pending or self.newest.is_pending
+        is_pending = is_pending or (self.complete is not None and self.complete.waiting.is_pending)
         return REFRESH_PENDING_S if is_pending else REFRESH_S
 
     @property
@@ -155,6 +159,7 @@ def one_feed(
         partitions=partition_rows(status, snapshot, asked.topic, asked.page),
         batches=batches[:BATCHES_A_PAGE],
         more_batches=len(batches) > BATCHES_A_PAGE,
+        complete=complete_view(sources, snapshot, feed, asked.complete_before),
         gaps=PageOf.of(gaps, asked.gaps, GAPS_A_PAGE),
         events=events[:EVENTS_A_PAGE],
         more_events=len(events) > EVENTS_A_PAGE,

@@ -9,6 +9,7 @@ from typing import Final
 
 from kafka_ingest.assembly import control_tables, sinks_of
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.committing.complete_periods import Waiting, complete_periods
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -100,6 +101,17 @@ class Sources:
         return self.kept_views.answer(
             question, lambda: ask(snapshot, self._kafka(feed.kafka.conn_id), feed.kafka.group), wait_s=WAIT_S
         )
+
+    def waiting(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Waiting]:
+        """Return which hour or day of a feed is waited for, and on whom, as its control rows are now."""
+        rules, conn_id = feed.complete_rules(), feed.kafka.conn_id
+
+        def look() -> Waiting:
+            control, now = control_tables(self.find_connection), datetime.now(UTC)
+            return complete_periods(snapshot, rules, control, self._kafka(conn_id), actor=None, now=now)
+
+        question = ("complete", snapshot.feed_id, snapshot.revision, conn_id, rules)
+        return self.kept_views.answer(question, look, wait_s=WAIT_S)
 
     def batch_files(self, batch: Batch, attempts: Sequence[Attempt]) -> Answer[BatchFiles]:
         """Return what is in a batch's output and staging, which may be where the API server cannot look."""

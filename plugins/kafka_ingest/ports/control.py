@@ -210,6 +210,9 @@ class ControlObserver(ControlReader, Protocol):
         Live batches and backfills count. An hour is named by its beginning in UTC; hours without a commit are left out.
         """
 
+    def periods(self, feed_id: UUID, unit: Unit, *, before: datetime | None = None, limit: int) -> list[Period]:
+        """Return the newest hours or days, the one that is waited for first; ``before``: only earlier ones."""
+
     def lag_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
         """Return the largest lag that each feed's plans found in each hour; hours without a batch are left out."""
 
@@ -344,9 +347,6 @@ class CompletionTables(ControlObserver, Protocol):
 
     def waiting_period(self, feed_id: UUID, unit: Unit) -> datetime | None:
         """Return when the hour or day began that is waited for; None where none was ever."""
-
-    def periods(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
-        """Return the newest hours or days, the one that is waited for first."""
 
     def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:
         """Let the first hour or day be waited for, and return it; another one, where another process was faster.
