@@ -35,7 +35,8 @@ from kafka_ingest.model.offsets import FirstRecord
 from kafka_ingest.model.receipt import Receipt
 
 HOUR = timedelta(hours=1)
-FIVE = datetime(2026, 3, 1, 5, tzinfo=UTC)
+FIVE = datetime(2023, 7, 1, 5, tzinfo=UTC)
+"""Three days after the ids of the feed's batches say that they were planned."""
 RULES = CompletionRules(Unit.HOUR, delay=timedelta(minutes=10), idle_after=HOUR)
 NOW = FIVE + 3 * HOUR + timedelta(minutes=20)
 PAST_SIX = FIVE + HOUR + timedelta(minutes=10)
@@ -88,9 +89,9 @@ def test_all_hours_that_each_partition_has_passed_are_complete_and_the_next_one_
 ):
     found = looked(control, cluster())
 
-    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+    assert complete(control) == ["2023-07-01T05:00:00", "2023-07-01T06:00:00", "2023-07-01T07:00:00"]
     assert found.began_at == FIVE + 3 * HOUR
-    assert [str(each) for each in found.waits_for] == ["it is over at 2026-03-01 09:10:00 UTC, the delay included"]
+    assert [str(each) for each in found.waits_for] == ["it is over at 2023-07-01 09:10:00 UTC, the delay included"]
     assert [each.completed_by for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=2)] == [None, "run-1"]
 
 
@@ -104,7 +105,7 @@ def test_the_first_look_remembers_where_it_began_though_nothing_is_complete_yet(
     commit_second(control)
     looked(control, cluster(end=110))
 
-    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+    assert complete(control) == ["2023-07-01T05:00:00", "2023-07-01T06:00:00", "2023-07-01T07:00:00"]
 
 
 def test_nothing_is_waited_for_in_earnest_before_a_batch_is_committed(database: SqlStore):
@@ -117,17 +118,32 @@ def test_nothing_is_waited_for_in_earnest_before_a_batch_is_committed(database: 
     assert control.periods(ORDERS_FEED, Unit.HOUR, limit=9) == []
 
 
-def test_a_feed_of_several_batches_begins_with_the_hour_of_the_first_look(control: SqlControlTables):
+def test_a_first_look_that_failed_or_never_came_leaves_no_hour_of_a_young_feed_out(control: SqlControlTables):
+    kafka = cluster(end=110)
+    kafka.is_down = True
+    with pytest.raises(KafkaUnavailableError):
+        looked(control, kafka)
     commit_second(control)
+    kafka.is_down = False
 
-    assert looked(control, cluster()).began_at == FIVE + 3 * HOUR
+    looked(control, kafka)
+
+    assert complete(control) == ["2023-07-01T05:00:00", "2023-07-01T06:00:00", "2023-07-01T07:00:00"]
+
+
+def test_a_feed_that_has_committed_for_longer_than_a_month_begins_with_the_hour_of_the_first_look(
+    control: SqlControlTables,
+):
+    now = NOW + timedelta(days=31)
+
+    assert looked(control, cluster(now), now=now).began_at == FIVE + 3 * HOUR + timedelta(days=31)
     assert complete(control) == []
 
 
 def test_a_record_of_1970_makes_no_hours_before_the_last_month(control: SqlControlTables):
     looked(control, cluster(oldest=datetime(1970, 1, 2, tzinfo=UTC)))
 
-    assert complete(control)[0] == "2026-01-29T08:00:00"
+    assert complete(control)[0] == "2023-05-31T08:00:00"
     assert len(complete(control)) == MOST_AT_ONCE
 
 
@@ -156,7 +172,7 @@ def test_hours_and_days_are_counted_apart(control: SqlControlTables):
     looked(control, kafka, now=FIVE + 48 * HOUR, by=Unit.DAY)
 
     assert len(complete(control)) == 47
-    assert complete(control, Unit.DAY) == ["2026-03-01T00:00:00", "2026-03-02T00:00:00"]
+    assert complete(control, Unit.DAY) == ["2023-07-01T00:00:00", "2023-07-02T00:00:00"]
 
 
 def test_of_looks_at_the_same_time_one_completes_each_hour(database: SqlStore, control: SqlControlTables):
@@ -166,7 +182,7 @@ def test_of_looks_at_the_same_time_one_completes_each_hour(database: SqlStore, c
     found = at_once(*calls)
 
     assert [each.began_at for each in found] == [FIVE + 3 * HOUR] * 4
-    assert complete(control) == ["2026-03-01T05:00:00", "2026-03-01T06:00:00", "2026-03-01T07:00:00"]
+    assert complete(control) == ["2023-07-01T05:00:00", "2023-07-01T06:00:00", "2023-07-01T07:00:00"]
     assert len({each.completed_by for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=9)} - {None}) == 1
 
 

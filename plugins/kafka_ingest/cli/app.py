@@ -155,7 +155,7 @@ def run(
         nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
-            # Also between batches: the first hour is known only while the feed has one batch.
+            # Also between batches: hours are complete long before a backlog is.
             complete(parts)
             # A batch that was open does not cover later records; on ranges that one left out a plan decides.
             was_open = batch["result"] == PlanResult.RESUMED.value

@@ -17,6 +17,7 @@ from uuid import UUID
 from kafka_ingest.errors import NotADataFileError, OutputUnavailableError
 from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.dated_ids import milliseconds_of
 from kafka_ingest.model.identity import check_cluster
 from kafka_ingest.model.offsets import FirstRecord, Unavailable
 from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor, too_early, waited_for
@@ -30,7 +31,10 @@ MOST_AT_ONCE: Final = 100
 """How many hours or days one look completes and one run announces."""
 
 OLDEST: Final = timedelta(days=31)
-"""How long before the first look the first hour may be: one record of a wrong clock must not make 400,000 of them."""
+"""How long before the first look the first hour may be: one record of a wrong clock must not make 400,000 of them.
+
+A feed that has committed for longer begins with the hour of the first look.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,12 @@ def complete_periods(
     looking = Looking(feed, rules, kafka, now)
     waiting = control.waiting_period(feed.feed_id, rules.by)
     if waiting is None:
-        newest = control.newest_published(feed.feed_id)
-        if newest is None:
+        first, newest = control.live_batches_after(feed.feed_id, None, limit=1), control.newest_published(feed.feed_id)
+        if newest is None or not first:
             return Waiting(rules.by.start_of(now), [WaitedFor("no batch is committed yet")])
-        is_first = len(control.live_batches_after(feed.feed_id, None, limit=2)) == 1
-        oldest = oldest_record(feed, kafka, now) if is_first else now
+        # By the feed's age, not by what a look that failed, or never came, should have recorded.
+        is_young = milliseconds_of(first[0]) >= (now - OLDEST).timestamp() * 1000
+        oldest = oldest_record(feed, kafka, now) if is_young else now
         if isinstance(oldest, WaitedFor):
             return Waiting(rules.by.start_of(now), [oldest])
         began_at = rules.by.start_of(oldest)
