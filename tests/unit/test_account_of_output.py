@@ -98,6 +98,30 @@ def test_offsets_between_ranges_are_missing_by_no_batchs_account_unless_a_gap_sa
     assert only(of_another_topic).unaccounted == 10
 
 
+def test_below_the_first_scheduled_run_an_output_claims_what_backfills_read_and_no_more() -> None:
+    backfills = [
+        proof(BATCH_ID, count(span(0, 100, 110)), kind=BatchKind.BACKFILL),
+        proof(LATER, count(span(0, 300, 310)), kind=BatchKind.BACKFILL),
+    ]
+    rows = {BATCH_ID: [(100, 110)], LATER: [(300, 310)]}
+    alone = account(backfills, [log(rows)])
+    assert (alone.is_sound, only(alone).not_claimed) == (True, 190)
+
+    live = proof(NEXT, count(span(0, 1000, 1010)))
+    both = account([*backfills, live], [log({**rows, NEXT: [(1000, 1010)]})], gaps=[(ID, span(0, 900, 1000))])
+    assert (both.is_sound, only(both).not_claimed, only(both).gaps) == (True, 190 + 590, 100)
+    short = account([*backfills, live], [log({**rows, LATER: [(301, 310)], NEXT: [(1000, 1010)]})])
+    assert missing(short) == [("orders-0[300, 310)", LATER, 1, [(300, 301)])]
+
+
+def test_from_the_first_scheduled_run_on_and_from_rows_of_an_unknown_batch_on_nothing_may_be_missing() -> None:
+    proofs = [proof(BATCH_ID, count(span(0, 0, 10))), proof(NEXT, count(span(0, 20, 30)), kind=BatchKind.BACKFILL)]
+    held = log({BATCH_ID: [(0, 10)], NEXT: [(20, 30)]})
+    assert missing(account(proofs, [held])) == [("orders-0[10, 20)", None, 10, [(10, 20)])]
+    unknown = log({None: [(0, 10)], NEXT: [(20, 30)]})
+    assert missing(account(proofs[1:], [unknown])) == [("orders-0[0, 20)", None, 10, [(10, 20)])]
+
+
 def test_offsets_of_two_rows_are_not_sound() -> None:
     found = account([proof(BATCH_ID, count(span(0, 0, 10)))], [log({BATCH_ID: [(0, 10)]}, doubled=[(3, 4)])])
     assert not found.is_sound

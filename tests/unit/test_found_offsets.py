@@ -66,6 +66,13 @@ def test_a_row_that_comes_twice_in_one_file_is_doubled_wherever_it_is() -> None:
     assert (log.rows, runs(log.offsets), runs(log.doubled)) == (5, [(1, 2), (3, 4), (5, 6)], [(1, 2), (5, 6)])
 
 
+def test_shuffled_rows_far_apart_are_put_in_order_too() -> None:
+    far = 2**61
+    for log in held(*(of(far, 7, far + 1, 3, 7, partition=number) for number in range(5))):
+        assert runs(log.offsets) == [(3, 4), (7, 8), (far, far + 2)]
+        assert runs(log.doubled) == [(7, 8)]
+
+
 POSITIONS = st.tuples(
     st.just("orders"),
     st.sampled_from(["id-1", "id-2"]),

@@ -44,6 +44,7 @@ class Missing:
 class PartitionAccount:
     """One partition of one topic in the output: what is there, what is not, and by whose account.
 
+    ``not_claimed`` are offsets below those that scheduled runs began with, and between those that backfills read.
     ``reached`` is the offset after the last one that is there or accounted for. ``surplus`` are rows that no proof
     names. ``bounds`` are Kafka's, None where it was not asked, or has the topic no more; ``apart`` says why.
     """
@@ -55,6 +56,7 @@ class PartitionAccount:
     removed: int = 0
     lost: int = 0
     gaps: int = 0
+    not_claimed: int = 0
     reached: int = 0
     missing: Sequence[Missing] = ()
     surplus: Sequence[str] = ()
@@ -175,10 +177,15 @@ class Accounts:
         ends = [each.end_offset for each in covered] + [*log.offsets.ends[-1:]]
         starts = [each.start_offset for each in covered] + [*log.offsets.starts[:1]]
         whole = [OffsetRange(tp, min(starts), max(ends))] if starts else []
-        between = subtract(whole, [*covered, *self._of_sums(log)])
-        open_still = [(each, log.offsets.holes(*ends_of(each))) for each in subtract(between, gaps)]
+        sums_only = list(self._of_sums(log))
+        unread = subtract(whole, [*covered, *(each for _, each in sums_only)])
+        below = [OffsetRange(tp, min(starts), self._claimed_from(log, read, sums_only, max(ends)))] if starts else []
+        open_still = [(each, log.offsets.holes(*ends_of(each))) for each in subtract(unread, [*gaps, *below])]
         missing += [Missing(each, None, holes.count, holes) for each, holes in open_still if holes]
-        passed = sum(log.offsets.holes(*ends_of(each)).count for each in intersect(between, union(gaps)))
+
+        def not_there(ranges: Iterable[OffsetRange]) -> int:
+            return sum(log.offsets.holes(*ends_of(each)).count for each in ranges)
+
         return PartitionAccount(
             log,
             dead_letters=sums["dead_letters"],
@@ -186,7 +193,8 @@ class Accounts:
             invisible=sums["invisible"],
             removed=sums["removed"],
             lost=sums["lost"],
-            gaps=passed,
+            gaps=not_there(intersect(unread, union(gaps))),
+            not_claimed=not_there(subtract(intersect(unread, below), gaps)),
             reached=max(ends, default=0),
             missing=missing,
             surplus=surplus,
@@ -236,12 +244,28 @@ class Accounts:
                     f"has not read: its topic ids are {proof.topic_ids}"
                 )
 
-    def _of_sums(self, log: HeldLog) -> Iterator[OffsetRange]:
+    def _claimed_from(
+        self,
+        log: HeldLog,
+        read: Collection[tuple[Proof, RangeCount]],
+        sums_only: Collection[tuple[Proof, OffsetRange]],
+        end: int,
+    ) -> int:
+        """Return from which offset on the output holds all: where scheduled runs began, or rows of no known batch do.
+
+        A backfill or a copy claims what it was asked for alone. Without any other batch that is the end.
+        """
+        ranges = [*((proof, each.offset_range) for proof, each in read), *sums_only]
+        began = [each.start_offset for proof, each in ranges if proof.kind is BatchKind.LIVE]
+        unknown = [runs.starts[0] for batch, runs in log.of_batches.items() if batch not in self.evidence.proofs]
+        return min([*began, *unknown], default=end)
+
+    def _of_sums(self, log: HeldLog) -> Iterator[tuple[Proof, OffsetRange]]:
         """Yield what batches span of whose ranges only the sums are known."""
         for batch, runs in log.of_batches.items():
             proof = self.evidence.proofs.get(batch) if batch is not None else None
             if proof is not None and proof.ranges is None and runs:
-                yield OffsetRange(log.topic_partition, runs.starts[0], runs.ends[-1])
+                yield proof, OffsetRange(log.topic_partition, runs.starts[0], runs.ends[-1])
 
     def short_of_sums(self) -> Iterator[str]:
         """Yield which batches, of whose ranges only the sums are known, have other sums."""

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -132,21 +133,19 @@ class FoundOffsets:
         log_at = {log: number for number, log in enumerate(logs)}
         place_at = {place: number for number, place in enumerate(places)}
         runs = pa.concat_tables(self._runs).combine_chunks()
-        for name, codes in (
-            ("log", [log_at[log] for log, _ in whose]),
-            ("place", [place_at[place] for place in whose]),
-        ):
-            runs = runs.append_column(name, pa.array(codes, pa.int32()).take(runs["whose"]))
+        runs = with_codes(runs, "log", [log_at[log] for log, _ in whose], "whose")
+        runs = with_codes(runs, "place", [place_at[place] for place in whose], "whose")
         spans: list[list[tuple[str, int, int]]] = [[] for _ in logs]
         files: Any = runs.group_by(["log", "file"]).aggregate([("start", "min"), ("end", "max")])
         for each in files.sort_by("start_min").to_pylist():
             spans[each["log"]].append((self._files[each["file"]], each["start_min"], each["end_max"]))
         batches: list[dict[UUID | None, OffsetRuns]] = [{} for _ in logs]
-        runs = in_order(runs.select(["place", "log", "start", "end"]), "place")
+        runs = in_order(runs, "place")
         for number, starts, ends in slices(runs, "place"):
             log, batch = places[number]
             batches[log_at[log]][batch] = joined(starts, ends)
         found: list[HeldLog] = []
+        runs = with_codes(runs, "log", [log_at[log] for log, _ in places], "place")
         for number, starts, ends in slices(in_order(runs, "log"), "log"):
             topic, topic_id, partition = logs[number]
             rows = pc.sum(pc.subtract(ends, starts)).as_py()
@@ -195,13 +194,39 @@ def with_ids(whose: Iterable[tuple[Log, UUID | None]], topic_ids: TopicIds) -> l
     return [(topic, topic_id or only.get(topic), number) for topic, topic_id, number in logs]
 
 
+def with_codes(runs: pa.Table, name: str, codes: list[int], by: str) -> pa.Table:
+    """Return runs with a column more, of the code at another one's place."""
+    return runs.append_column(name, pa.array(codes, pa.int32()).take(runs[by]))
+
+
 def in_order(runs: pa.Table, column: str) -> pa.Table:
     """Return runs by a column and their starts; most are in that order, and sorting takes longer than reading them."""
+    runs = runs.select([column, "start", "end"])
     whose, starts = (runs[each].combine_chunks() for each in (column, "start"))
     same = pc.and_(pc.equal(whose[1:], whose[:-1]), pc.greater_equal(starts[1:], starts[:-1]))
     if pc.all(pc.or_(pc.greater(whose[1:], whose[:-1]), same)).as_py() in {True, None}:
         return runs
+    if len(scattered := offset_by_offset(runs, column)):
+        return scattered
     return runs.sort_by([(column, "ascending"), ("start", "ascending")])
+
+
+def offset_by_offset(runs: pa.Table, column: str) -> pa.Table:
+    """Return runs of one offset each, in order; none where that is not faster, or the numbers are too large.
+
+    Shuffled rows are nearly all runs of their own. Numbers are sorted ten times as fast as rows with several columns.
+    """
+    whose, starts, ends = (runs[each].to_numpy().astype(np.int64) for each in (column, "start", "end"))
+    lengths, base = ends - starts, starts.min()
+    span = ends.max() - base
+    if lengths.sum() > 2 * len(runs) or (int(whose.max()) + 1) * int(span) >= 2**63:
+        return runs.slice(0, 0)
+    found = np.repeat(whose * span + starts - base, lengths)
+    found += np.arange(len(found)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found.sort()
+    whose, starts = np.divmod(found, span)
+    starts += base
+    return pa.table({column: whose.astype(np.int32), "start": starts, "end": starts + 1})
 
 
 def slices(runs: pa.Table, column: str) -> Iterator[tuple[int, Any, Any]]:

@@ -25,7 +25,7 @@ from kafka_ingest.observing.account_of_output import (
 from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 
-COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "unaccounted")
+COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "not_claimed", "unaccounted")
 """Who accounts for offsets that are not there; the last ones nobody does."""
 MOST_SHOWN: Final = 5
 
