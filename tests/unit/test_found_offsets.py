@@ -118,8 +118,9 @@ def test_rows_without_a_position_are_other_programs_own() -> None:
     found = FoundOffsets()
     found.add("file", rows(("orders", "id-1", 0, 7, str(ONE)), (None, None, None, None, None)), {})
     found.add("file", pa.table({"kafka_offset": [1, 2]}), {"kafka_topic": None})
+    found.add("file", pa.table({"name": ["of a table", "without positions"]}), {})
     [log] = found.held(lambda *_: None)
-    assert (runs(log.offsets), found.foreign_rows) == ([(7, 8)], 3)
+    assert (runs(log.offsets), found.foreign_rows) == ([(7, 8)], 5)
 
 
 def test_nothing_found_is_nothing_held() -> None:

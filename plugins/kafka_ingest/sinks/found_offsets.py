@@ -72,7 +72,7 @@ class FoundOffsets:
         for each in {*PARTS, OFFSET}.intersection(rows.column_names):
             column: Any = rows[each].cast(TYPES[each]).combine_chunks()
             columns[each] = column if each in NEEDED else pc.fill_null(column, pa.scalar(""))
-        needed = [columns[each] for each in NEEDED]
+        needed = [columns.get(each) for each in NEEDED]
         if any(each is None for each in needed):
             self.foreign_rows += len(rows)
             return

@@ -9,7 +9,7 @@ from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import kafka_at, output_at
-from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError
+from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.held_log import OffsetRuns
@@ -51,6 +51,7 @@ class Verify(Request):
 
     def answer(self, call: Call) -> Answer:
         """Show what the output holds, beside what it says of itself and, where it is asked, beside Kafka."""
+        self._check_address()
         address = {"catalog": self.catalog, "conn_id": self.database, "table": self.table}
         asks_kafka = self.bootstrap is not None or self.kafka is not None
         kafka = kafka_at(self.bootstrap, self.kafka, call.find_connection) if asks_kafka else None
@@ -65,15 +66,26 @@ class Verify(Request):
             account = with_kafka(account, kafka, self.topic)
         if unknown := set(self.topic) - {each.held.topic_partition.topic for each in account.partitions}:
             raise UnknownTopicError(
-                f"expected rows or proofs of topic {listing(sorted(unknown))} in {output}, found none"
+                f"expected rows or proofs of topic {listing(sorted(unknown))} in {self.table or output}, found none"
             )
         if not (account.partitions or account.proofs or account.problems):
             raise OutputNotUsableError(
-                f"expected an output in {output}, found no rows of Kafka's records and no receipts. Is it another "
-                "place, is its storage mounted? An output without a batch is empty, too."
+                f"expected an output in {self.table or output}, found no rows of Kafka's records and no receipts. Is "
+                "it another place, is its storage mounted? An output without a batch is empty, too."
             )
         code = 0 if account.is_sound else OperatorDecisionError.exit_code
-        return Answer(document_of_account(output, account), lines_of(output, account), code)
+        document = document_of_account(output, account) | {"table": self.table}
+        return Answer(document, lines_of(f"{self.table or output} ({output.format})", account), code)
+
+    def _check_address(self) -> None:
+        """Raise WrongUseError where a connection of a table's has no table, or the other way round."""
+        given = {"--catalog": self.catalog, "--database": self.database, "--table": self.table}
+        found = [name for name, value in given.items() if value is not None]
+        if found not in ([], ["--catalog", "--table"], ["--database", "--table"]):
+            raise WrongUseError(
+                f"expected --table with --catalog or with --database, found {' and '.join(found)}: a table in a "
+                "database or in a catalog is known by its name and that connection"
+            )
 
 
 def document_of_account(output: OutputLocation, account: AccountOfOutput) -> dict[str, Any]:
@@ -130,13 +142,13 @@ def intervals(runs: OffsetRuns) -> list[dict[str, int]]:
     return [{"start_offset": start, "end_offset": end} for start, end in runs.first(MOST_LISTED)]
 
 
-def lines_of(output: OutputLocation, account: AccountOfOutput) -> Iterator[Line | FittingTable]:
+def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTable]:
     """Yield the table, what is wrong, and the result."""
     used = [name for name in COUNTS if name == "unaccounted" or any(getattr(each, name) for each in account.partitions)]
     compared = any(each.bounds is not None for each in account.partitions)
     names = ["first", "end", "rows", "doubled", *(name.replace("_", " ") for name in used)]
     names += ["not landed"] if compared else []
-    made = table(f"{output} ({output.format})", "topic", "topic id", "partition", *names, numbers=("partition", *names))
+    made = table(title, "topic", "topic id", "partition", *names, numbers=("partition", *names))
     for each in account.partitions:
         held = each.held
         first = held.offsets.starts[0] if held.offsets else None
