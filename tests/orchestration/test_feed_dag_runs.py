@@ -318,6 +318,9 @@ def test_complete_hours_are_announced_once_each_by_their_keys_over_a_crash_and_a
     found = project.kafka_ingest("partitions", "orders", "--json").document
     newest_first = [(each["key"], each["late_rows"]) for each in found["complete"]]
     assert newest_first == [*((key, 0) for key, _ in reversed(announced[1:])), (expected[0], 2)]
+    # The late rows are those of the batch after it.
+    _, before = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert found["complete"][-1]["late_after_batch"] == before["batch_id"]
     assert found["waiting"]["waits_for"][0]["reason"].startswith("it is over at ")
     folders = sorted(path.parent.name for path in project.output.glob("orders.kafka-ingest/complete/*/_SUCCESS"))
     assert folders == [f"hour={key[:13]}" for key, _ in announced]

@@ -41,7 +41,9 @@ class CompletionEvents:
             return []
         events = context["outlet_events"][self.asset]
         late: dict[str, Any] = {each.key: each.late_rows for each in self._added if each.late_rows}
-        events.extra = {"feed": self._feed.name, "by": self._rules.by.value, "late_rows": late}
+        after = {each.key: str(each.counted_batch) for each in self._added if each.late_rows}
+        extra = {"feed": self._feed.name, "by": self._rules.by.value, "late_rows": late, "late_after_batch": after}
+        events.extra = extra
         keys = [each.key for each in self._added]
         events.add_partitions(keys)
         return keys

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from kafka_ingest.model.documents import document_of
 
@@ -54,7 +55,8 @@ class CompletionRules:
 class Period:
     """An hour or a day. ``completed_at`` is None of the one that is waited for, the newest.
 
-    ``late_rows``: how many have landed since it was complete; ``announced_rows`` of them are announced.
+    ``late_rows``: how many have landed since it was complete, all in batches after ``counted_batch``;
+    ``announced_rows`` of them are announced.
     """
 
     began_at: datetime
@@ -64,6 +66,7 @@ class Period:
     announced_at: datetime | None
     announced_rows: int
     success_file_at: datetime | None
+    counted_batch: UUID | None
 
     @property
     def key(self) -> str:
@@ -72,4 +75,5 @@ class Period:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as ``--json`` shows it."""
-        return document_of(self, "key", "completed_at", "completed_by", "late_rows", "announced_at", "success_file_at")
+        names = ("key", "completed_at", "completed_by", "late_rows", "announced_at", "success_file_at")
+        return document_of(self, *names) | {"late_after_batch": self.counted_batch and str(self.counted_batch)}
