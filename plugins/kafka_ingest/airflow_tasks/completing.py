@@ -41,9 +41,9 @@ class CompletionEvents:
             return []
         events = context["outlet_events"][self.asset]
         late: dict[str, Any] = {each.key: each.late_rows for each in self._added if each.late_rows}
-        after = {each.key: str(each.counted_batch) for each in self._added if each.late_rows}
-        extra = {"feed": self._feed.name, "by": self._rules.by.value, "late_rows": late, "late_after_batch": after}
-        events.extra = extra
+        after: dict[str, Any] = {each.key: str(each.counted_batch) for each in self._added if each.late_rows}
+        of_feed = {"feed": self._feed.name, "by": self._rules.by.value}
+        events.extra = {**of_feed, "late_rows": late, "late_after_batch": after}
         keys = [each.key for each in self._added]
         events.add_partitions(keys)
         return keys
