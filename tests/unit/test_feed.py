@@ -45,6 +45,8 @@ def folder(tmp_path: Path) -> Path:
 
 ONLY = " with letters, digits and any of ._=- in its names"
 LAKE = "CONTAINER@ACCOUNT.dfs.core.windows.net"
+IN_POSTGRESQL = {"format": "postgresql", "path": "/data/raw", "conn_id": "warehouse", "table": "shop.orders"}
+CURRENT = IN_POSTGRESQL | {"mode": "current"}
 
 
 def document(name: str = "orders", **changes: Any) -> dict[str, Any]:
@@ -380,6 +382,19 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             "sink.table: expected a schema and a table of letters, digits and '_', the table's name of up to 49",
         ),
         ({"sink": {"format": "postgresql", "path": "/data/x", "table": "shop.orders"}}, "sink.conn_id: missing"),
+        (
+            {"sink": IN_POSTGRESQL | {"null_keys": "stop"}},
+            "expected null_keys with mode: current only, found mode: app",
+        ),
+        ({"sink": CURRENT | {"on_new_columns": "ignore"}}, "expected on_new_columns stop or add with mode: current"),
+        (
+            {"sink": CURRENT, "value": {"format": "json", "schema": "id int"}, "columns": "flatten"},
+            "expected records with their key and value, of which sink.mode: current makes rows, found columns: flatten",
+        ),
+        (
+            {"sink": CURRENT, "select": [{"name": "key", "type": "binary", "sql": "key"}]},
+            "sink.mode: current makes rows, found a select of key; use keep_other_columns: true with select",
+        ),
         (
             {"sink": {"format": "delta", "path": "/data/x", "on_new_columns": "rename"}},
             "sink.on_new_columns: expected 'add', 'ignore' or 'stop', found 'rename'",
@@ -970,12 +985,20 @@ def test_a_copy_may_not_lie_in_a_feeds_output_whether_the_file_can_be_used_or_no
 
 
 def test_a_copy_may_not_go_to_the_table_of_a_feed_from_any_directory(folder: Path) -> None:
-    sink = {"format": "postgresql", "path": "/data/raw", "conn_id": "warehouse", "table": "shop.orders"}
-    write(folder, "orders", sink=sink)
-    feed, environment = a_feed(sink=sink | {"table": "shop.other"}), {"KAFKA_INGEST_FEEDS": str(folder)}
+    write(folder, "orders", sink=IN_POSTGRESQL)
+    feed, environment = a_feed(sink=IN_POSTGRESQL | {"table": "shop.other"}), {"KAFKA_INGEST_FEEDS": str(folder)}
     with pytest.raises(InvalidBackfillError, match=r"found shop\.orders, that of feed orders.*Nothing was planned"):
         copy_output(feed, "/elsewhere/orders", environment)
     assert dict(copy_output(feed, "/elsewhere/again", environment).options)["table"] == "shop.again"
+
+
+def test_a_table_of_the_newest_states_is_planned_and_copied_as_the_feed_says() -> None:
+    feed = a_feed(sink=CURRENT | {"deleted": "remove", "null_keys": "dead_letter"}, where="value is not null")
+    options = {"mode": "current", "deleted": "remove", "conn_id": "warehouse"}
+    assert dict(feed.output({}).options).items() >= options.items()
+    assert dict(copy_output(feed, "/elsewhere/again", {}).options).items() >= options.items()
+    where = feed.decoding().shape.where or ""
+    assert re.fullmatch(r"\(if\(key is null and .*raise_error.*\) and \(value is not null\)", where)
 
 
 def test_feeds_without_a_group_share_nothing(folder: Path) -> None:

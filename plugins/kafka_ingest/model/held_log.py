@@ -81,7 +81,8 @@ class Evidence:
     ``proofs`` have all ranges where there is a receipt. ``removed`` are batches whose rows were taken out on purpose,
     ``gaps`` offsets that were passed over, with their topic's id, and ``lost`` how many rows of a batch's partition
     were in files that an operator has recorded as lost. ``unpublished`` have a receipt and no more: their commit was
-    interrupted, or did not begin. ``problems`` say what cannot be used.
+    interrupted, or did not begin. ``problems`` say what cannot be used. ``of_newest_states``: a row is the newest state
+    of a key, so a batch's rows need not be there any more.
     """
 
     proofs: Mapping[UUID, Proof] = field(default_factory=dict)
@@ -90,3 +91,4 @@ class Evidence:
     lost: Mapping[tuple[UUID, TopicPartition], int] = field(default_factory=dict)
     problems: Sequence[str] = ()
     unpublished: frozenset[UUID] = frozenset()
+    of_newest_states: bool = False

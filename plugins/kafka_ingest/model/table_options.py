@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 
 ON_NEW_COLUMNS, PARTITION_BY = "on_new_columns", "partition_by"
@@ -38,13 +39,15 @@ class TableOptions:
     """What a feed says about its table. The defaults are what plans of earlier versions mean.
 
     ``properties`` are those of the engine, name and value, which a new table gets. ``decoded``: beside Kafka's own
-    columns, which are the ones that ``on_new_columns`` is about, rows have those of decoded records.
+    columns, which are the ones that ``on_new_columns`` is about, rows have those of decoded records. ``current``: a row
+    is the newest state of a key; None: a record.
     """
 
     on_new_columns: OnNewColumns = OnNewColumns.STOP
     partition_by: tuple[PartitionTerm, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     decoded: bool = False
+    current: CurrentState | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableOptions":
@@ -55,6 +58,7 @@ class TableOptions:
             terms_of(terms.split(", ")) if terms else (),
             tuple((name.removeprefix(OF_TABLE), each) for name, each in options.items() if name.startswith(OF_TABLE)),
             options.get(RECORDS) == DECODED,
+            CurrentState.of(options),
         )
 
     def as_options(self) -> dict[str, str]:
@@ -63,7 +67,9 @@ class TableOptions:
         new_columns = {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
         partitions = {PARTITION_BY: ", ".join(map(str, self.partition_by))} if self.partition_by else {}
         records = {RECORDS: DECODED} if self.decoded else {}
-        return new_columns | partitions | records | {f"{OF_TABLE}{name}": value for name, value in self.properties}
+        current = self.current.as_options() if self.current is not None else {}
+        properties = {f"{OF_TABLE}{name}": value for name, value in self.properties}
+        return new_columns | partitions | records | current | properties
 
     @property
     def may_lack(self) -> frozenset[str]:
@@ -71,8 +77,8 @@ class TableOptions:
         return IGNORABLE if self.on_new_columns is OnNewColumns.IGNORE else frozenset()
 
     def is_of_records(self, column: str) -> bool:
-        """Whether a column of the raw format is one that decoded records have others for, and these are decoded."""
-        return self.decoded and column in OF_RECORDS
+        """Whether a column of the raw format is one that decoded records, or the states of keys, have others for."""
+        return (self.decoded or self.current is not None) and column in OF_RECORDS
 
     def takes_without(self, column: str) -> bool:
         """Whether a table without a column of the raw format can be written."""

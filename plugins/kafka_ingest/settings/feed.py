@@ -381,7 +381,15 @@ class Feed(Settings):
                 "expected on_new_fields with decoded records only, whose columns are known before they are written, "
                 f"found {found}"
             )
-        terms = TableOptions.of(dict(self.sink.options)).partition_by
+        options = TableOptions.of(dict(self.sink.options))
+        terms = options.partition_by
+        names = decoding.shape.columns(["key", "value"])
+        if options.current is not None and (decoding.columns is Columns.FLATTEN or not {"key", "value"} <= {*names}):
+            found = "columns: flatten" if decoding.columns is Columns.FLATTEN else f"a select of {', '.join(names)}"
+            raise ValueError(
+                "expected records with their key and value, of which sink.mode: current makes rows, found "
+                f"{found}; use keep_other_columns: true with select"
+            )
         if decoding.is_raw and (others := [term.column for term in terms if not term.is_kafkas]):
             raise ValueError(f"expected sink.partition_by to name Kafka's columns, {EXPECTED}, found {others[0]}")
         if self.complete is not None and self.complete.success_file and self.sink.format != "parquet":
@@ -417,7 +425,9 @@ class Feed(Settings):
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
-        shape = Shape(selected, self.where, self.transform, self.keep_other_columns)
+        both = [each for each in (self.sink.where, self.where) if each is not None]
+        where = " and ".join(f"({each})" for each in both) if len(both) > 1 else next(iter(both), None)
+        shape = Shape(selected, where, self.transform, self.keep_other_columns)
         settings, largest = SparkSettings(feed=self.spark.conf), self.limits.max_record_bytes
         return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings, largest)
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 class RowsAndCommits(Protocol):
     """One reading of an output, of a format's own. I/O errors are left to the caller."""
 
+    @property
+    def are_newest_states(self) -> bool:
+        """Whether a row is the newest state of a key, so that a batch's rows leave with later batches."""
+
     def said(self) -> Iterator[tuple[str | None, str | None]]:
         """Yield what commits say: the proof of a batch, and the id of a batch whose rows were removed."""
 
@@ -97,7 +101,13 @@ class TakenEvidence:
         for (batch_id, topic_partition, _), rows in self.lost.items():
             lost[batch_id, topic_partition] += rows
         return Evidence(
-            self.proofs, frozenset(self.removed), self.gaps, lost, self.problems, frozenset(self.unpublished)
+            self.proofs,
+            frozenset(self.removed),
+            self.gaps,
+            lost,
+            self.problems,
+            frozenset(self.unpublished),
+            self.rows.are_newest_states,
         )
 
     @contextmanager

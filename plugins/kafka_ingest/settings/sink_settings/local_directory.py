@@ -53,6 +53,11 @@ class LocalDirectorySink(Settings):
         """How the output is reached, apart from its path; stored in each plan."""
         return {}
 
+    @property
+    def where(self) -> str | None:
+        """An expression that records have to satisfy for this output, beside the feed's own."""
+        return None
+
     def options_of(self, *, decoded: bool) -> Mapping[str, str]:
         """Return the options of an output of raw or of decoded records."""
         del decoded  # files have the columns that they have

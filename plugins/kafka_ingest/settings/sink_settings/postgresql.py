@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, field_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
+from kafka_ingest.model.change_events import APPLY, CURRENT, REMOVE, CurrentState
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
@@ -15,9 +16,22 @@ from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySi
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """What is added to a table's name has to fit into the 63 bytes of a name, too."""
 
+OF_CURRENT = frozenset({"deleted", "on_truncate", "null_keys"})
+"""The settings of mode: current alone."""
+OP = "get_json_object(to_json(struct(value)), '$.value{}.op')"
+HAS_KEY = (
+    f"if(key is null and coalesce({OP.format('')}, {OP.format('.payload')}, '') not in ('t', 'm'), "
+    "raise_error('expected a key, found none: null_keys is dead_letter'), true)"
+)
+"""Truncations and messages have none. Where an expression fails, a record is a dead letter."""
+
 
 class PostgresqlSink(LocalDirectorySink):
-    """A table in PostgreSQL. ``conn_id``: the connection of type postgres; ``path``: what batches are staged beside."""
+    """A table in PostgreSQL. ``conn_id``: the connection of type postgres; ``path``: what batches are staged beside.
+
+    ``mode``: each record is a row, or a row is the newest state of a key; then ``deleted`` says what becomes of a key
+    that is deleted, ``on_truncate`` what a truncation does, and ``null_keys`` what a record without a key is.
+    """
 
     not_on_object_stores: ClassVar[str] = f"batches are staged on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True
@@ -25,7 +39,10 @@ class PostgresqlSink(LocalDirectorySink):
     format: Literal["postgresql"]
     conn_id: Annotated[str, AfterValidator(not_blank)]
     table: str
-    mode: Literal["append"] = "append"
+    mode: Literal["append", "current"] = "append"
+    deleted: Literal["mark", "remove"] = "mark"
+    on_truncate: Literal["stop", "apply"] = "stop"
+    null_keys: Literal["stop", "dead_letter"] = "stop"
     on_new_columns: OnNewColumns = OnNewColumns.STOP
 
     @field_validator("table")
@@ -38,11 +55,34 @@ class PostgresqlSink(LocalDirectorySink):
             )
         return table
 
+    @model_validator(mode="after")
+    def _of_one_mode(self) -> Self:
+        if self.mode == CURRENT and self.on_new_columns is OnNewColumns.IGNORE:
+            raise ValueError(
+                "expected on_new_columns stop or add with mode: current, whose rows need kafka_topic_id, found ignore"
+            )
+        if self.mode != CURRENT and (given := OF_CURRENT & self.model_fields_set):
+            raise ValueError(f"expected {min(given)} with mode: current only, found mode: {self.mode}")
+        return self
+
+    @property
+    def table_options(self) -> TableOptions:
+        """How records go into the table."""
+        state = CurrentState(self.deleted == REMOVE, self.on_truncate == APPLY) if self.mode == CURRENT else None
+        return TableOptions(self.on_new_columns, current=state)
+
+    @property
+    def where(self) -> str | None:
+        """What of a record makes it a dead letter by failing, as an expression over key and value."""
+        return HAS_KEY if self.null_keys == "dead_letter" else None
+
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Return the settings of a copy: a table in the same schema, named as the last name of its path."""
         schema = self.table.partition(".")[0]
         table = {"conn_id": self.conn_id, "table": f"{schema}.{Path(path).name}"}
-        return {**super().of_copy(path), **table, "on_new_columns": self.on_new_columns}
+        modes = {"mode", *OF_CURRENT} & self.model_fields_set
+        written = {name: getattr(self, name) for name in ("on_new_columns", *sorted(modes))}
+        return {**super().of_copy(path), **table, **written}
 
     @property
     def address(self) -> Mapping[str, str]:
@@ -52,7 +92,7 @@ class PostgresqlSink(LocalDirectorySink):
     @property
     def options(self) -> Mapping[str, str]:
         """How the table is reached and written, stored in each plan."""
-        return {**TableOptions(self.on_new_columns).as_options(), **self.address}
+        return {**self.table_options.as_options(), **self.address}
 
     def options_of(self, *, decoded: bool) -> Mapping[str, str]:
         """Return the options of a table of raw or of decoded records."""

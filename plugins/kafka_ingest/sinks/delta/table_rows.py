@@ -33,6 +33,8 @@ OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
 class DeltaRows:
     """A snapshot: the one given, or the newest when this is made. I/O errors are left to the caller."""
 
+    are_newest_states = False
+
     def __init__(self, log: "TableLog", table: "DeltaTable | None" = None) -> None:
         self.output = log.output
         self._log = log

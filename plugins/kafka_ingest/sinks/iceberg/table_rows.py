@@ -42,6 +42,8 @@ class IcebergRows:
     A question about one batch reads those manifests that may name it, one about all batches reads all, once.
     """
 
+    are_newest_states = False
+
     def __init__(self, output: Place, table: Table | None, settings: CatalogSettings, older: OlderMarks) -> None:
         self._table = table
         self._settings = settings

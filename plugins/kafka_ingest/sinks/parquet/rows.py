@@ -20,6 +20,8 @@ NOT_YET = frozenset({FilesState.STAGED, FilesState.BROKEN, FilesState.REVOKED})
 class ParquetRows:
     """Reads all files below the directory, also those that are in no batch's folder."""
 
+    are_newest_states = False
+
     def __init__(self, directory: ParquetDirectory) -> None:
         self._directory = directory
 

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB, REAL, TIMEST
 from sqlalchemy.types import TypeEngine
 
 from kafka_ingest.model.batch_column import BATCH_COLUMN, KAFKAS_OWN, NEVER_NULL
+from kafka_ingest.model.change_events import IS_DELETED, IS_SNAPSHOT
 from kafka_ingest.model.record_schema import DECIMAL
 from kafka_ingest.model.table_options import OF_RECORDS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, names_in
@@ -56,6 +57,8 @@ OWN: Final[Mapping[str, str]] = {
     **dict.fromkeys(sorted(OF_RECORDS), "binary"),
 }
 """The columns of the raw format; that of the batch is added by the table's own statement."""
+OF_STATES: Final = (IS_DELETED, IS_SNAPSHOT)
+"""The columns that only a table of the newest state of each key has; the table's own statement adds them, too."""
 JSON: Final = "jsonb"
 LONGEST_NAME: Final = 63
 """Bytes of a name; PostgreSQL would cut a longer one."""
@@ -93,8 +96,9 @@ def in_words(kind: str) -> str:
 
 
 def own_columns(options: TableOptions) -> dict[str, str]:
-    """Return the columns that a feed writes beside those of decoded records."""
-    return {name: kind for name, kind in OWN.items() if not options.is_of_records(name)}
+    """Return the columns that a feed writes beside those of its records."""
+    own = {name: kind for name, kind in OWN.items() if not options.is_of_records(name)}
+    return own if options.current is None else own | dict.fromkeys(OF_STATES, "boolean")
 
 
 def columns_in(written: WrittenColumns) -> dict[str, str]:
@@ -107,18 +111,20 @@ def differences_of_table(there: Mapping[str, Column], options: TableOptions) -> 
     """Yield why records cannot be added to an existing table, decoded columns apart."""
     own = own_columns(options)
     yield from differences(there, {name: kind for name, kind in own.items() if name in there})
+    if options.current is None and IS_DELETED in there:
+        yield f"column {IS_DELETED}: its rows are the newest states of keys, for a feed with sink.mode: current"
     for name, kind in own.items():
         if name not in there and not options.takes_without(name):
             yield f"column {name}: expected {in_words(kind)}, found none"
     found = there[BATCH_COLUMN].type if BATCH_COLUMN in there else "none"
     if found != in_words(BATCH_COLUMN):
         yield f"column {BATCH_COLUMN}: expected {in_words(BATCH_COLUMN)}, found {found}"
-    if not options.decoded:
+    if not options.decoded and options.current is None:
         yield from unwritten(there, own)
 
 
-def differences(there: Mapping[str, Column], written: Mapping[str, str]) -> Iterator[str]:
-    """Yield which columns that are to be written a table has otherwise, or cannot have."""
+def differences(there: Mapping[str, Column], written: Mapping[str, str], key: Collection[str] = ()) -> Iterator[str]:
+    """Yield which columns that are to be written a table has otherwise, or cannot have; those of a key have values."""
     for name, kind in written.items():
         if not 0 < len(name.encode()) <= LONGEST_NAME:
             yield f"column {name}: expected a name of up to {LONGEST_NAME} bytes"
@@ -131,12 +137,12 @@ def differences(there: Mapping[str, Column], written: Mapping[str, str]) -> Iter
             yield f"column {name}: expected {in_words(kind)}, found {column.type}"
         elif column.is_generated:
             yield f"column {name}: it is generated, so nothing can be written into it"
-        elif column.is_required and name not in NEVER_NULL:
+        elif column.is_required and name not in {*NEVER_NULL, *OF_STATES, *key}:
             yield f"column {name}: expected one that allows nulls, found NOT NULL"
 
 
 def unwritten(there: Mapping[str, Column], written: Collection[str]) -> Iterator[str]:
     """Yield which columns of a table need a value that nothing would write."""
     for name, column in there.items():
-        if column.is_required and name not in written and name != BATCH_COLUMN:
+        if column.is_required and name not in {*written, *OF_STATES, BATCH_COLUMN}:
             yield f"column {name}: it is NOT NULL without a default, and nothing would be written into it"

@@ -6,26 +6,46 @@ were copied there before (:mod:`.copied_rows`).
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Connection, FromClause, Insert, Table, Text, Uuid, cast, delete, func, insert, literal, select
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    Insert,
+    Table,
+    Text,
+    Uuid,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.postgresql import columns as its
+from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.named_table import NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
 from kafka_ingest.sinks.publish_or_revoke import how_to_abandon
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
-REFUSALS: Final = {"P0001", "428C9"}
-"""A trigger's RAISE EXCEPTION, and a value for a column that is GENERATED ALWAYS."""
+REFUSALS: Final = {"P0001", "428C9", "54000"}
+"""A trigger's RAISE EXCEPTION, a value for a column that is GENERATED ALWAYS, and one that is too long for an index."""
+OF_EVENTS: Final = {CHANGE, UNAVAILABLE_COLUMNS}
 
 
 class OtherCountError(Exception):
@@ -63,14 +83,25 @@ class PostgresqlCommits:
         return CleanUp("no program", math.inf)
 
     def check_can_remove(self, *, replacing: bool = False) -> None:
-        """Do nothing: rows can be deleted; the role's right is asked for by the statement."""
+        """Raise OutputNotUsableError where rows are of keys; other rows can be deleted, if the role may."""
+        if self._table.state is not None:
+            what = "replaced" if replacing else "expired"
+            raise OutputNotUsableError(
+                f"{self._table}: expected a row for each record, found the newest state of each key (sink.mode: "
+                f"current): its rows are of keys, not of batches, and cannot be {what} batch by batch. Nothing was "
+                "changed. Let another feed make another table, from the beginning of its topics."
+            )
 
     def check_files(self, staged: Staged) -> None:
         """Check the files, compare their columns with the table's, and copy the rows; raises ColumnsChangedError."""
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see _copy
 
         check_files(staged.data, staged.receipt, lambda _: (), (), alike=True)
-        self._copy(staged)
+        copied = self._copy(staged)
+        if copied is not None and self._table.state is not None:
+            with self._table.transaction() as connection:
+                events = self._events(connection, staged, copied)
+                self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         """Yield the rows of some ranges, as if they were a file of their own."""
@@ -101,7 +132,7 @@ class PostgresqlCommits:
             ) from error
         except (DBAPIError, OutputUnavailableError) as error:
             if isinstance(error, DBAPIError) and is_refusal(error):
-                raise self._refused(mark, None if replaced else copied, error) from None
+                raise self._refused(mark, staged, None if replaced else copied, error) from None
             # Landed, a rival's, or neither: the mark says it. Where there is none, the next run asks again.
             if (found := self.mark(mark.batch_id)) is not None:
                 return found
@@ -133,13 +164,63 @@ class PostgresqlCommits:
             if replaced:
                 table = self._table.with_columns(self._table.columns_in(connection))
                 connection.execute(delete(table).where(of_ranges(table, replaced)))
-            if copied is not None:
+            if copied is not None and staged is not None and self._table.state is not None:
+                self._apply(connection, staged, copied, self._table.state)
+            elif copied is not None:
                 counting = connection.execution_options(preserve_rowcount=True)
                 found = counting.execute(self._insertion(connection, mark.batch_id, copied)).rowcount
                 if found != rows:
                     raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
             self._table.drop_copies(connection, mark.batch_id)
         return mark
+
+    def _apply(self, connection: Connection, staged: Staged, copied: Table, state: CurrentState) -> None:
+        """Change the rows of keys by a batch's events, and add to its mark what was done."""
+        # One at a time: what a key's row is from decides, and truncations of others count.
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"states of {self._table}", 0))))
+        batch_id, marks = staged.receipt.batch_id, self._table.marks
+        events = self._events(connection, staged, copied)
+        own = events.truncations(connection)
+        truncations = self._truncations(events, connection)
+        self._check_moved(events, connection, truncations, batch_id)
+        short, changes = events.apply(connection, batch_id, state, truncations)
+        if short or changes.records != staged.receipt.rows:
+            raise OtherCountError(
+                f"expected {counted(staged.receipt.rows, 'event')} and all rows of keys that they change, found "
+                f"{changes.records:,} and {counted(short, 'row')} too few"
+            )
+        said = replace(changes, truncations=own).as_document()
+        connection.execute(update(marks).where(marks.c.batch_id == batch_id).values(changes=said))
+
+    def _events(self, connection: Connection, staged: Staged, copied: Table) -> StagedEvents:
+        assert self._table.state is not None  # noqa: S101 - callers have looked
+        from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415 - see _copy
+
+        there = self._table.columns_in(connection)
+        key = copied_rows.events_of(staged, self._table.state).key
+        types = {name: each.type for name, each in there.items()}
+        return StagedEvents(copied, self._table.with_columns(there), key, types)
+
+    def _truncations(self, events: StagedEvents, connection: Connection) -> list[Truncation]:
+        """Return the newest truncations of a batch and of all that were published."""
+        marks = self._table.marks
+        known = known_truncations(connection, marks) if self._table.has(connection, marks) else []
+        newest = {each[:3]: each for each in sorted([*known, *events.truncations(connection)], key=itemgetter(3))}
+        return list(newest.values())
+
+    def _check_moved(
+        self, events: StagedEvents, connection: Connection, truncations: list[Truncation], batch_id: UUID
+    ) -> None:
+        """Raise OutputConflictError where no offset orders a key's events."""
+        if found := events.moved(connection, truncations):
+            raise OutputConflictError(
+                f"{self._table}: expected all events of a key in one partition of one topic, whose offsets order them, "
+                f"found in batch {batch_id} {listing(found)}. Nothing was published and no offset was moved. Were "
+                "partitions added to the topic, was it made again, or does another topic have the same keys? Where the "
+                "earlier partition or topic has no newer event of its keys, delete the rows that are from it and run "
+                "the commit again; or give the feed another sink.path and sink.table, and "
+                f"{how_to_abandon(batch_id)}."
+            )
 
     def delete_rows(self, batch_id: UUID) -> None:
         """Delete a batch's rows in one transaction; its mark stays."""
@@ -158,14 +239,17 @@ class PostgresqlCommits:
         # A third of a second and a driver, in the task that commits only.
         from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415
 
-        self._table.fit(copied_rows.columns_of_files(staged))
-        table = copied_rows.copied_table(staged, self._table.schema)
+        state = self._table.state
+        events = copied_rows.events_of(staged, state) if state is not None else None
+        kinds = copied_rows.columns_of(events.schema if events is not None else copied_rows.schema_of_files(staged))
+        self._table.fit({name: kinds[name] for name in kinds if name not in OF_EVENTS}, events.key if events else ())
+        table = copied_rows.copied_table(staged, kinds, self._table.schema)
         for last in (False, True):
             with self._table.transaction() as connection:
                 if self._table.has(connection, table):
                     return table
             try:
-                copied_rows.copy_rows(staged, table, self._table.database.settings)
+                copied_rows.copy_rows(staged, table, self._table.database.settings, events)
             except OutputUnavailableError:
                 if last:
                     raise
@@ -179,12 +263,14 @@ class PostgresqlCommits:
             [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
         )
 
-    def _refused(self, mark: Mark, copied: Table | None, error: DBAPIError) -> OutputConflictError:
+    def _refused(
+        self, mark: Mark, staged: Staged | None, copied: Table | None, error: DBAPIError
+    ) -> OutputConflictError:
         """Return the error that names the record whose row the table refuses, if copied rows alone show which."""
         position = None
-        if copied is not None:
+        if staged is not None and copied is not None:
             with self._table.transaction() as connection:
-                position = self._refused_position(connection, mark.batch_id, copied)
+                position = self._refused_position(connection, mark.batch_id, staged, copied)
         record = "{}-{}@{}".format(*position) if position is not None else "a row"
         return OutputConflictError(
             f"{self._table}: expected to add all rows of batch {mark.batch_id}, found that the table refuses {record}: "
@@ -193,16 +279,24 @@ class PostgresqlCommits:
             "as the feed then decodes them."
         )
 
-    def _refused_position(self, connection: Connection, batch_id: UUID, copied: Table) -> tuple[str, int, int] | None:
+    def _refused_position(
+        self, connection: Connection, batch_id: UUID, staged: Staged, copied: Table
+    ) -> tuple[str, int, int] | None:
         """Return the position of one row that is refused by itself, None where none is; each try is undone."""
-        order = [copied.c[name] for name in POSITION]
-        first, end = 0, connection.execute(select(func.count()).select_from(copied)).scalar_one()
+        state = self._table.state
+        events = self._events(connection, staged, copied) if state is not None else None
+        rows = (events.newest() if events is not None else select(copied)).subquery()
+        order = [rows.c[name] for name in POSITION]
+        first, end = 0, connection.execute(select(func.count()).select_from(rows)).scalar_one()
         while first < end:
             middle = max((first + end) // 2, first + 1)
-            part = select(copied).order_by(*order).offset(first).limit(middle - first)
+            part = select(rows).order_by(*order).offset(first).limit(middle - first).subquery()
             try:
                 with connection.begin_nested() as undone:
-                    connection.execute(self._insertion(connection, batch_id, part.subquery()))
+                    if events is not None and state is not None:
+                        replace(events, events=part).apply(connection, batch_id, state, ())
+                    else:
+                        connection.execute(self._insertion(connection, batch_id, part))
                     undone.rollback()
                 first = middle
             except DBAPIError as error:

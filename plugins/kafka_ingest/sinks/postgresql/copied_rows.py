@@ -9,7 +9,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from itertools import pairwise
 from typing import Any
@@ -27,8 +27,10 @@ from sqlalchemy.schema import CreateTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
+from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.arrow_types import struct_of
+from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
@@ -54,41 +56,48 @@ def name_of_copy(batch_id: UUID, attempt: int | str) -> str:
     return f"kafka_ingest_{batch_id.hex}_{attempt}"
 
 
-def columns_of_files(staged: Staged) -> dict[str, str]:
-    """Return the columns that an attempt's files have, as receipts list them, without what is in them."""
-    schema = footer(staged.data / staged.receipt.files[0].name).schema.to_arrow_schema()
+def events_of(staged: Staged, state: CurrentState) -> ChangeEvents:
+    """Return what makes events of an attempt's records; raises ColumnsChangedError where they have no key any more."""
+    return ChangeEvents(schema_of_files(staged), state)
+
+
+def columns_of(schema: pa.Schema) -> dict[str, str]:
+    """Return columns as receipts list them, without what is in them."""
     return {field.name: kind_of(field.type) for field in struct_of(schema).fields}
 
 
-def copied_table(staged: Staged, schema: str) -> Table:
-    """Return the table with an attempt's rows: of what is jsonb in the output, it has the text."""
-    kinds = columns_of_files(staged)
+def copied_table(staged: Staged, kinds: Mapping[str, str], schema: str) -> Table:
+    """Return the table with an attempt's rows of these columns: of what is jsonb in the output, it has the text."""
     columns = [Column(name, Text() if has_parts(kind) else type_of(kind)) for name, kind in kinds.items()]
     name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt)
     return Table(name, MetaData(schema=schema), *columns, prefixes=["UNLOGGED"])
 
 
-def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings) -> None:
+def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: ChangeEvents | None = None) -> None:
     """Make the table with an attempt's rows; raises ColumnsChangedError where PostgreSQL cannot hold one of them.
+
+    With ``events`` these are its rows, and one that cannot be an event is refused like a value.
 
     StagedOutputUnusableError where a file is damaged, OutputUnavailableError after any other failure; then there is no
     table, unless another process was faster.
     """
-    schema = schema_of_copy(staged)
+    schema = schema_of_copy(events.schema if events is not None else schema_of_files(staged))
     # Not in a style in which % has a meaning, also in names.
     failed: list[Exception] = []
     statement = str(CreateTable(table).compile(dialect=postgresql.dialect(paramstyle="named")))
     try:
         with adbc.connect(make_conninfo("", **settings.parameters)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
-            reader = pa.RecordBatchReader.from_batches(schema, batches_of(staged, schema, failed))
+            reader = pa.RecordBatchReader.from_batches(schema, batches_of(staged, schema, failed, events))
             cursor.adbc_ingest(table.name, reader, mode="append", db_schema_name=table.schema)
+            if events is not None:  # it is joined with the output, which may be large
+                cursor.execute(f"ANALYZE {postgresql.dialect().identifier_preparer.format_table(table)}")
             connection.commit()
     except adbc_driver_manager.Error as error:
         if failed:
             raise failed[0] from None  # the driver has made another error of it
         if (error.sqlstate or "").startswith(DATA_EXCEPTION):
-            raise refused_value(staged, table.name, error) from None
+            raise refused_value(staged, table.name, error, events) from None
         said = settings.without_secrets(str(error).partition("\n")[0])
         raise OutputUnavailableError(
             f"{table.schema}.{table.name}: rows of batch {staged.receipt.batch_id} could not be copied through "
@@ -96,21 +105,26 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings) -> None:
         ) from None
 
 
-def batches_of(staged: Staged, schema: pa.Schema, failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    staged: Staged, schema: pa.Schema, failed: list[Exception], events: ChangeEvents | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield an attempt's rows as they are copied; what is raised is ``failed``, too.
 
     Raises ColumnsChangedError where PostgreSQL cannot hold a value of what has parts.
     """
     try:
-        for batch in raw_batches(staged):
+        for batch in raw_batches(staged, events):
             yield pa.record_batch([as_copied(batch, name) for name in batch.schema.names], schema=schema)
     except Exception as error:
         failed.append(error)
         raise
 
 
-def raw_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
-    """Yield an attempt's rows, a piece at a time; raises StagedOutputUnusableError where a file is damaged."""
+def raw_batches(staged: Staged, events: ChangeEvents | None) -> Iterator[pa.RecordBatch]:
+    """Yield an attempt's rows, or its events, a piece at a time.
+
+    Raises StagedOutputUnusableError where a file is damaged.
+    """
     for each in staged.receipt.files:
         path = staged.data / each.name
         try:
@@ -118,7 +132,8 @@ def raw_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
                 open_to_read(path) as source,
                 pyarrow.parquet.ParquetFile(source, page_checksum_verification=True) as file,
             ):
-                yield from file.iter_batches(PIECE)
+                for batch in file.iter_batches(PIECE):
+                    yield events.of(batch) if events is not None else batch
         except (pa.ArrowException, OSError) as error:
             # Arrow raises OSError for damage, too, but only the system's errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
@@ -126,10 +141,14 @@ def raw_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
             raise StagedOutputUnusableError(f"{path} cannot be read: {error}") from error
 
 
-def schema_of_copy(staged: Staged) -> pa.Schema:
-    """Return the columns of an attempt's files, with text for what has parts."""
-    found = footer(staged.data / staged.receipt.files[0].name).schema.to_arrow_schema()
-    return pa.schema([(each.name, pa.string() if pa.types.is_nested(each.type) else each.type) for each in found])
+def schema_of_files(staged: Staged) -> pa.Schema:
+    """Return the columns of an attempt's files."""
+    return footer(staged.data / staged.receipt.files[0].name).schema.to_arrow_schema()
+
+
+def schema_of_copy(rows: pa.Schema) -> pa.Schema:
+    """Return the columns of a copy of rows, with text for what has parts."""
+    return pa.schema([(each.name, pa.string() if pa.types.is_nested(each.type) else each.type) for each in rows])
 
 
 def as_copied(batch: pa.RecordBatch, name: str) -> "pa.Array[Any]":
@@ -221,7 +240,9 @@ def first_bad(column: Any) -> tuple[int, Exception]:  # noqa: ANN401 - Arrow's o
     raise ValueError("expected a value that cannot be JSON in one of the rows, found none")
 
 
-def refused_value(staged: Staged, table: str, error: adbc_driver_manager.Error) -> ColumnsChangedError:
+def refused_value(
+    staged: Staged, table: str, error: adbc_driver_manager.Error, events: ChangeEvents | None
+) -> ColumnsChangedError:
     """Return the error that names the record on whose value a copy has failed: the server says its number."""
     details = {as_text(name): as_text(value) for name, value in error.details}
     said = details.get("PG_DIAG_MESSAGE_PRIMARY", "another value")
@@ -229,7 +250,7 @@ def refused_value(staged: Staged, table: str, error: adbc_driver_manager.Error) 
     context = rf"\S+ {re.escape(table)}, [^\d,]*(\d+)[^,]*, \S+ (.*)"  # "COPY …, line 5, column note", in any language
     if (place := re.fullmatch(context, details.get("PG_DIAG_CONTEXT", ""), re.DOTALL)) is not None:
         row = int(place[1]) - 1
-        for batch in raw_batches(staged):
+        for batch in raw_batches(staged, events):
             if row < batch.num_rows:
                 return bad_value(batch, place[2], row, found)
             row -= batch.num_rows

@@ -3,18 +3,35 @@
 Two processes may make them at once: each change runs while no other one on the table does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Column, Connection, Index, MetaData, Table, Text, Uuid, func, select, text
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    bindparam,
+    false,
+    func,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.schema import CreateColumn, DropTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, TableOptions
 from kafka_ingest.sinks.postgresql import columns as its
@@ -37,9 +54,13 @@ RIGHTS: Final = text(
     "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace "
     "WHERE nspname = :schema"
 )
-RIGHTS_OF_TABLE: Final = text(
-    "SELECT has_table_privilege(to_regclass(:name), 'SELECT'), has_table_privilege(to_regclass(:name), 'INSERT')"
-)
+RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
+IS_UNIQUE: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(:name) AND indisunique AND indisvalid AND "
+    "indimmediate AND indpred IS NULL AND indexprs IS NULL AND indnatts = indnkeyatts AND :columns = (SELECT "
+    "array_agg(attname::text ORDER BY attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = "
+    "ANY(indkey)))"
+).bindparams(bindparam("columns", type_=ARRAY(Text())))
 COPIES: Final = text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND starts_with(tablename, :name)")
 
 
@@ -50,6 +71,11 @@ class NamedTable:
         self.database = database
         self.schema, _, self.name = name.partition(".")
         self._options = options
+
+    @property
+    def state(self) -> CurrentState | None:
+        """How the newest state of each key is kept; None where each record is a row."""
+        return self._options.current
 
     def __str__(self) -> str:
         return f"table {self.schema}.{self.name} in PostgreSQL"
@@ -69,6 +95,7 @@ class NamedTable:
             Column("plan_fingerprint", Text(), nullable=False),
             Column("proof", JSONB()),
             Column("marked_at", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
+            *([Column("changes", JSONB())] if self.state is not None else []),
         )
 
     def with_columns(self, columns: Mapping[str, object]) -> Table:
@@ -95,9 +122,10 @@ class NamedTable:
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
         for name, called in ((self.name, "the table"), (self.marks.name, self.marks.name)):
-            rights = connection.execute(RIGHTS_OF_TABLE, self._of(name)).one()
+            needed = ("SELECT", "INSERT", *(("UPDATE", "DELETE") if self.state is not None else ()))
+            has = {each: connection.execute(RIGHTS_OF_TABLE, {**self._of(name), "right": each}) for each in needed}
             # None of a table that is not there yet.
-            missing = [right for right, has in zip(("SELECT", "INSERT"), rights, strict=True) if has is False]
+            missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
         return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
 
@@ -118,14 +146,23 @@ class NamedTable:
             if not self.has(connection, self.marks):
                 self.marks.create(connection)
 
-    def fit(self, columns: Mapping[str, str]) -> None:
-        """Make the table for files with these columns, or add those that it lacks; raises ColumnsChangedError."""
+    def fit(self, columns: Mapping[str, str], key: Sequence[str] = ()) -> None:
+        """Make the table for rows with these columns, or add those that it lacks; raises ColumnsChangedError.
+
+        OutputNotUsableError where it may have several rows of a key.
+        """
         with self.database.one_at_a_time(str(self)) as connection:
             if not (there := self.columns_in(connection)):
-                self._new_table(columns).create(connection)
+                self._new_table(columns, key).create(connection)
                 return
-            if wrong := list(its.differences(there, columns)):
+            if wrong := list(its.differences(there, columns, key)):
                 raise ColumnsChangedError(f"{self}: expected the columns that the table has, found {listing(wrong)}")
+            unique = {**self._of(self.name), "columns": sorted(key)}
+            if key and not connection.execute(IS_UNIQUE, unique).scalar_one():
+                raise OutputNotUsableError(
+                    f"{self}: expected a primary key or a unique index of the columns of records' keys, "
+                    f"{', '.join(key)}, and no others, found none. Make one, or give the feed another sink.table."
+                )
             for name, kind in columns.items():
                 if name not in there:
                     if is_own(name) and name not in self._options.to_add(its.OWN, there):
@@ -136,14 +173,23 @@ class NamedTable:
                     named = connection.dialect.identifier_preparer.format_table(table)
                     connection.exec_driver_sql(f"ALTER TABLE {named} ADD COLUMN {added}")
 
-    def _new_table(self, columns: Mapping[str, str]) -> Table:
-        """Return the table as it is made: each record once, by topic id too: a new topic's offsets start again."""
+    def _new_table(self, columns: Mapping[str, str], key: Sequence[str]) -> Table:
+        """Return the table as it is made: each key once, or each record, by topic id, too: a new topic's restart."""
+        never_null = {*POSITION, *key}
         table = Table(
             self.name,
             MetaData(schema=self.schema),
-            *(Column(name, its.type_of(kind), nullable=name not in POSITION) for name, kind in columns.items()),
+            *(
+                Column(name, its.type_of(kind), nullable=name not in never_null, autoincrement=False)
+                for name, kind in columns.items()
+            ),
             Column(BATCH_COLUMN, Uuid(), nullable=False),
         )
+        if key:
+            for name in its.OF_STATES:
+                table.append_column(Column(name, Boolean(), nullable=False, server_default=false()))
+            table.append_constraint(PrimaryKeyConstraint(*(table.c[name] for name in key)))
+            return table
         if {*POSITION, "kafka_topic_id"} <= columns.keys():
             position = [*(table.c[name] for name in POSITION), func.coalesce(table.c.kafka_topic_id, "")]
             Index(f"{self.name}_positions", *position, unique=True)

@@ -1,6 +1,6 @@
 """A table in PostgreSQL as a plan asks for it. Its transactions decide (:mod:`.commits`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +10,10 @@ from uuid import UUID
 from sqlalchemy import insert
 from sqlalchemy.dialects import postgresql
 
-from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.change_events import EventLayout
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
@@ -109,7 +110,15 @@ class PostgresqlOutput:
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
         """Yield which columns that are to be written the table cannot have, or cannot hold the values of."""
         columns, there = its.columns_in(written), self._columns()
-        yield from its.differences(there, columns)
+        key: Collection[str] = ()
+        if self.options.current is not None:
+            try:
+                layout = EventLayout.of(written)
+            except ColumnsChangedError as error:
+                yield str(error)
+                return
+            columns, key = layout.columns(written), layout.key
+        yield from its.differences(there, columns, key)
         if there:
             yield from its.unwritten(there, [*columns, *its.OWN])
 

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.change_events import IS_DELETED
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.replaced import ReplacedRange
@@ -88,14 +89,26 @@ class PostgresqlRows:
         """Return no names: readers see no files."""
         return NO_FILES.of(batch_id, attempt)
 
+    @property
+    def are_newest_states(self) -> bool:
+        """Whether a row is the newest state of a key."""
+        return self._table is not None and IS_DELETED in self._table.c
+
     def count_elsewhere(self, batch_id: UUID) -> int:
-        """Return how many rows of a batch readers see; those of all are counted once."""
+        """Return how many rows of a batch readers see; those of all are counted once.
+
+        Where rows are the newest states of keys, how many records its mark says that have become them.
+        """
         return self._counts.get(str(batch_id), 0)
 
     @cached_property
     def _counts(self) -> dict[str, int]:
         if self._table is None:
             return {}
+        if self.are_newest_states and self._marks_table is not None:
+            marks = self._marks_table.c
+            said = select(marks.batch_id, marks.proof["rows"].as_integer()).where(marks.proof.is_not(None))
+            return {str(batch_id): number for batch_id, number in self._read(said)}
         batch = self._table.c[BATCH_COLUMN]
         counted = select(batch, func.count()).where(batch.is_not(None)).group_by(batch)
         return {str(batch_id): number for batch_id, number in self._read(counted)}

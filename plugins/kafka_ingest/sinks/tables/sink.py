@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.errors import NotADataFileError, OutputConflictError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.published_output import PublishedLook
-from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.published_output import PublishedCount, PublishedLook
+from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.contents import OutputContents
@@ -37,6 +37,8 @@ class TableInspector:
             if receipt is None:
                 return PublishedLook()
             rows = self._parts.table.commits.rows()
+            if rows.are_newest_states:
+                return PublishedLook(counts_of(receipt) if rows.count_elsewhere(batch_id) == receipt.rows else ())
             named, moved = rows.own_files(batch_id, receipt.attempt), rows.rows_elsewhere(batch_id)
             data = self._parts.opened(self._parts.place_of(receipt))
             return look_at_batch(data, receipt, named, moved, closely=closely)
@@ -51,7 +53,13 @@ class TableInspector:
         if file.name in rows.own_files(batch_id, receipt.attempt):
             path = self._parts.opened(self._parts.place_of(receipt) / file.name)
             return data_file(path).holds(topic_partition, offset)
-        return rows.holds_elsewhere(batch_id, topic_partition, offset)
+        is_there = rows.holds_elsewhere(batch_id, topic_partition, offset)
+        if rows.are_newest_states and not is_there:
+            raise NotADataFileError(
+                "the table has the newest state of each key, which is not from this record: a newer one has the row, "
+                "or it has deleted it, or was no event of a row"
+            )
+        return is_there
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
         """Return how many rows of a file are of each hour before a time, as it was published."""
@@ -65,6 +73,23 @@ class TableInspector:
                 f"batch {batch_id}: expected its receipt beside {self._parts.output}, found none."
             )
         return receipt
+
+
+def counts_of(receipt: Receipt) -> list[PublishedCount]:
+    """Return what a batch has written of each partition, as its receipt says."""
+    held: dict[TopicPartition, list[WrittenPartition]] = {}
+    for each in (each for file in receipt.files for each in file.partitions):
+        held.setdefault(each.topic_partition, []).append(each)
+    return [
+        PublishedCount(
+            topic_partition,
+            rows := sum(each.rows for each in parts),
+            rows,
+            min(each.smallest_offset for each in parts),
+            max(each.largest_offset for each in parts),
+        )
+        for topic_partition, parts in sorted(held.items())
+    ]
 
 
 class TableRemover:

@@ -1,0 +1,299 @@
+"""A batch's events become the newest state of each key: which of them win, and what they do to the table.
+
+All in a few statements over all keys. Of a key the event wins that :mod:`kafka_ingest.model.change_events` says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    Text,
+    Uuid,
+    and_,
+    case,
+    cast,
+    delete,
+    distinct,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
+
+from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.change_events import (
+    CHANGE,
+    DELETES,
+    IS_DELETED,
+    IS_SNAPSHOT,
+    NOTHING,
+    READS,
+    TRUNCATES,
+    UNAVAILABLE_COLUMNS,
+    CurrentState,
+)
+
+ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")
+Condition = ColumnElement[bool]
+Truncation = tuple[str, str | None, int, int]
+"""A topic, its id, its only partition, and the offset before which all of it was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a batch did to the rows of keys, each of which one record has changed; all others are ``ignored``.
+
+    ``unknown`` rows have a null for a value that neither the batch nor the table had. ``truncated`` rows were removed
+    by truncations, whose topics, with their ids and the offsets, are listed.
+    """
+
+    records: int
+    inserted: int
+    updated: int
+    deleted: int
+    unknown: int
+    truncated: int = 0
+    truncations: Sequence[Truncation] = ()
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as a mark has it."""
+        ignored = self.records - self.inserted - self.updated - self.deleted - len(self.truncations)
+        return {**asdict(self), "ignored": ignored}
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEvents:
+    """The copied events of a batch, beside the table that they change; ``key``: the names of its key's columns.
+
+    ``columns`` are those of the table, with their types as PostgreSQL names them.
+    """
+
+    events: FromClause
+    table: Table
+    key: Sequence[str]
+    columns: Mapping[str, str]
+
+    def moved(self, connection: Connection, truncations: Iterable[Truncation]) -> list[str]:
+        """Return which keys are in another partition, topic or topic id than before: no offset orders their events.
+
+        One of each kind, by its position; a truncation orders one partition alone.
+        """
+        e, t = self.events.c, self.table.c
+        of_rows = e[CHANGE].not_in([TRUNCATES, NOTHING])
+        logs = tuple_(*(func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG))
+        twice = (
+            select(func.max(e.kafka_topic), func.max(e.kafka_partition), func.max(e.kafka_offset))
+            .where(of_rows)
+            .group_by(*self._keys(e))
+            .having(func.count(distinct(logs)) > 1)
+            .limit(1)
+        )
+        found = [
+            f"a key of {topic}-{partition} that is in another partition or topic, too, at offset {offset} at most"
+            for topic, partition, offset in connection.execute(twice)
+        ]
+        other = or_(*(e[name].is_distinct_from(t[name]) for name in ONE_LOG))
+        there = (t[name] for name in (*ONE_LOG, "kafka_offset"))
+        before = (
+            select(e.kafka_topic, e.kafka_partition, e.kafka_offset, e.kafka_topic_id, *there)
+            .join_from(self.events, self.table, self._same(e, t))
+            .where(of_rows, other)
+            .limit(1)
+        )
+        found += [
+            f"at {topic}-{partition}@{offset} of topic id {topic_id} a key whose row is from "
+            f"{of}-{number}@{last} of topic id {of_id}"
+            for topic, partition, offset, topic_id, of, of_id, number, last in connection.execute(before)
+        ]
+        for columns, some in ((e, truncations), (t, self.truncations(connection))):
+            for topic, topic_id, partition, _ in some:
+                elsewhere = and_(of_topic(columns, topic, topic_id), columns.kafka_partition != partition)
+                if (
+                    one := connection.execute(select(columns.kafka_partition).where(elsewhere).limit(1)).first()
+                ) is not None:
+                    found.append(f"a truncation of topic {topic}, which has the partitions {partition} and {one[0]}")
+        return found
+
+    def truncations(self, connection: Connection) -> list[Truncation]:
+        """Return the newest truncation of each topic in the batch."""
+        e = self.events.c
+        log = (e.kafka_topic, e.kafka_topic_id, e.kafka_partition)
+        query = select(*log, func.max(e.kafka_offset)).where(e[CHANGE] == TRUNCATES).group_by(*log)
+        return [
+            (topic, topic_id, partition, offset) for topic, topic_id, partition, offset in connection.execute(query)
+        ]
+
+    def apply(
+        self,
+        connection: Connection,
+        batch_id: UUID,
+        state: CurrentState,
+        truncations: Sequence[Truncation],
+    ) -> tuple[int, Changes]:
+        """Change the table; return how many rows should have changed beyond those that did, and what was done.
+
+        ``truncations``: of the batch and of all before it.
+        """
+        t, e = self.table.c, self.events.c
+        counting = connection.execution_options(preserve_rowcount=True)
+        truncated = 0
+        for each in self.truncations(connection):
+            truncated += counting.execute(delete(self.table).where(older(t, each))).rowcount
+        records = connection.execute(select(func.count()).select_from(self.events)).scalar_one()
+        hidden = connection.execute(
+            select(e[UNAVAILABLE_COLUMNS]).distinct().where(e[UNAVAILABLE_COLUMNS].is_not(None))
+        )
+        unavailable = sorted({name for (each,) in hidden for name in each.split("\n") if name})
+        newest = self.newest(truncations).cte("newest")
+        winning = self._winning(newest, unavailable, truncations, removes=state.removes).cte("winning")
+        w = winning.c
+        names = [each.name for each in e if each.name not in {CHANGE, UNAVAILABLE_COLUMNS}]
+        into = [*names, IS_DELETED, IS_SNAPSHOT, BATCH_COLUMN]
+        rows = select(
+            *(cast(w[name], JSONB) if self.columns[name] == "jsonb" else w[name] for name in names),
+            w[CHANGE] == DELETES,
+            w[CHANGE] == READS,
+            literal(batch_id, Uuid()),
+        )
+        adding = insert(self.table).from_select(into, rows.where(w[CHANGE] != DELETES) if state.removes else rows)
+        written = (
+            adding.on_conflict_do_update(
+                index_elements=list(self.key),
+                set_={name: adding.excluded[name] for name in into if name not in self.key},
+                where=rank_of_row(adding.excluded) > rank_of_row(t),
+            )
+            .returning(t.kafka_offset)
+            .cte("written")
+        )
+        removed = (
+            delete(self.table).where(self._same(w, t), w[CHANGE] == DELETES).returning(t.kafka_offset).cte("removed")
+        )
+        changed = [select(func.count()).select_from(written).scalar_subquery()]
+        if state.removes:
+            changed.append(select(func.count()).select_from(removed).scalar_subquery())
+        is_deletion = w[CHANGE] == DELETES
+        counts = select(
+            func.count().filter(not_(w.is_known), not_(is_deletion)),
+            func.count().filter(w.is_known, not_(is_deletion)),
+            func.count().filter(is_deletion),
+            func.count().filter(w.is_unknown),
+            *changed,
+        ).select_from(winning)
+        inserted, updated, deleted, unknown, *done = connection.execute(counts).one()
+        changes = Changes(records, inserted, updated, deleted, unknown, truncated)
+        return inserted + updated + deleted - sum(done), changes
+
+    def newest(self, truncations: Sequence[Truncation] = ()) -> Select[Any]:
+        """Return the event of each key that wins among the batch's."""
+        e = self.events.c
+        return (
+            select(self.events)
+            .ext(distinct_on(*self._keys(e)))
+            .where(*self._of_rows(e, truncations))
+            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
+        )
+
+    def _winning(
+        self,
+        newest: FromClause,
+        unavailable: Sequence[str],
+        truncations: Sequence[Truncation],
+        *,
+        removes: bool,
+    ) -> Select[Any]:
+        """Return the events that win over the table's rows, with the values that they do not have themselves."""
+        n, t = newest.c, self.table.c
+        joined: FromClause = newest.outerjoin(self.table, self._same(n, t))
+        is_known = t.kafka_offset.is_not(None)
+        found: dict[str, ColumnElement[Any]] = {each.name: each for each in n}
+        lacking: list[Condition] = []
+        for number, name in enumerate(unavailable):
+            earlier = self._earlier(newest, name, truncations).subquery(f"earlier_{number}")
+            joined = joined.outerjoin(earlier, self._same(n, earlier.c))
+            own = cast(t[name], Text()) if self.columns[name] == "jsonb" else t[name]
+            in_batch = and_(
+                earlier.c.kafka_offset.is_not(None),
+                or_(not_(is_known), rank(earlier.c) > rank_of_row(t)),
+            )
+            hidden = lists(n[UNAVAILABLE_COLUMNS], name)
+            found[name] = case((not_(hidden), n[name]), (in_batch, earlier.c[name]), else_=own)
+            lacking.append(and_(hidden, not_(is_known), earlier.c.kafka_offset.is_(None)))
+        wins = or_(not_(is_known), rank(n) > rank_of_row(t))
+        takes = or_(n[CHANGE] != DELETES, is_known) if removes else literal(value=True)
+        unknown = or_(*lacking) if lacking else literal(value=False)
+        labelled = [each.label(name) for name, each in found.items()]
+        return (
+            select(*labelled, is_known.label("is_known"), unknown.label("is_unknown"))
+            .select_from(joined)
+            .where(wins, takes)
+        )
+
+    def _earlier(self, newest: FromClause, name: str, truncations: Sequence[Truncation]) -> Select[Any]:
+        """Return of each key the newest event before its newest one that has a column's value."""
+        e, n = self.events.c, newest.c
+        return (
+            select(self.events)
+            .ext(distinct_on(*self._keys(e)))
+            .join_from(self.events, newest, self._same(e, n))
+            .where(*self._of_rows(e, truncations), e.kafka_offset < n.kafka_offset)
+            .where(not_(lists(e[UNAVAILABLE_COLUMNS], name)))
+            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
+        )
+
+    def _of_rows(self, e: Any, truncations: Sequence[Truncation]) -> list[Condition]:  # noqa: ANN401
+        """Return which events are of a key, and not before a truncation of their topic."""
+        return [e[CHANGE].not_in([TRUNCATES, NOTHING]), *(not_(older(e, each)) for each in truncations)]
+
+    def _keys(self, columns: Any) -> list[ColumnElement[Any]]:  # noqa: ANN401 - SQLAlchemy's collections
+        """Return a key's columns; what has parts is text in events."""
+        return [cast(columns[name], JSONB) if self.columns[name] == "jsonb" else columns[name] for name in self.key]
+
+    def _same(self, some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
+        """Whether an event and a row, or another event, are of one key."""
+        return and_(*(a == b for a, b in zip(self._keys(some), self._keys(others), strict=True)))
+
+
+def known_truncations(connection: Connection, marks: Table) -> list[Truncation]:
+    """Return the truncations of all published batches."""
+    listed = marks.c.changes["truncations"]
+    found = connection.execute(select(listed).where(func.jsonb_array_length(listed) > 0))
+    return [(*log, partition, offset) for (each,) in found for *log, partition, offset in each]
+
+
+def older(columns: Any, truncation: Truncation) -> Condition:  # noqa: ANN401 - SQLAlchemy's
+    """Whether an event or a row is before a truncation."""
+    topic, topic_id, _, offset = truncation
+    return and_(of_topic(columns, topic, topic_id), columns.kafka_offset < literal(offset, BigInteger()))
+
+
+def of_topic(columns: Any, topic: str, topic_id: str | None) -> Condition:  # noqa: ANN401 - SQLAlchemy's
+    """Whether an event or a row is of a topic with that id."""
+    of_id = columns.kafka_topic_id.is_not_distinct_from(cast(literal(topic_id, Text()), Text()))
+    return and_(columns.kafka_topic == topic, of_id)
+
+
+def rank(events: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
+    """Return what of two events the winning one has more of."""
+    return tuple_(events[CHANGE] != READS, events.kafka_offset)
+
+
+def rank_of_row(rows: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
+    """Return the rank of the event that a row is from."""
+    return tuple_(not_(rows[IS_SNAPSHOT]), rows.kafka_offset)
+
+
+def lists(lines: ColumnElement[Any], name: str) -> Condition:
+    """Whether a column is among the names of those without a value."""
+    found = func.coalesce(func.string_to_array(lines, "\n"), cast([], ARRAY(Text())))
+    return literal(name) == func.any(found)
