@@ -54,12 +54,17 @@ class LikeSpark:
 
     def stage_attempt(self, arguments: Sequence[str]) -> None:
         """Do the job that was submitted with these arguments."""
-        _, directory_name, _, sha256, _, _, _, settings_file, *_ = arguments
-        settings = JobSettings.take(Path(settings_file))
-        directory, access = place_of(directory_name), access_from_json(settings.store) if settings.store else None
+        named = dict(pairs := list(zip(arguments[::2], arguments[1::2], strict=False)))
+        settings = JobSettings.take(Path(named["--settings"]))
+        values = ([value for name, value in pairs if name == option] for option in ("--attempt", "--document-sha256"))
+        for directory_name, sha256, kafka in zip(*values, settings.kafka, strict=True):
+            self.stage_one(directory_name, sha256, kafka["bootstrap.servers"], settings.store)
+
+    def stage_one(self, directory_name: str, sha256: str, servers: str, store: str | None) -> None:
+        """Do what the job does with one attempt."""
+        directory, access = place_of(directory_name), access_from_json(store) if store else None
         document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), sha256)
         plan = document.plan
-        servers = settings.kafka["bootstrap.servers"]
         data = opened(document.data.place or directory / DATA, access)
         if isinstance(data, Path):
             data.mkdir(parents=True)

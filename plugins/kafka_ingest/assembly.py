@@ -1,7 +1,7 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
@@ -81,6 +81,8 @@ class FeedParts:
     control: SqlControlTables
     find_connection: FindConnection
     environment: Mapping[str, str]
+    clusters: Callable[[str], ConfluentKafkaCluster] | None = None
+    """Where several feeds share the client of each cluster: by their Kafka connections."""
 
     @cached_property
     def plan_settings(self) -> FeedPlanSettings:
@@ -100,6 +102,8 @@ class FeedParts:
     @cached_property
     def kafka(self) -> ConfluentKafkaCluster:
         """The questions asked of Kafka."""
+        if self.clusters is not None:
+            return self.clusters(self.feed.kafka.conn_id)
         # Without these parts: in a circle with them, the client would be closed by the garbage collector, which may run
         # in one of the client's own threads, and librdkafka ends the process there.
         return ConfluentKafkaCluster(self._find_kafka)
@@ -284,6 +288,16 @@ class FeedParts:
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
     """Return a feed's parts; raises MissingConnectionError, InvalidConnectionError or ControlSchemaError."""
     return FeedParts(feed, control_tables(find_connection), find_connection, environment)
+
+
+def assemble_all(
+    feeds: Iterable[Feed], find_connection: FindConnection, environment: Mapping[str, str] = os.environ
+) -> list[FeedParts]:
+    """Return the parts of several feeds, which share the control tables, and the client of each cluster."""
+    found = cache(find_connection)
+    control = control_tables(found)
+    clusters = cache(lambda conn_id: ConfluentKafkaCluster(lambda: kafka_settings(found(conn_id))))
+    return [FeedParts(feed, control, found, environment, clusters) for feed in feeds]
 
 
 def assemble_named(

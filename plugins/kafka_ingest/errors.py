@@ -40,7 +40,12 @@ class FeedChangedError(RetryableError):
 
 
 class SparkFailedError(RetryableError):
-    """The Spark application ended without success; its attempt stays invisible."""
+    """The Spark application ended without success; its attempt stays invisible.
+
+    ``begun``: which of its attempts, by their places, it was at, or done with; known where there are several.
+    """
+
+    begun: frozenset[int] = frozenset()
 
 
 class SparkExecutorsMissingError(RetryableError):

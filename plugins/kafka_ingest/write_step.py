@@ -1,7 +1,10 @@
 """The write step of a batch with its feed's parts: one loop for tasks and command line, each of which runs Spark."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from uuid import UUID
 
@@ -14,12 +17,15 @@ from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.preview import open_preview, preview_plan
 from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.tried import each_tried
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.job_settings import JobSettings
-from kafka_ingest.spark_launch.installation import installation
+from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.out_of_memory import may_have_run_out_of_memory, out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.package_zip import package_zip
+from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
@@ -27,14 +33,45 @@ from kafka_ingest.spark_launch.spark_submission import (
     SparkSubmission,
     StoreOfAttempt,
     spark_submission,
+    together,
 )
 from kafka_ingest.spark_launch.start_failures import machines_fault
 from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 log = logging.getLogger(__name__)
 
-Submit = Callable[[Attempt], None]
-"""Runs Spark on an attempt; raises SparkFailedError, or InstallationError, where it fails."""
+MOST_TOGETHER = 500
+"""Attempts of one Spark application: so far its memory was measured (docs/tuning.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A batch to write, with its feed's parts."""
+
+    parts: FeedParts
+    batch_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An attempt at such a batch; those with an equal ``alike`` may share an application of Spark."""
+
+    parts: FeedParts
+    plan: BatchPlan
+    attempt: Attempt
+    alike: object = None
+
+    @property
+    def work(self) -> Work:
+        """What it is an attempt at."""
+        return Work(self.parts, self.plan.batch_id)
+
+
+Submit = Callable[[Sequence[Opened]], None]
+"""Runs one Spark on attempts; raises SparkFailedError, or InstallationError, where it fails for one of them or all."""
+
+Written = dict[UUID, Exception | None]
+"""Batches, with why they could not be written, None where they are."""
 
 
 def write_batch(
@@ -44,32 +81,101 @@ def write_batch(
 
     Raises the named error behind a failure where one is found, else Spark's own; ``on_failure`` is called before.
     """
-    parts.batch(batch_id)
-    for tries_left in reversed(range(ROUNDS)):
-        attempt = open_attempt(
-            batch_id,
-            parts,
-            actor=actor,
-            decoding=parts.feed.decoding(),
-            freeze=parts.schemas.frozen,
-            rules=parts.column_rules,
-        )
-        if attempt is None:
-            log.info("batch %s is written already: no need for Spark", batch_id)
-            return
-        try:
-            submit(attempt)
-        except (SparkFailedError, InstallationError) as error:
-            plan = parts.control.batch(batch_id).plan
-            if tries_left and needs_schemas(parts, attempt, plan):
-                log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
-                continue
-            on_failure()
-            # The error has the end of Spark's output, its cause may have more.
-            explain(parts, attempt, f"{error}\n{error.__cause__ or ''}")
-            raise
-        pin_attempt(batch_id, attempt.attempt, parts)
-        return
+    for written in write_batches([Work(parts, batch_id)], submit, actor=actor, on_failure=lambda _: on_failure()):
+        for error in filter(None, written.values()):
+            raise error
+
+
+def write_batches(
+    works: Sequence[Work], submit: Submit, *, actor: str, on_failure: Callable[[FeedParts], object] = lambda _: None
+) -> Iterator[Written]:
+    """Do the same for several batches, and yield those that an application of Spark was for once it has ended.
+
+    Attempts whose applications would differ in nothing else share one. What an attempt does fails that one alone. Where
+    the driver died, those that it had not begun are written by another one, and each that was at work beside others by
+    one of its own: which one it died of is not known.
+    """
+    waiting, installed = deque([(list(works), ROUNDS)]), cache(installation)
+    while waiting:
+        together, tries = waiting.popleft()
+        opening = each_tried(partial(begin, actor=actor, installed=installed if len(together) > 1 else None), together)
+        yield {work.batch_id: each.error for work, each in zip(together, opening, strict=True) if each.result is None}
+        for group in applications([each.result for each in opening if each.result is not None]):
+            ended: SparkFailedError | InstallationError | None = None
+            try:
+                submit(group)
+            except (SparkFailedError, InstallationError) as error:
+                ended = error
+            cut_off = begun_or_not(group, ended)
+            for others in cut_off:
+                waiting.append(([each.work for each in others], tries))
+            settled = [each for each in group if not any(each in others for others in cut_off)]
+            end = partial(settle, ended=ended, alone=len(group) == 1, may_retry=tries > 1, on_failure=on_failure)
+            found = dict(zip((each.plan.batch_id for each in settled), each_tried(end, settled), strict=True))
+            if again := [each.work for each in settled if found[each.plan.batch_id].result is False]:
+                waiting.append((again, tries - 1))
+            yield {batch_id: each.error for batch_id, each in found.items() if each.result is not False}
+
+
+def begin(work: Work, *, actor: str, installed: Callable[[], Installation] | None) -> Opened | None:
+    """Open an attempt at a batch, ``installed`` if it is one of several; None where it is written already."""
+    parts = work.parts
+    plan = parts.batch(work.batch_id).plan
+    attempt = open_attempt(
+        work.batch_id,
+        parts,
+        actor=actor,
+        decoding=parts.feed.decoding(),
+        freeze=parts.schemas.frozen,
+        rules=parts.column_rules,
+    )
+    if attempt is None:
+        log.info("batch %s is written already: no need for Spark", work.batch_id)
+        return None
+    opened = Opened(parts, plan, attempt)
+    return opened if installed is None else replace(opened, alike=alike_of(opened, installed()))
+
+
+def begun_or_not(group: Sequence[Opened], ended: Exception | None) -> list[list[Opened]]:
+    """Return those attempts of a driver that died with which other ones are to be begun, those of one together."""
+    if len(group) == 1 or not isinstance(ended, SparkFailedError) or not ended.begun:
+        return []
+    open_ones = [number for number, each in enumerate(group) if not has_ended(each)]
+    at_work = [[group[number]] for number in open_ones if number in ended.begun]
+    others = [group[number] for number in open_ones if number not in ended.begun]
+    return [*([others] if others else []), *(at_work if len(at_work) > 1 else [])]
+
+
+def has_ended(opened: Opened) -> bool:
+    """Whether the job has left a receipt, or the reason of a failure."""
+    staging = opened.parts.sinks(opened.plan.output).staging
+    return any(read(opened.attempt.directory) is not None for read in (staging.read_receipt, staging.read_failure))
+
+
+def settle(
+    opened: Opened,
+    *,
+    ended: SparkFailedError | InstallationError | None,
+    alone: bool,
+    may_retry: bool,
+    on_failure: Callable[[FeedParts], object],
+) -> bool:
+    """Pin an attempt's receipt; False where another attempt is to ask for schemas first; else raise why it failed."""
+    parts, plan, attempt = opened.parts, opened.plan, opened.attempt
+    staging = parts.sinks(plan.output).staging if not alone else None
+    if ended is None or (staging is not None and staging.read_receipt(attempt.directory) is not None):
+        pin_attempt(plan.batch_id, attempt.attempt, parts)
+        return True
+    if may_retry and needs_schemas(parts, attempt, plan):
+        log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
+        return False
+    on_failure(parts)
+    if staging is not None and (failure := staging.read_failure(attempt.directory)) is not None:
+        said = informative_lines(failure)
+        ended = SparkFailedError(f"Spark could not write attempt {attempt.attempt} of batch {plan.batch_id}:\n{said}")
+    # The error has the end of Spark's output, its cause may have more.
+    explain(parts, attempt, f"{ended}\n{ended.__cause__ or ''}")
+    raise ended
 
 
 def needs_schemas(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> bool:
@@ -96,36 +202,72 @@ def explain(parts: FeedParts, attempt: Attempt, said: str) -> None:
         raise out_of_memory(batch.plan, parts.master, parts.feed.spark.conf)
 
 
-def submission(
-    parts: FeedParts, plan: BatchPlan, attempt: Attempt, *, master: SparkMaster | None = None
-) -> SparkSubmission:
-    """Return the spark-submit call of an attempt, with its workplace, which the caller removes.
+def applications(opened: Sequence[Opened]) -> list[Sequence[Opened]]:
+    """Return which attempts share an application of Spark: the smallest first, since it delays the others least."""
+    groups: list[list[Opened]] = []
+    for each in opened:
+        alike = (group for group in groups if group[0].alike == each.alike and len(group) < MOST_TOGETHER)
+        if (group := next(alike, None)) is None:
+            groups.append(group := [])
+        group.append(each)
+    return sorted(groups, key=lambda group: sum(each.plan.max_rows for each in group))
+
+
+def alike_of(opened: Opened, installed: Installation) -> object:
+    """Return what an application of Spark is started with, except for its attempts; raises what forbids to start it."""
+    parts, access = opened.parts, opened.parts.access(opened.plan.output)
+    parts.kafka_client.java_settings()
+    call = call_of(opened, parts.master, installed, Path(), store_of(opened, access))
+    return replace(call, name="", arguments=(), secrets=()), access
+
+
+def submission(opened: Sequence[Opened], *, master: SparkMaster | None = None) -> SparkSubmission:
+    """Return the spark-submit call of attempts that share one, with its workplace, which the caller removes.
 
     ``master``: where another Spark than the feed's runs it.
     """
-    settings, master = parts.feed.spark, master or parts.master
-    wait = {} if master.is_local else {MAX_WAIT_FOR_EXECUTORS: f"{settings.max_wait_for_executors.total_seconds():.0f}"}
-    workplace, access, store = make_workplace(), parts.access(plan.output), None
+    first, installed, workplace = opened[0], installation(), make_workplace()
     try:
-        if access is not None:
-            names = SPARK_STORES[access.scheme].role
-            role = {name: value for name, value in parts.environment.items() if name.startswith(names)}
-            store = StoreOfAttempt(access.with_key_in(workplace), role)
-        secret = JobSettings(parts.kafka_client.java_settings(), store.access.as_json() if store else None)
-        equip(workplace, package_zip(), secret)
-        return spark_submission(
-            plan,
-            attempt,
-            spark=SparkRun(master, {**settings.conf, **wait}, parts.feed.decoding()),
-            kafka=parts.kafka_client,
-            sink_is_shared=parts.feed.sink.shared,
-            installed=installation(),
-            workplace=workplace,
-            store=store,
+        access = first.parts.access(first.plan.output)
+        store = store_of(first, access.with_key_in(workplace) if access is not None else None)
+        several = len(opened) > 1
+        secret = JobSettings(
+            [each.parts.kafka_client.java_settings() for each in opened],
+            store.access.as_json() if store else None,
+            [each.parts.feed.airflow.execution_timeout.total_seconds() for each in opened] if several else (),
         )
+        equip(workplace, package_zip(), secret)
+        return together([call_of(each, master or each.parts.master, installed, workplace, store) for each in opened])
     except BaseException:
         remove_workplace(workplace)  # it may hold a key
         raise
+
+
+def store_of(opened: Opened, access: StoreAccess | None) -> StoreOfAttempt | None:
+    """Return what an attempt needs of a store; None where its output is on a disk."""
+    if access is None:
+        return None
+    names = SPARK_STORES[access.scheme].role
+    role = {name: value for name, value in opened.parts.environment.items() if name.startswith(names)}
+    return StoreOfAttempt(access, role)
+
+
+def call_of(
+    opened: Opened, master: SparkMaster, installed: Installation, workplace: Path, store: StoreOfAttempt | None
+) -> SparkSubmission:
+    """Return the spark-submit call of one attempt."""
+    parts, settings = opened.parts, opened.parts.feed.spark
+    wait = {} if master.is_local else {MAX_WAIT_FOR_EXECUTORS: f"{settings.max_wait_for_executors.total_seconds():.0f}"}
+    return spark_submission(
+        opened.plan,
+        opened.attempt,
+        spark=SparkRun(master, {**settings.conf, **wait}, parts.feed.decoding()),
+        kafka=parts.kafka_client,
+        sink_is_shared=parts.feed.sink.shared,
+        installed=installed,
+        workplace=workplace,
+        store=store,
+    )
 
 
 def plan_preview(parts: FeedParts, directory: Path, records: int) -> BatchPlan | None:
@@ -147,7 +289,7 @@ def begin_preview(
     decoding = parts.feed.decoding()
     attempt, compared = open_preview(plan, decoding, parts.sinks, parts.schemas.frozen, failed, parts.compare_columns)
     here = SparkMaster(parts.feed.spark.conn_id, "local[2]")
-    return attempt, submission(parts, plan, attempt, master=here), compared
+    return attempt, submission([Opened(parts, plan, attempt)], master=here), compared
 
 
 def may_preview_again(parts: FeedParts, plan: BatchPlan, attempt: Attempt) -> bool:

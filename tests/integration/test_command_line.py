@@ -293,6 +293,31 @@ def test_run_answers_how_long_each_step_of_a_batch_took(quick: QuickProject, ord
     assert sum(batch["step_seconds"].values()) == pytest.approx(batch["seconds"], abs=0.002)
 
 
+def test_several_feeds_are_run_at_once_and_one_that_fails_leaves_the_others_alone(
+    quick: QuickProject, orders: str
+) -> None:
+    for name in ("a", "b"):
+        quick.write_feed(orders, name=name)
+    quick.write_feed("no-such-topic", name="gone")
+    quick.write_feed(orders, name="broken", sink={"format": "parquet"})
+
+    every = quick.kafka_ingest("run", "--all", "--json")
+    first, *lines, last = quick.kafka_ingest("run", "b", "gone", "a", "b").stdout.splitlines()
+
+    assert every.exit_code == 2
+    found = {feed["feed"]: feed for feed in every.document["feeds"]}
+    assert [found[name]["batches"][0]["rows"] for name in ("a", "b")] == [15, 15]
+    codes = {name: feed["error"] and feed["error"]["code"] for name, feed in found.items()}
+    assert codes == {"a": None, "b": None, "broken": "INVALID_FEED", "gone": "UNKNOWN_TOPIC"}
+    assert first == last
+    assert first.startswith("1 of 3 feeds failed: gone: UNKNOWN_TOPIC feed gone: topic 'no-such-topic' does not exist")
+    assert [line.split()[0] for line in lines] == ["b:", "gone:", "a:"]
+    assert lines[0] == "  b: nothing new"
+    assert quick.group_offsets("a") == quick.stored_offsets("a")
+    wrong = quick.kafka_ingest("run", "a", "--all", "--json")
+    assert (wrong.exit_code, wrong.document["error"]["code"]) == (2, "WRONG_USE")
+
+
 def test_nothing_is_cut_on_a_terminal_of_60_80_or_120_columns(quick: QuickProject, servers: str, orders: str) -> None:
     produce(servers, orders, 0, plain_records(1_200))
     quick.write_feed(orders)

@@ -1,7 +1,10 @@
 """What errors and signals mean to Airflow, without a run."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 from uuid import UUID
 
@@ -25,6 +28,7 @@ from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmission
+from kafka_ingest.write_step import Opened
 
 FEED = Feed.model_validate(
     {"name": "orders", "kafka": {"topics": ["orders"]}, "sink": {"format": "parquet", "path": "/data/orders"}}
@@ -100,17 +104,18 @@ class Writing:
         self.control = self.schemas = Mock()
         self.kafka = self.sinks = self.column_rules = None
 
-    def batch(self, batch_id: UUID) -> None:
-        self.batch_id = batch_id
+    def batch(self, batch_id: UUID) -> Any:
+        return SimpleNamespace(plan=SimpleNamespace(batch_id=batch_id, max_rows=1))
 
     def open_attempt(self, batch_id: UUID, *_: object, actor: str, **__: object) -> Attempt:
         number = 1 + sum(each.startswith("opened") for each in self.done)
         self.done.append(f"opened {number}")
         return Attempt(batch_id, number, AttemptState.OPEN, Path("/data"), "sha256", datetime.now(UTC), actor)
 
-    def submission(self, _parts: object, _plan: object, attempt: Attempt) -> SparkSubmission:
+    def submission(self, opened: Sequence[Opened]) -> SparkSubmission:
+        [number] = [str(each.attempt.attempt) for each in opened]
         return SparkSubmission(
-            *("local[*]", None, "spark-submit", None, "orders", "job.py", (str(attempt.attempt),)),
+            *("local[*]", None, "spark-submit", None, "orders", "job.py", (number,)),
             *({}, None, "connector.jar", {}, Path("/tmp/kafka-ingest-that-is-none")),
         )
 

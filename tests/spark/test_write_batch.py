@@ -32,7 +32,7 @@ from tests.outputs import parquet_at
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.foundation.storage import files_below
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.job_settings import JobSettings
@@ -46,8 +46,8 @@ from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
-from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission
-from kafka_ingest.spark_launch.workplace import equip
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission, together
+from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS, begun_in, equip
 from kafka_ingest.writing.memory import MOST_ROWS_KEPT
 from kafka_ingest.writing.read_ranges import milliseconds_of
 from order_events import create_topic, order_events, produce
@@ -122,7 +122,7 @@ class Job:
         workplace = self.beside / f"workplace-{directory.name}"
         workplace.mkdir()
         client = KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers})
-        equip(workplace, package_zip(), JobSettings(client.java_settings()))
+        equip(workplace, package_zip(), JobSettings([client.java_settings()]))
         self.attempt = Attempt(
             plan.batch_id, 1, AttemptState.OPEN, directory, sha256(content), datetime.now(UTC), "test"
         )
@@ -710,3 +710,45 @@ def produce_large(bootstrap_servers: str, topic: str, partition: int, values: li
     with Producer({**settings, "queue.buffering.max.kbytes": 1_000_000}) as producer:
         for value in values:
             producer.produce(topic, value, partition=partition)
+
+
+def test_several_attempts_share_a_spark_and_what_one_does_fails_that_one_alone(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topics = [f"several-{uuid4().hex[:8]}" for _ in range(2)]
+    for topic in topics:
+        create_topic(broker.bootstrap_servers, topic, 6)
+        produce(broker.bootstrap_servers, topic, order_events(500, seed=4))
+    first, refused, damaged, last = (
+        Job(plan_of(topic, tmp_path / name, span), tmp_path / name / "attempt", broker.bootstrap_servers)
+        for topic, name, span in (
+            (topics[0], "first", (0, 0, 20)),
+            (topics[0], "refused", (0, 0, 20)),
+            (topics[0], "damaged", (0, 0, 20)),
+            (topics[1], "last", (1, 5, 15)),
+        )
+    )
+    (damaged.directory / DOCUMENT).write_bytes(b"{}")
+    jobs = [first, refused, damaged, last]
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    # Settings of one connection reach no attempt of another.
+    kafka = [servers, servers | {"security.protocol": "NO_SUCH"}, servers, servers]
+    workplace = tmp_path / "workplace"
+    workplace.mkdir()
+    equip(workplace, package_zip(), JobSettings(kafka, limits_s=[60.0] * 4))
+    call = together([each.submission for each in jobs])
+    tail = ("--package", str(workplace / PACKAGE), "--settings", str(workplace / SETTINGS))
+    first.submission = replace(call, arguments=(*call.arguments[: 4 * len(jobs)], *tail))
+
+    done = first.run()
+
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert first.offsets() == {(0, offset): 1 for offset in range(20)}
+    assert last.offsets() == {(1, offset): 1 for offset in range(5, 15)}
+    for job in (first, last):
+        assert job.receipt.contradictions(job.plan) == []
+        assert not (job.directory / FAILURE).exists()
+    assert "SHA-256" in (damaged.directory / FAILURE).read_text()
+    assert "NO_SUCH" in (refused.directory / FAILURE).read_text()
+    assert not [job for job in (refused, damaged) if (job.directory / RECEIPT).exists()]
+    assert begun_in(workplace) == {0, 1, 3}

@@ -1,5 +1,6 @@
 """What one manual run may ask for: read once, at the edge, and refused with a text that says what was expected."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, to
 from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import app
+from kafka_ingest.cli.run_command import FeedRun
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
@@ -239,16 +241,16 @@ def test_a_run_until_it_has_caught_up_looks_for_complete_hours_after_each_batch_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps: list[str] = []
-    batch = {"result": "planned", "capped": True, "ranges_left_out": []}
-    answers: list[Any] = [batch, batch, "nothing new"]
+    answers = ["", "", "nothing new"]
 
-    def next_batch(*_: object) -> Any:
+    def next_batch(runs: Sequence[FeedRun], _: object) -> None:
         steps.append("batch")
-        return answers.pop(0)
+        [run] = runs
+        run.hint, run.nothing = "there may be more", answers.pop(0)
 
     parts = SimpleNamespace(feed=SimpleNamespace(complete=object()), complete=lambda **_: steps.append("complete"))
-    monkeypatch.setattr("kafka_ingest.cli.app.feed_parts", lambda _: parts)
-    monkeypatch.setattr("kafka_ingest.cli.app.run_one_batch", next_batch)
+    monkeypatch.setattr("kafka_ingest.cli.run_command.feed_parts", lambda _: parts)
+    monkeypatch.setattr("kafka_ingest.cli.run_command.run_round", next_batch)
 
     found = CliRunner().invoke(app, ["run", "orders", "--until-caught-up", "--json"])
 

@@ -11,7 +11,7 @@ BUNDLE = "-----BEGIN CERTIFICATE-----\n" * 8_000
 
 
 def test_code_and_settings_of_a_call_are_its_users_alone_and_the_job_takes_the_settings_away() -> None:
-    settings = JobSettings({"ssl.truststore.certificates": BUNDLE, "sasl.jaas.config": "hunter2"}, store='{"key": 1}')
+    settings = JobSettings([{"ssl.truststore.certificates": BUNDLE, "sasl.jaas.config": "hunter2"}], store='{"key": 1}')
     workplace = make_workplace()
     try:
         equip(workplace, b"a zip", settings)

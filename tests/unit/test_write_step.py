@@ -1,5 +1,6 @@
 """The write step's one loop: attempts until one is pinned, or a named error; each caller only runs Spark."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,11 +9,11 @@ from tests.fakes import FeedInMemory, log, topic
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.errors import InstallationError, RangeNotInLogError, SchemaIdsUnknownError, SparkFailedError
-from kafka_ingest.model.batch import Attempt, BatchState
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
-from kafka_ingest.write_step import write_batch
+from kafka_ingest.write_step import Opened, write_batch
 
 FEED = Feed.model_validate(
     {
@@ -35,7 +36,8 @@ class Spark:
         self.failed = 0
         self.asked_for: list[dict[str, set[int]]] = []
 
-    def submit(self, attempt: Attempt) -> None:
+    def submit(self, opened: Sequence[Opened]) -> None:
+        [attempt] = [each.attempt for each in opened]
         self.run.append(attempt.attempt)
         if self.failures:
             self.feed.sink.failures[attempt.directory] = self.failures.pop(0)
@@ -108,7 +110,7 @@ def test_a_lack_of_memory_is_read_from_all_that_spark_said_and_not_only_from_its
     monkeypatch.setattr("kafka_ingest.write_step.hold_too_large", lambda batch, *_: measured.append(batch))
     spark = Spark(feed, "")
 
-    def submit(_attempt: Attempt) -> None:
+    def submit(_opened: object) -> None:
         raise SparkFailedError("Spark failed; its end: …") from RuntimeError("Lost executor 0: exited with code 137")
 
     monkeypatch.setattr(spark, "submit", submit)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -39,7 +39,8 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
-from kafka_ingest.model.batch import Attempt, Batch, BatchState
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
@@ -48,8 +49,8 @@ from kafka_ingest.spark_launch.driver_environment import emptied
 from kafka_ingest.spark_launch.run_spark_submit import not_started
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
-from kafka_ingest.spark_launch.workplace import remove_workplace
-from kafka_ingest.write_step import submission, write_batch
+from kafka_ingest.spark_launch.workplace import begun_in, remove_workplace
+from kafka_ingest.write_step import Opened, submission, write_batch
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -132,27 +133,26 @@ class WriteOperator(SparkSubmitOperator):
             if self.feed is None:
                 self.shown_as = label_of(parts.batch(batch_id))
             failed = partial(send_count, FAILED_ATTEMPTS, parts.feed.name)
-            write_batch(parts, batch_id, partial(self.submit, parts, context), actor=run_of(context), on_failure=failed)
+            write_batch(parts, batch_id, partial(self.submit, context), actor=run_of(context), on_failure=failed)
 
-    def submit(self, parts: FeedParts, context: Context, attempt: Attempt) -> None:
-        """Let Spark write an attempt, by the provider's operator."""
-        send_count(ATTEMPTS, parts.feed.name)
-        call = submission(parts, parts.control.batch(attempt.batch_id).plan, attempt)
-        self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
+    def submit(self, context: Context, opened: Sequence[Opened]) -> None:
+        """Let one Spark write attempts, by the provider's operator."""
+        call = submission(opened)
+        for each in opened:
+            send_count(ATTEMPTS, each.parts.feed.name)
+            attempt = each.attempt
+            self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, attempt.batch_id, attempt.directory)
+        which = listing(f"attempt {each.attempt.attempt} of batch {each.attempt.batch_id}" for each in opened)
         try:
-            self.take(call, parts)
+            self.take(call, opened[0].parts)
             if self.killed:
-                raise AirflowException(
-                    f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
-                )
+                raise AirflowException(f"{which} was ended before Spark was started")
             try:
                 super().execute(context)
             except AirflowException as error:
                 if self.killed:  # no other attempt is begun
-                    raise AirflowException(
-                        f"attempt {attempt.attempt} of batch {self.batch_id} was ended while Spark ran"
-                    ) from error
-                raise spark_failed(error, call.secrets) from error
+                    raise AirflowException(f"{which} was ended while Spark ran") from error
+                raise spark_failed(error, call.secrets, begun_in(call.workplace)) from error
             except OSError as error:
                 raise not_started(call.spark_binary, error) from error
         finally:
@@ -181,7 +181,9 @@ class WriteOperator(SparkSubmitOperator):
             super().on_kill()
 
 
-def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> KafkaIngestError:
+def spark_failed(
+    error: AirflowException, secrets: Collection[str] = (), begun: frozenset[int] = frozenset()
+) -> KafkaIngestError:
     """Return the provider's error of a failed spark-submit, without the command and its 2,000 characters of flags."""
     command, _, output = str(error).partition("Last spark-submit output:\n")
     code = re.search(r"Error code is: (-?[0-9]+)", command)
@@ -191,6 +193,7 @@ def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> Kafk
         "same batch. Spark's whole output is above; its end:",
         output,
         secrets,
+        begun,
     )
 
 

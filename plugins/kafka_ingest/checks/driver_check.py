@@ -31,7 +31,7 @@ def driver(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     workplace = make_workplace()
     try:
         answer, log = workplace.with_name(f"{workplace.name}.json"), workplace.with_name(f"{workplace.name}.log")
-        equip(workplace, package_zip(), JobSettings({}))
+        equip(workplace, package_zip(), JobSettings([]))
         submission = submission_of(
             "doctor",
             ("--check", str(answer), *(["--workers"] if has_workers else [])),

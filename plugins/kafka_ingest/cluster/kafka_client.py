@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from functools import cached_property
+from threading import RLock
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -44,6 +45,8 @@ class KafkaClient:
         self._reported = ClientErrors()
         self._used_at = 0.0
         self._asking = 0
+        # Feeds that are planned or committed at once share a client: none closes it while another one asks.
+        self._lock = RLock()
 
     @cached_property
     def settings(self) -> KafkaClientSettings:
@@ -62,15 +65,16 @@ class KafkaClient:
 
     def connected_admin(self) -> AdminClient:
         """Return the client once a broker has accepted it; raises the error that says why none did."""
-        if self._client is not None:
-            return self._client
-        self._reported = ClientErrors()
-        with contextlib.ExitStack() as unless_let_in:
-            client = unless_let_in.enter_context(self._new_client())
-            shake_hands(client, self._reported, self.settings, self.request_timeout_s)
-            unless_let_in.pop_all()
-        self._client = client
-        return client
+        with self._lock:
+            if self._client is not None:
+                return self._client
+            self._reported = ClientErrors()
+            with contextlib.ExitStack() as unless_let_in:
+                client = unless_let_in.enter_context(self._new_client())
+                shake_hands(client, self._reported, self.settings, self.request_timeout_s)
+                unless_let_in.pop_all()
+            self._client = client
+            return client
 
     def _new_client(self) -> AdminClient:
         try:
@@ -136,9 +140,10 @@ class KafkaClient:
     @contextlib.contextmanager
     def time_limited(self, question: str) -> Iterator[None]:
         """Ask a question inside this: what fails is raised as the error that names the question and the cause."""
-        if not self._asking and time.monotonic() - self._used_at > CLIENT_IDLE_S:
-            self._close()
-        self._asking += 1
+        with self._lock:
+            if not self._asking and time.monotonic() - self._used_at > CLIENT_IDLE_S:
+                self._close()
+            self._asking += 1
         try:
             yield
         except TimeoutError as error:
@@ -153,8 +158,9 @@ class KafkaClient:
                 f"{self._where} answered with an error when asked for {question}: {cause}"
             ) from error
         finally:
-            self._asking -= 1
-            self._used_at = time.monotonic()
+            with self._lock:
+                self._asking -= 1
+                self._used_at = time.monotonic()
 
     def _close(self) -> None:
         """Close the client, if there is one, in this thread: see :attr:`kafka_ingest.assembly.FeedParts.kafka`."""

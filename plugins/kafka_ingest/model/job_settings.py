@@ -6,26 +6,34 @@ certificates may be.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+BEGUN = "begun"
+"""Beside that file: the places of the attempts that the job has begun, where it has several."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The Kafka client's settings, in Java's words; and how to reach the output's store, where it is in one."""
+    """Of each attempt the Kafka client's settings, in Java's words; and how to reach their outputs' store, if any.
 
-    kafka: Mapping[str, str] = field(repr=False)
+    ``limits_s``: how long each of several attempts may take, in seconds; an attempt alone has no limit here.
+    """
+
+    kafka: Sequence[Mapping[str, str]] = field(repr=False)
     store: str | None = field(default=None, repr=False)
+    limits_s: Sequence[float] = ()
 
     def write(self, file: Path) -> None:
         """Write a new file, for this user alone."""
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as new:
-            json.dump({"kafka": dict(self.kafka), "store": self.store}, new)
+            kafka = [dict(each) for each in self.kafka]
+            json.dump({"kafka": kafka, "store": self.store, "limits_s": list(self.limits_s)}, new)
 
     @classmethod
     def take(cls, file: Path) -> "JobSettings":
         """Read the file and remove it: it may hold a secret."""
         document = json.loads(file.read_text(encoding="utf-8"))
         file.unlink()
-        return cls(document["kafka"], document["store"])
+        return cls(document["kafka"], document["store"], tuple(document["limits_s"]))

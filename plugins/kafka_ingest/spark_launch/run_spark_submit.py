@@ -12,7 +12,7 @@ from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailed
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
-from kafka_ingest.spark_launch.workplace import remove_workplace
+from kafka_ingest.spark_launch.workplace import begun_in, remove_workplace
 
 MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """The system's errors of a moment; with any other the same program never starts."""
@@ -33,13 +33,13 @@ def run_spark_submit(
     exit_code = None
     try:
         exit_code = exit_code_of(submission, log_file, environment, while_running)
+        if exit_code:
+            said = log_file.read_text(encoding="utf-8", errors="replace")
+            ended = f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:"
+            raise spark_failure(ended, said, submission.secrets, begun_in(submission.workplace))
     finally:
         # The log of a failure stays; the key of a store's account, which Hadoop reads from a file, never does.
         remove_workplace(submission.workplace, but=log_file if exit_code != 0 else None)
-    if exit_code:
-        said = log_file.read_text(encoding="utf-8", errors="replace")
-        ended = f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:"
-        raise spark_failure(ended, said, submission.secrets)
 
 
 def exit_code_of(

@@ -1,12 +1,13 @@
 """The spark-submit call: one pure function, for the Airflow operator and the command line alike."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.batch import Attempt, BatchPlan
@@ -90,6 +91,9 @@ class SparkMaster:
         # The provider's hook looks for these words anywhere in the master, a host's name included.
         return "yarn" in self.master or "k8s" in self.master or not self.master.startswith(("local", "spark://"))
 
+
+OF_AN_ATTEMPT = 4
+"""How many of the first arguments are about the attempt."""
 
 WORK_OF_DECODING = 10
 """As many records stored as they are make about as much work for Java as one that is decoded."""
@@ -203,6 +207,22 @@ def spark_submission(
         workplace=workplace,
         store=store,
         secrets=(*kafka.secrets(), *(store.access.secrets if store else ())),
+    )
+
+
+def together(calls: Sequence[SparkSubmission]) -> SparkSubmission:
+    """Return the call of one application for the attempts of several, which differ in nothing else."""
+    first = calls[0]
+    if len(calls) == 1:
+        return first
+    attempts = [argument for call in calls for argument in call.arguments[:OF_AN_ATTEMPT]]
+    return replace(
+        first,
+        name=f"kafka_ingest {counted(len(calls), 'attempt')}",
+        arguments=(*attempts, *first.arguments[OF_AN_ATTEMPT:]),
+        # A large batch leaves processors to the others.
+        conf={"spark.scheduler.mode": "FAIR", **first.conf},
+        secrets=tuple({secret: None for call in calls for secret in call.secrets}),
     )
 
 

@@ -45,12 +45,18 @@ CAUSES = {
 """What Java and Hadoop say, with what was expected instead."""
 
 
-def spark_failure(ended: str, said: str, secrets: Collection[str] = ()) -> KafkaIngestError:
+def spark_failure(
+    ended: str, said: str, secrets: Collection[str] = (), begun: frozenset[int] = frozenset()
+) -> KafkaIngestError:
     """Return the error for a Spark that has failed: ``ended`` tells how, ``said`` is its output.
 
     InstallationError where another try cannot succeed, else SparkFailedError.
     """
-    return machines_fault(said) or SparkFailedError(f"{ended}\n{without_secrets(informative_lines(said), secrets)}")
+    if fault := machines_fault(said):
+        return fault
+    error = SparkFailedError(f"{ended}\n{without_secrets(informative_lines(said), secrets)}")
+    error.begun = begun
+    return error
 
 
 def machines_fault(said: str) -> InstallationError | None:

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kafka_ingest.model.job_settings import JobSettings
+from kafka_ingest.model.job_settings import BEGUN, JobSettings
 
 PACKAGE = "kafka_ingest.zip"
 SETTINGS = "settings.json"
@@ -19,6 +19,14 @@ def equip(workplace: Path, package: bytes, settings: JobSettings) -> None:
     """Put there what the job is made of, and what it is told."""
     (workplace / PACKAGE).write_bytes(package)
     settings.write(workplace / SETTINGS)
+
+
+def begun_in(workplace: Path) -> frozenset[int]:
+    """Return which of its attempts the job has begun, by their places; none where it noted none."""
+    try:
+        return frozenset(map(int, (workplace / BEGUN).read_text(encoding="utf-8").split()))
+    except (FileNotFoundError, ValueError):
+        return frozenset()
 
 
 def remove_workplace(workplace: Path, *, but: Path | None = None) -> None:

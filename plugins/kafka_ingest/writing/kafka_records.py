@@ -65,6 +65,12 @@ def jvm_of(spark: SparkSession) -> Java:
     return classes_of(spark.sparkContext._jvm)
 
 
+def activate(spark: SparkSession) -> Java:
+    """Let the planner ask this session for settings where this thread calls it; return Java's context."""
+    jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark._jsc.sc()
+
+
 def hadoop_settings(spark: SparkSession) -> Java:
     """Return Hadoop's settings, a site's own among them."""
     return spark._jsc.hadoopConfiguration()

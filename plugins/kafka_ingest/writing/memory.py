@@ -34,6 +34,8 @@ LEAST_OF_A_PARTITION = 16 * 1024
 CORES_OF_AN_EXECUTOR = 16
 """Taken where no setting says how many: an executor of a standalone cluster gets all of its machine."""
 
+SIZES_OF_HEAPS = ("spark.driver.memory", "spark.executor.memory", "spark.executor.cores")
+
 
 def memory_per_task(conf: Mapping[str, str], processors: int, *, is_local: bool) -> int:
     """Return how many bytes of heap one task has where as many run at once as may; ``conf`` is Spark's own.

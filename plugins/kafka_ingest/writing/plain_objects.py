@@ -4,7 +4,6 @@ Only what is certain is read so (:mod:`.object_batches`). All else is left to :m
 unusual, such as a number where the schema has a text.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decode_dates import is_date, parsed_type
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, once, text
+from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
 from kafka_ingest.writing.table_partitions import FAR
 
@@ -111,6 +111,6 @@ def done_by_workers(stage: Callable[[], None], what: str) -> bool:
         if why is None:
             raise
         found = f"Python's workers could not {what} the objects of this batch ({why})"
-        sys.stderr.write(f"{found}: Spark {what}s all of it.\n")
+        say(f"{found}: Spark {what}s all of it.")
         return False
     return True

@@ -14,7 +14,7 @@ from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
-from kafka_ingest.writing.memory import memory_per_task, read_sizes
+from kafka_ingest.writing.memory import SIZES_OF_HEAPS, memory_per_task, read_sizes
 from kafka_ingest.writing.session import is_local
 from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
 from kafka_ingest.writing.shared_consumer import driver_sizes, read_together
@@ -159,9 +159,10 @@ def records_of_source(
 
 def memory_of_a_task(spark: SparkSession) -> int:
     """Return how many bytes of heap a task has."""
-    context = spark.sparkContext
-    conf = dict(context.getConf().getAll())
-    return memory_per_task(conf, context.defaultParallelism, is_local=is_local(spark))
+    # All of Spark's settings would be a hundred questions to Java.
+    asked = {name: spark.conf.get(name, None) for name in SIZES_OF_HEAPS}
+    conf = {name: size for name, size in asked.items() if size is not None}
+    return memory_per_task(conf, spark.sparkContext.defaultParallelism, is_local=is_local(spark))
 
 
 def topic_id(plan: BatchPlan) -> Column:

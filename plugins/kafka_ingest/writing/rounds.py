@@ -1,7 +1,6 @@
 """Read what can be read: where retention deletes part of a range, the same attempt reads the other ranges again."""
 
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place, local
+from kafka_ingest.writing.notes import say
 
 Result = TypeVar("Result")
 Remove = Callable[[Place], None]
@@ -60,7 +60,7 @@ def read_in_rounds(
                 raise
         else:
             break
-        sys.stderr.write(f"Kafka deleted records of {listing(lost)}: the other ranges are read again, without those.\n")
+        say(f"Kafka deleted records of {listing(lost)}: the other ranges are read again, without those.")
         left_out += lost
         # Tasks of the round before may continue for a moment: what they still write is in another directory.
         remove(here)

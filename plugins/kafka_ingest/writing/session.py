@@ -17,6 +17,9 @@ from kafka_ingest.writing.java_classes import Java, classes_of
 
 POLL_S = 0.2
 
+AT_ONCE = "spark.kafkaIngest.attemptsAtOnce"
+"""Of a session's settings: how many attempts of its application are at work at a time."""
+
 
 class NoExecutorsError(Exception):
     """The cluster gave no executor within the limit."""
@@ -99,6 +102,11 @@ def session_of(context: SparkContext, java: Java, java_context: Java, *, with_ex
     except (Py4JError, TypeError):  # a name that Java does not know is a package, which cannot be called
         return SparkSession.builder.getOrCreate()
     return SparkSession(context, made)
+
+
+def share_of_driver(spark: SparkSession) -> int:
+    """Return how many attempts share the driver's memory."""
+    return int(spark.conf.get(AT_ONCE, "1") or "1")
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -7,7 +7,6 @@ every range that this consumer has any trouble with, is left to Spark's source, 
 """
 
 import json
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
 from kafka_ingest.writing.memory import most_rows_kept, shared_read_sizes
+from kafka_ingest.writing.notes import say
+from kafka_ingest.writing.session import share_of_driver
 
 MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""
@@ -55,7 +56,7 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
         rows, ends = rows_of(jvm_of(spark), ranges, client, most_bytes(spark))
         records = records_of(spark, rows, ends) if ends else None
     except (Py4JError, PySparkException, TypeError) as error:  # TypeError: a name that this Spark's Java does not know
-        sys.stderr.write(f"One consumer for {len(ranges)} small ranges failed, each gets its own: {name_of(error)}\n")
+        say(f"One consumer for {len(ranges)} small ranges failed, each gets its own: {name_of(error)}")
         return Shared(None, tuple(ranges))
     return Shared(records, tuple(each for each in ranges if each.topic_partition not in ends))
 
@@ -63,18 +64,18 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
 def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
     """Return how much the driver's consumer takes at a time."""
     longest = max(offset_range.span for offset_range in ranges)
-    return shared_read_sizes(heap_of(jvm_of(spark)), len(ranges), longest)
+    return shared_read_sizes(heap_of(spark), len(ranges), longest)
 
 
 def most_bytes(spark: SparkSession) -> int:
     """Return how many bytes of rows the driver keeps."""
     message = heap_bytes(spark.sparkContext.getConf().get("spark.rpc.message.maxSize") or "128m")
-    return most_rows_kept(heap_of(jvm_of(spark)), message)
+    return most_rows_kept(heap_of(spark), message)
 
 
-def heap_of(jvm: Java) -> int:
-    """Return how many bytes of memory the driver may use."""
-    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+def heap_of(spark: SparkSession) -> int:
+    """Return how many bytes of the driver's memory an attempt may use."""
+    return int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // share_of_driver(spark)
 
 
 def name_of(error: Exception) -> str:

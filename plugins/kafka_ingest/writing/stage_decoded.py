@@ -5,7 +5,6 @@ pass reads their ranges again and decides on each: it becomes a row like those b
 whose records all fit pays nothing.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.found_fields import FOUND, FoundFields
+from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
 from kafka_ingest.writing.shape import PerPartition, check_shape, shaped
@@ -129,7 +129,7 @@ def stage_decoded(
             raise
         # What workers read with certainty depends on the records beside it, so the second pass may have found others
         # than the first has left. What Spark alone is certain of is the same each time.
-        sys.stderr.write("Read again, Python's workers were certain of other records: Spark reads all of them.\n")
+        say("Read again, Python's workers were certain of other records: Spark reads all of them.")
         rows.plainly = False
         for written in (place, places.dead_letters):
             storage.remove(written)

@@ -2,12 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_ingest.foundation.storage import is_folder, opened, read_whole, remove_tree, write_new, write_unsynced
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
+from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
@@ -24,15 +27,17 @@ from kafka_ingest.model.attempt_directory import (
 )
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters
-from kafka_ingest.model.job_settings import JobSettings
+from kafka_ingest.model.job_settings import BEGUN, JobSettings
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
+from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
+from kafka_ingest.writing.side_by_side import Step, all_at_once, own_session, side_by_side
 from kafka_ingest.writing.stage_decoded import Places, Read, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
@@ -60,61 +65,156 @@ def log_starts(
             found = consumer.beginningOffsets(wanted, jvm.java.time.Duration.ofSeconds(ANSWER_WITHIN_S))
             return {TopicPartition(each.topic(), each.partition()): int(found.get(each)) for each in found.keySet()}
     except (Py4JError, TypeError) as error:
-        sys.stderr.write(f"Kafka did not say where the logs start: {error}\n")
+        say(f"Kafka did not say where the logs start: {error}")
         return {}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job that ``jobs/write_batch.py`` was submitted with."""
     parser = argparse.ArgumentParser(description="Read a plan's offset ranges from Kafka and stage them as Parquet.")
+    several: dict[str, Any] = {"action": "append", "required": True}
     parser.add_argument(
-        "--attempt", type=place_of, required=True, help=f"the attempt's directory, with {DOCUMENT} in it"
+        "--attempt", type=place_of, **several, help=f"an attempt's directory, with {DOCUMENT} in it; may come again"
     )
     parser.add_argument(
-        "--document-sha256", required=True, help=f"the SHA-256 of {DOCUMENT}, so that it is the one meant"
+        "--document-sha256", **several, help=f"the SHA-256 of its {DOCUMENT}, so that it is the one meant"
     )
     parser.add_argument("--package", help="where this package is, for what was submitted")
     parser.add_argument("--settings", type=Path, required=True, help="a file with settings that may be secret")
     options = parser.parse_args(arguments)
-    directory: Place = options.attempt
     settings = JobSettings.take(options.settings)
     access = access_from_json(settings.store) if settings.store else None
-    document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), options.document_sha256)
-    data = document.data.place or directory / DATA
-    hadoop = access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and access is not None else {}
-    storage = storage_of(access)
-    letters, decodes = letters_beside(directory, data, data), not document.decode.takes_all
+    attempts = [
+        SubmittedAttempt(*each, access)
+        for each in zip(options.attempt, options.document_sha256, settings.kafka, strict=True)
+    ]
+    # A driver that dies leaves what it had begun: which attempts it may have died of.
+    begun = options.settings.with_name(BEGUN) if len(attempts) > 1 else None
+    left = dict(enumerate(attempts))
+
+    def ended(place: int, result: Tried[None]) -> None:
+        attempt = left.pop(place)
+        if result.error is not None:
+            failed.append(attempt)
+            attempt.failed(result.error)
+
+    failed: list[SubmittedAttempt] = []
     try:
-        with spark_session(hadoop, document.decode.settings) as spark:
-            staged = read_and_stage(Job(spark, document, settings.kafka, directory, data, storage))
-            files, columns = storage.files_in(data), document.columns
-            if document.decode.shape.transform is not None and files:
-                columns = columns_in(spark, data / files[0].name)
-            application_id = spark.sparkContext.applicationId
+        write_attempts(attempts, settings.limits_s, begun, ended)
     except Exception as error:
-        # The submitter asks Kafka for the cause; some causes only Spark knows.
-        write_unsynced(opened(directory / FAILURE, access), (str(error) or repr(error)).encode())
+        for attempt in left.values():
+            attempt.note_failure(error)
         raise
-    records = staged.records
-    receipt = Receipt(
-        batch_id=document.plan.batch_id,
-        attempt=document.attempt,
-        plan_fingerprint=document.plan.fingerprint,
-        document_sha256=options.document_sha256,
-        rows_read=records.rows_read,
-        files=tuple(files),
-        written_at=datetime.now(UTC),
-        written_by=f"spark {application_id}",
-        left_out=staged.left_out,
-        dead_letters=tuple(storage.files_in(letters)) if decodes and is_folder(storage.at(letters)) else (),
-        filtered=tuple(starmap(Filtered, sorted(records.filtered.items()))),
-        in_any_order=document.decode.shape.transform is not None or records.in_any_order,
-        columns=columns,
-        never_found=records.never_found,
-    )
-    if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
-        sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
-    write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
+    if failed:
+        sys.exit(1)
+
+
+def write_attempts(
+    attempts: Sequence["SubmittedAttempt"],
+    limits_s: Sequence[float],
+    begun: Path | None,
+    ended: Callable[[int, Tried[None]], None],
+) -> None:
+    """Write attempts by one Spark; ``ended`` is called after each, with its place among them."""
+    documents: dict[int, AttemptDocument] = {}
+    for place, read in enumerate(each_tried(SubmittedAttempt.document, attempts)):
+        if read.result is None:
+            ended(place, Tried(error=read.error))
+        else:
+            documents[place] = read.result
+    if not documents:
+        return
+    hadoop = {name: value for place in documents for name, value in attempts[place].hadoop(documents[place]).items()}
+    settings = next(iter(documents.values())).decode.settings
+    with spark_session(hadoop, settings) as spark:
+        if begun is None:
+            ended(0, tried(partial(attempts[0].write, documents[0]), spark))
+            return
+        context, places = spark.sparkContext, list(documents)
+        at_once = all_at_once(context, len(places))
+
+        def write(place: int) -> None:
+            with begun.open("a", encoding="utf-8") as file:
+                file.write(f"{place}\n")
+            document = documents[place]
+            attempts[place].write(document, own_session(spark, document.decode.settings, at_once))
+
+        steps = [Step(named(documents[place]), partial(write, place), limits_s[place]) for place in places]
+        side_by_side(context, steps, at_once, lambda number, result: ended(places[number], result))
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedAttempt:
+    """One attempt as it was submitted; ``kafka`` are its Java client's settings, ``access`` leads to its store."""
+
+    directory: Place
+    document_sha256: str
+    kafka: Mapping[str, str]
+    access: StoreAccess | None
+
+    def document(self) -> AttemptDocument:
+        """Return its document; raises where it is not the one that was meant."""
+        return AttemptDocument.from_bytes(
+            read_whole(opened(self.directory / DOCUMENT, self.access)), self.document_sha256
+        )
+
+    def data(self, document: AttemptDocument) -> Place:
+        """Return where its rows go."""
+        return document.data.place or self.directory / DATA
+
+    def hadoop(self, document: AttemptDocument) -> Mapping[str, str]:
+        """Return Hadoop's settings for that place, which no log may show."""
+        data = self.data(document)
+        return self.access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and self.access is not None else {}
+
+    def write(self, document: AttemptDocument, spark: SparkSession) -> None:
+        """Read the plan's ranges, stage their records, and write the receipt."""
+        data, storage = self.data(document), storage_of(self.access)
+        letters, decodes = letters_beside(self.directory, data, data), not document.decode.takes_all
+        staged = read_and_stage(Job(spark, document, self.kafka, self.directory, data, storage))
+        files, columns = storage.files_in(data), document.columns
+        if document.decode.shape.transform is not None and files:
+            columns = columns_in(spark, data / files[0].name)
+        records = staged.records
+        receipt = Receipt(
+            batch_id=document.plan.batch_id,
+            attempt=document.attempt,
+            plan_fingerprint=document.plan.fingerprint,
+            document_sha256=self.document_sha256,
+            rows_read=records.rows_read,
+            files=tuple(files),
+            written_at=datetime.now(UTC),
+            written_by=f"spark {spark.sparkContext.applicationId}",
+            left_out=staged.left_out,
+            dead_letters=tuple(storage.files_in(letters)) if decodes and is_folder(storage.at(letters)) else (),
+            filtered=tuple(starmap(Filtered, sorted(records.filtered.items()))),
+            in_any_order=document.decode.shape.transform is not None or records.in_any_order,
+            columns=columns,
+            never_found=records.never_found,
+        )
+        if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
+            raise NotAsPlannedError(
+                f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}"
+            )
+        write_new(opened(self.directory / RECEIPT, self.access), receipt.as_bytes())
+
+    def failed(self, error: Exception) -> None:
+        """Leave why it failed beside it, and on standard error."""
+        sys.stderr.write(f"attempt in {self.directory} failed:\n{''.join(traceback.format_exception(error))}")
+        self.note_failure(error)
+
+    def note_failure(self, error: Exception) -> None:
+        """Leave why it failed beside it: the submitter asks Kafka for the cause, and some causes only Spark knows."""
+        write_unsynced(opened(self.directory / FAILURE, self.access), (str(error) or repr(error)).encode())
+
+
+def named(document: AttemptDocument) -> str:
+    """Return what an attempt is called among others."""
+    return f"{document.plan.feed_name} {document.plan.batch_id} {document.attempt}"
+
+
+class NotAsPlannedError(Exception):
+    """What an attempt has written contradicts its plan."""
 
 
 def storage_of(access: StoreAccess | None) -> Storage:
@@ -188,7 +288,7 @@ def stage_ranges(job: Job, ranges: Sequence[OffsetRange], here: Place) -> Staged
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
-    sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
+    say("Spark's own source cannot take a record's timestamp: all is read again, by another way.")
     job.discard(here)
     return stage(job, partial(job.read, any_timestamp=True), ranges, here)
 

@@ -1,0 +1,282 @@
+"""``kafka-ingest run``: plan, write and commit without a scheduler, one feed or several by one Spark."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from kafka_ingest.answers.answer import error_document
+from kafka_ingest.answers.documents import decision_document
+from kafka_ingest.assembly import FeedParts, assemble_all
+from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
+from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
+from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
+from kafka_ingest.cli.write_and_commit import print_committed, submit
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.tried import Tried, each_tried, tried
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed_file import FeedFile, feed_of
+from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
+from kafka_ingest.verbs.plan import lines_of_gaps_and_holds, run_request
+from kafka_ingest.write_step import Work, write_batches
+
+MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
+
+FeedNames = Annotated[
+    list[str] | None, typer.Argument(metavar="FEED...", help="Names, as in the feeds' files; several share a Spark.")
+]
+
+
+@dataclass
+class FeedRun:
+    """A feed and what its run has done: ``parts`` are None where its file cannot be used."""
+
+    name: str
+    file: FeedFile | None = None
+    parts: FeedParts | None = None
+    done: list[dict[str, Any]] = field(default_factory=list)
+    nothing: str = ""
+    hint: str = ""
+    error: Exception | None = None
+
+    @property
+    def feed_parts(self) -> FeedParts:
+        """The parts of a feed whose file can be used."""
+        if self.parts is None:
+            raise self.error or UnknownFeedError(f"feed {self.name} has no parts")
+        return self.parts
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it has done, as ``--json`` shows it."""
+        return {"feed": self.name, "batches": self.done, "ended_with": self.nothing or None}
+
+    @property
+    def error_document(self) -> dict[str, Any]:
+        """Its error, as ``--json`` shows it beside those of others."""
+        return error_document(self.code, self.why, self.exit_code) if self.error is not None else {"error": None}
+
+    @property
+    def line(self) -> str:
+        """What it has done, in a line."""
+        if self.error is not None:
+            return f"{self.name}: {self.code} {self.why}"
+        rows = counted(sum(each["rows"] for each in self.done), "row")
+        ended = f"committed {rows}" if self.done else self.nothing
+        return f"{self.name}: {ended}{f'; {self.hint}' if self.hint and not self.nothing else ''}"
+
+    @property
+    def code(self) -> str:
+        """The name of its error."""
+        return self.error.code if isinstance(self.error, KafkaIngestError) else "UNEXPECTED"
+
+    @property
+    def exit_code(self) -> int:
+        """What its error means to a script."""
+        return self.error.exit_code if isinstance(self.error, KafkaIngestError) else int(self.error is not None)
+
+    @property
+    def why(self) -> str:
+        """Its error in words."""
+        named = isinstance(self.error, KafkaIngestError)
+        return storable(str(self.error) if named else f"{type(self.error).__name__}: {self.error}")
+
+
+def run(
+    feed_names: FeedNames = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Run all feeds.")] = False,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Continue batch by batch until no records are left.")
+    ] = False,
+    max_records: MaxRecords = None,
+    end_timestamp: EndTimestamp = None,
+    end_offset: EndOffsets = None,
+    as_json: Json = False,
+) -> None:
+    """Plan, write and commit without a scheduler. Several feeds share a Spark; one that fails leaves the others alone.
+
+    The exit code of several is the highest of theirs.
+    """
+    with answers(as_json=as_json):
+        request = run_request(max_records, end_timestamp, end_offset or [])
+        names = list(dict.fromkeys(feed_names or []))
+        if every == bool(names):
+            raise WrongUseError(f"expected names of feeds, or --all, found {'both' if every else 'neither'}")
+        if len(names) == 1:
+            alone = FeedRun(names[0], parts=feed_parts(names[0]))
+            run_rounds([alone], request, until_caught_up=until_caught_up)
+            if alone.error is not None:
+                raise alone.error
+            print_alone(alone, as_json=as_json)
+            return
+        runs = runs_of(names)
+        run_rounds(runs, request, until_caught_up=until_caught_up)
+        print_several(runs, as_json=as_json)
+        if code := max((each.exit_code for each in runs), default=0):
+            raise typer.Exit(code)
+
+
+def runs_of(names: Sequence[str]) -> list[FeedRun]:
+    """Return the runs of feeds by name, of all without any; what is wrong with a file has ended that feed's run."""
+    directory = feeds_directory()
+    if names:
+        found = each_tried(lambda name: feed_file_named(name, directory), names)
+    else:
+        found = [Tried(file) for file in read_feed_files(directory)]
+        names = [each.result.name or each.result.path.name for each in found if each.result is not None]
+    runs = [FeedRun(name, each.result, error=each.error) for name, each in zip(names, found, strict=True)]
+    with_files = [(each, each.file) for each in runs if each.file is not None]
+    for run, file in with_files:
+        run.error = file.error
+    usable = [(run, file) for run, file in with_files if file.feed is not None or file.contested is not None]
+    assembled = assemble_all([file.contested or feed_of(file) for _, file in usable], find_connection_from_shell)
+    for (run, file), parts in zip(usable, assembled, strict=True):
+        run.parts, run.error = parts, tried(parts.check_keeps_running, file).error
+    return runs
+
+
+def run_rounds(runs: Sequence[FeedRun], request: RunRequest, *, until_caught_up: bool) -> None:
+    """Plan, write and commit a batch of each feed, and again as long as records may be left, if all are to be read."""
+    left = [each for each in runs if each.error is None]
+    while left:
+        run_round(left, request)
+        left = [each for each in left if each.error is None]
+        for each in left:
+            # Also between batches: hours are complete long before a backlog is.
+            complete(each.feed_parts)
+        left = [each for each in left if until_caught_up and each.hint and not each.nothing]
+
+
+def run_round(runs: Sequence[FeedRun], request: RunRequest) -> None:
+    """Plan, write and commit one batch of each feed; several are planned, and committed, at a time."""
+    began = time.monotonic()
+    batches = plan_all(runs, request)
+    planned = time.monotonic()
+    for written in write_batches([each.work for each in batches.values()], submit, actor=actor()):
+        done = time.monotonic()
+        for batch_id, error in written.items():
+            batches[batch_id].run.error = error
+        if good := [batches[batch_id] for batch_id, error in written.items() if error is None]:
+            progress.print(f"{'write (Spark)':<40} {done - planned:6.1f} s")
+            commit_all(good, {"plan": planned - began, "write": done - planned})
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A batch of a run; ``about`` begins the lines about it, where there are several feeds."""
+
+    run: FeedRun
+    outcome: PlanOutcome
+    work: Work
+    about: str
+
+
+def plan_all(runs: Sequence[FeedRun], request: RunRequest) -> dict[UUID, Planned]:
+    """Return the batches to write, each the feed's open one or a new one."""
+    name, found = actor(), dict[UUID, Planned]()
+    with step("plan"):
+        planned = each_tried(
+            lambda each: each.feed_parts.plan(actor=name, end=request.end(), max_records=request.max_records), runs
+        )
+    for run, each in zip(runs, planned, strict=True):
+        if (outcome := each.result) is None:
+            run.error = each.error
+            continue
+        about = f"{run.name}: " if len(runs) > 1 else ""
+        for line in lines_of_gaps_and_holds(outcome.decision) if outcome.decision is not None else ():
+            print_shown(replace(line, text=f"{line.text[:2]}{about}{line.text[2:]}"))
+        if outcome.result is PlanResult.RESUMED and request != RunRequest():
+            progress.print(f"  {about}{NOT_APPLIED}", style="yellow", soft_wrap=True)
+        if (batch := outcome.batch) is None:
+            run.nothing = why_nothing(outcome.decision)
+            continue
+        shown = f"  {about}{outcome.result.value} batch {batch.batch_id}: {listing(batch.ranges)}"
+        progress.print(shown, markup=False, soft_wrap=True)
+        found[batch.batch_id] = Planned(run, outcome, Work(run.feed_parts, batch.batch_id), about)
+    return found
+
+
+def commit_all(batches: Sequence[Planned], before: Mapping[str, float]) -> None:
+    """Commit written batches, each in a transaction of its own; ``before``: how many seconds the steps before took."""
+    name, began = actor(), time.monotonic()
+    with step("commit"):
+        committed = each_tried(lambda each: each.work.parts.commit(each.work.batch_id, actor=name), batches)
+    seconds = {**before, "commit": time.monotonic() - began}
+    for batch, found in zip(batches, committed, strict=True):
+        if found.result is None:
+            batch.run.error = found.error
+            continue
+        print_committed(found.result, batch.about)
+        document = document_of(batch.outcome, found.result, seconds)
+        batch.run.done.append(document)
+        # A batch that was open does not cover later records; on ranges that one left out a plan decides.
+        was_open = batch.outcome.result is PlanResult.RESUMED
+        batch.run.hint = MAY_BE_MORE if document["capped"] or was_open or document["ranges_left_out"] else ""
+
+
+def document_of(outcome: PlanOutcome, committed: Committed, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return a committed batch as ``--json`` shows it; of several, which share steps, the seconds are all batches'."""
+    return {
+        "batch_id": str(committed.batch.batch_id),
+        "result": outcome.result.value,
+        "state": committed.batch.state.value,
+        "committed_by": committed.batch.committed_by,
+        "rows": sum(count.rows for count in committed.counts),
+        "capped": committed.batch.plan.capped,
+        "output": str(committed.batch.plan.output),
+        "left_out": decision_document(outcome.decision)["left_out"],
+        "ranges_left_out": [each.as_document() for each in committed.batch.left_out],
+        "mirror_failure": committed.mirrored.failure,
+        "seconds": round(sum(seconds.values()), 3),
+        "step_seconds": {name: round(each, 3) for name, each in seconds.items()},
+    }
+
+
+def complete(parts: FeedParts) -> None:
+    """Complete the feed's hours or days; what fails the next run does, and what is committed stays committed."""
+    if parts.feed.complete is None:
+        return
+    try:
+        with step("complete"):
+            waiting = parts.complete(actor=actor())
+        if waiting is not None:
+            said = f"waiting for {waiting.began_at:%Y-%m-%d %H:%M} UTC: {listing(waiting.waits_for, 2)}"
+            progress.print(f"  {said}", markup=False, soft_wrap=True)
+    except KafkaIngestError as error:
+        progress.print(f"  {error.code} {error}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_alone(run: FeedRun, *, as_json: bool) -> None:
+    """Print what the run of the only feed has done."""
+    if as_json:
+        print_json(run.document)
+    elif not run.done:
+        out.print(f"feed {run.name}: {run.nothing}")
+    elif run.hint and not run.nothing:
+        progress.print(f"  {run.hint}", soft_wrap=True)
+
+
+def print_several(runs: Sequence[FeedRun], *, as_json: bool) -> None:
+    """Print what the runs of several feeds have done: a line each, and before and after them which ones failed."""
+    if as_json:
+        print_json({"feeds": [each.document | each.error_document for each in runs]})
+        return
+    failed = [f"{each.name}: {each.code} {(each.why.splitlines() or [''])[0]}" for each in runs if each.error]
+    ended = (
+        f"{len(failed):,} of {counted(len(runs), 'feed')} failed"
+        if failed
+        else f"{counted(len(runs), 'feed')}, all good"
+    )
+    summary = f"{ended}{': ' if failed else ''}{listing(failed)}"
+    lines = [summary, *(f"  {each.line}" for each in runs), *([summary] if failed else [])]
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)

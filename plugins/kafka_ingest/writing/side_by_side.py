@@ -1,0 +1,94 @@
+"""Several attempts in one driver: each in a thread of its own, as many at once as there are processors."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from queue import Empty, Queue
+from threading import Thread
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kafka_ingest.foundation.tried import Tried, tried
+from kafka_ingest.model.spark_settings import SparkSettings
+from kafka_ingest.writing.kafka_records import activate
+from kafka_ingest.writing.session import AT_ONCE, fix_meaning
+
+
+class TookTooLongError(Exception):
+    """An attempt was at work longer than it may be; the others continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One attempt: what its thread and Spark's jobs are called, what is to be done, and how long it may take."""
+
+    name: str
+    do: Callable[[], None]
+    limit_s: float
+
+
+def all_at_once(context: SparkContext, number: int) -> int:
+    """Return how many of so many attempts are at work at a time.
+
+    What tasks hold is bounded by how many of them Spark runs at once, whichever attempts they are of. Without pinned
+    threads Java does not know which attempt a job is of.
+    """
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        return 1
+    return max(1, min(number, context.defaultParallelism, os.cpu_count() or 1))
+
+
+def own_session(spark: SparkSession, settings: SparkSettings, at_once: int) -> SparkSession:
+    """Return a session for one of ``at_once`` attempts of an application, with settings and views of its own."""
+    session = spark.newSession()
+    fix_meaning(session, activate(session), settings)
+    session.conf.set(AT_ONCE, str(at_once))
+    return session
+
+
+def side_by_side(
+    context: SparkContext, steps: Sequence[Step], at_once: int, ended: Callable[[int, Tried[None]], None]
+) -> None:
+    """Take all steps, and call ``ended`` in this thread after each, with its place among them.
+
+    Spark's jobs of one that takes too long are cancelled. What it does besides cannot be ended: it is no longer waited
+    for, and ends with this process at the latest.
+    """
+    results: Queue[tuple[int, Tried[None]]] = Queue()
+    waiting, deadlines = deque(range(len(steps))), dict[int, float]()
+    while waiting or deadlines:
+        while waiting and len(deadlines) < at_once:
+            place = waiting.popleft()
+            deadlines[place] = time.monotonic() + steps[place].limit_s
+            work = partial(take, context, steps[place], partial(note, results, place))
+            Thread(target=work, name=steps[place].name, daemon=True).start()
+        try:
+            place, result = results.get(timeout=max(0.0, min(deadlines.values()) - time.monotonic()))
+        except Empty:
+            place = min(deadlines, key=lambda each: deadlines[each])
+            limit = timedelta(seconds=steps[place].limit_s)
+            result = Tried(error=TookTooLongError(f"not done within {limit} (airflow.execution_timeout of the feed)"))
+            context.cancelJobGroup(steps[place].name)
+        if deadlines.pop(place, None) is not None:  # else it was ended before
+            ended(place, result)
+
+
+def note(results: "Queue[tuple[int, Tried[None]]]", place: int, result: Tried[None]) -> None:
+    """Pass a step's result on."""
+    results.put((place, result))
+
+
+def take(context: SparkContext, step: Step, pass_on: Callable[[Tried[None]], None]) -> None:
+    """Take a step in this thread, which is one to Java, too: with a job group and a share of the processors."""
+
+    def do(_: None) -> None:
+        context.setJobGroup(step.name, step.name, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", step.name)
+        step.do()
+
+    pass_on(tried(do, None))
