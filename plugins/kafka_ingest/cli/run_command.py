@@ -161,12 +161,16 @@ def run_round(runs: Sequence[FeedRun], request: RunRequest) -> None:
     began = time.monotonic()
     batches = plan_all(runs, request)
     planned = time.monotonic()
-    for written in write_batches([each.work for each in batches.values()], submit, actor=actor()):
+    writing = write_batches([each.work for each in batches.values()], submit, actor=actor())
+    left = set(batches)
+    while left:
+        with step("write (Spark)"):
+            written = next(each for each in writing if each)
         done = time.monotonic()
+        left.difference_update(written)
         for batch_id, error in written.items():
             batches[batch_id].run.error = error
         if good := [batches[batch_id] for batch_id, error in written.items() if error is None]:
-            progress.print(f"{'write (Spark)':<40} {done - planned:6.1f} s")
             commit_all(good, {"plan": planned - began, "write": done - planned})
 
 
