@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-s3 setup-gcs setup-azure demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
-	bench-table-history bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
+	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,10 @@ bench-history: ## measure what a feed's runs and questions take after years of b
 bench-table-history: ## measure what publishing into a Delta or Iceberg table takes after a year of batches; minutes
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/table_of_years.py $(ARGS)
+
+bench-postgresql: ## measure writing the same rows into PostgreSQL, beside psycopg, Spark and Flink; ten minutes
+	$(SET_UP) dev jvm postgresql-peers flink
+	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/into_postgresql.py $(ARGS)
 
 bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, on an Airflow of its own; some minutes
 	$(SET_UP) dev jvm

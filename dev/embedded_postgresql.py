@@ -61,6 +61,15 @@ class EmbeddedPostgresql:
         """The process id of the server's first process."""
         return int(self._server.get_postmaster_info().pid)
 
+    def restart_on_loopback(self, port: int) -> None:
+        """Listen on a port, too, for programs that know no socket; then it does not end with a killed starter."""
+        server = self._server
+        command = [str(server.bin_path / "pg_ctl"), "-w", "-D", str(server.pgdata), "-l", str(server.log)]
+        command += ["-o", f"-h 127.0.0.1 -p {port} -k {server.pgdata}", "restart"]
+        self._admin.dispose()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=server.system_user)
+        server.ensure_postgres_running()  # it is another process, which is to be stopped in the end
+
     def url(self, database: str) -> URL:
         """Return where a client finds a database."""
         return make_url(self._server.get_uri(database, "psycopg"))

@@ -9,7 +9,7 @@ AZURITE_DATE := 2026-11-20
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables chromium flink
+.PHONY: run dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables postgresql-peers chromium flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -73,6 +73,15 @@ tables: .jvm/.stamp-tables
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/tables.xml --configurations delta iceberg
+	touch $@
+
+# How Spark and Flink write to PostgreSQL: `make bench-postgresql` compares with them.
+postgresql-peers: .jvm/.stamp-postgresql-peers
+
+.jvm/.stamp-postgresql-peers: dev/jvm/postgresql.xml dev/jvm/ivysettings.xml | .venv/.stamp-run
+	$(PYTHON) dev/check_machine.py
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/postgresql.xml --configurations postgresql flink-jdbc
 	touch $@
 
 # Only tests need it.
