@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context, task_group
 
+from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
 from kafka_ingest.airflow_tasks.form_params import lines, number, text, tick
@@ -24,9 +25,6 @@ CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
 
 EXECUTION_TIMEOUT = timedelta(hours=12)
 """Of each task, also where the feed sets another limit for its own DAG: a chunk is about as large as a live batch."""
-
-# Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
-RUN_TYPES: Any = ("manual", "operator_triggered")
 
 
 asked = get_parsing_context()
@@ -169,7 +167,7 @@ def backfill_dag() -> DAG:
         description="Offset ranges of a feed, read again or later; stored offsets and consumer groups never move",
         doc_md=__doc__,
         schedule=None,
-        allowed_run_types=RUN_TYPES,
+        **only_runs(MANUAL, TRIGGERED),
         params=PARAMS,
         tags=["kafka_ingest", "backfill"],
         default_args={

@@ -1,10 +1,10 @@
 """A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, SCHEDULED, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.completing import CompleteOperator
 from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.feed_tasks import (
@@ -21,8 +21,6 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
 from kafka_ingest.settings.files_for_dags import files_for_dags
 
-# Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
-RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 PARAMS = {
@@ -56,7 +54,7 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         catchup=False,
         max_active_runs=1,
         # A backfill by dates would make live batches; offsets know no dates.
-        allowed_run_types=RUN_TYPES,
+        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
         tags=["kafka_ingest", *feed.airflow.tags],
         params=PARAMS,
         # Nobody reads it where a task is started.

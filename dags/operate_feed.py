@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.form_params import NONE, text, tick
 from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator, params_of
 from kafka_ingest.errors import InvalidFeedError
@@ -26,8 +27,6 @@ DAG_ID = "operate_feed"
 EXECUTION_TIMEOUT = timedelta(hours=12)
 """Counting a large output takes long; a decision seconds."""
 
-# Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
-RUN_TYPES: Any = ("manual", "operator_triggered")
 
 asked = get_parsing_context()
 
@@ -86,7 +85,7 @@ if asked.dag_id in {None, DAG_ID}:
         description="Decisions about a feed: shown first, then made with a reason",
         doc_md=__doc__,
         schedule=None,
-        allowed_run_types=RUN_TYPES,
+        **only_runs(MANUAL, TRIGGERED),
         params=PARAMS,
         tags=["kafka_ingest", "operate"],
     ):

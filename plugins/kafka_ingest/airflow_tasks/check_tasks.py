@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.airflow_tasks.notifying import notify_with

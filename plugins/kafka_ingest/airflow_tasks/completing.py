@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Asset, BaseOperator, Context, TriggerRule
-from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.assembly import FeedParts

@@ -8,13 +8,18 @@ from functools import partial
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    SkipMixin,
+    mask_secret,
+)
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.bases.xcom import BaseXCom
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from airflow.sdk.log import mask_secret
 
+from kafka_ingest.airflow_tasks.airflow_versions import NOT_DURABLE, check_is_no_backfill
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.completing import CompleteOperator
 from kafka_ingest.airflow_tasks.in_airflow import (
@@ -69,6 +74,7 @@ class PlanOperator(BaseOperator, SkipMixin):
     def execute(self, context: Context) -> str | None:
         """Return the id of the batch to write and commit."""
         with errors_for_airflow():
+            check_is_no_backfill(context)
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
             parts.check_keeps_running(checked_against_others(self.file))
@@ -118,8 +124,8 @@ class WriteOperator(SparkSubmitOperator):
     template_fields = ("batch_id",)
 
     def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        # durable would resume an earlier application on some clusters; attempts are decided here.
-        super().__init__(durable=False, **kwargs)
+        # Which application goes on is decided by attempts.
+        super().__init__(**NOT_DURABLE, **kwargs)
         self.feed = feed
         self.batch_id = batch_id
         self.shown_as: str | None = None

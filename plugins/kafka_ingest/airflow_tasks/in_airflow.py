@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_ingest.assembly import FeedParts, assemble, assemble_named
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing

@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
+from airflow.providers.common.compat.sdk import Stats, conf
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
@@ -60,13 +59,13 @@ class Metric:
             names.append(self.named(tags))
         for name, of_name in names:
             if self.kind is MetricKind.TIMER:
-                stats.timing(name, value, tags=of_name)
+                Stats.timing(name, value, tags=of_name)
             elif isinstance(value, timedelta):
                 raise TypeError(f"{name}: expected a number, found a duration")
             elif self.kind is MetricKind.GAUGE:
-                stats.gauge(name, value, tags=of_name)
+                Stats.gauge(name, value, tags=of_name)
             else:
-                stats.incr(name, int(value), tags=of_name)
+                Stats.incr(name, int(value), tags=of_name)
 
 
 LAG = Metric("kafka_ingest.lag", MetricKind.GAUGE)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from airflow.providers.common.compat.sdk import mask_secret, redact
 from airflow.sdk import Context
-from airflow.sdk.log import mask_secret, redact
 
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.checks.notifier_check import made

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, Param
-from airflow.sdk.exceptions import AirflowFailException
 from pydantic.fields import FieldInfo
 from rich.console import Console
 

@@ -50,7 +50,7 @@ def find_connection_from_shell(conn_id: str) -> ConnectionFields:
         return fields_from_json(conn_id, text)
 
     from airflow.models.connection import Connection  # noqa: PLC0415 - seconds, and only for those who need it
-    from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException  # noqa: PLC0415
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException  # noqa: PLC0415
 
     try:
         return fields_of(Connection.get_connection_from_secrets(conn_id))
@@ -63,8 +63,8 @@ def find_connection_from_shell(conn_id: str) -> ConnectionFields:
 
 def find_connection_in_task(conn_id: str) -> ConnectionFields:
     """Find a connection from inside an Airflow task."""
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException  # noqa: PLC0415
     from airflow.sdk import Connection  # noqa: PLC0415 - only tasks come here, and they have imported it
-    from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
 
     try:
         connection = Connection.get(conn_id)
