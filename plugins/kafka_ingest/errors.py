@@ -40,12 +40,10 @@ class FeedChangedError(RetryableError):
 
 
 class SparkFailedError(RetryableError):
-    """The Spark application ended without success; its attempt stays invisible.
-
-    ``begun``: which of its attempts, by their places, it was at, or done with; known where there are several.
-    """
+    """The Spark application ended without success; its attempt stays invisible."""
 
     begun: frozenset[int] = frozenset()
+    """Which of its attempts, by their places, it was at, or done with; known where there are several."""
 
 
 class SparkExecutorsMissingError(RetryableError):
