@@ -98,7 +98,7 @@ def write_batches(
     waiting, installed = deque([(list(works), ROUNDS)]), cache(installation)
     while waiting:
         together, tries = waiting.popleft()
-        opening = each_tried(partial(begin, actor=actor, installed=installed if len(together) > 1 else None), together)
+        opening = each_tried(partial(begin, actor=actor, installed=installed if len(works) > 1 else None), together)
         yield {work.batch_id: each.error for work, each in zip(together, opening, strict=True) if each.result is None}
         for group in applications([each.result for each in opening if each.result is not None]):
             ended: SparkFailedError | InstallationError | None = None
@@ -230,7 +230,7 @@ def submission(opened: Sequence[Opened], *, master: SparkMaster | None = None) -
     try:
         access = first.parts.access(first.plan.output)
         store = store_of(first, access.with_key_in(workplace) if access is not None else None)
-        several = len(opened) > 1
+        several = first.alike is not None
         secret = JobSettings(
             [each.parts.kafka_client.java_settings() for each in opened],
             store.access.as_json() if store else None,

@@ -172,3 +172,15 @@ def abandoning(batch_id: Any) -> Any:
         return opened(wanted, parts, **options)
 
     return instead
+
+
+def test_one_that_gets_an_application_of_its_own_keeps_its_limit_since_others_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch, "a", "b")
+    fleet.unlike = {"a": "one Spark", "b": "another"}
+    limited: list[bool] = []
+    monkeypatch.setattr(fleet, "submit", lambda opened: limited.append(opened[0].alike is not None))
+    list(write_batches(list(fleet.works.values()), fleet.submit, actor="x"))
+    list(write_batches([fleet.works["a"]], fleet.submit, actor="x"))
+    assert limited == [True, True, False]

@@ -18,7 +18,7 @@ BEGUN = "begun"
 class JobSettings:
     """Of each attempt the Kafka client's settings, in Java's words; and how to reach their outputs' store, if any.
 
-    ``limits_s``: how long each of several attempts may take, in seconds; an attempt alone has no limit here.
+    ``limits_s``: how long each may take, in seconds; none where a feed is run alone, which its caller ends.
     """
 
     kafka: Sequence[Mapping[str, str]] = field(repr=False)

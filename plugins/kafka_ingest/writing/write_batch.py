@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for each in zip(options.attempt, options.document_sha256, settings.kafka, strict=True)
     ]
     # A driver that dies leaves what it had begun: which attempts it may have died of.
-    begun = options.settings.with_name(BEGUN) if len(attempts) > 1 else None
+    begun = options.settings.with_name(BEGUN) if settings.limits_s else None
     left = dict(enumerate(attempts))
 
     def ended(place: int, result: Tried[None]) -> None:
