@@ -14,12 +14,21 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
+from kafka_ingest.airflow_tasks.fleet_tasks import (
+    FleetCommitOperator,
+    FleetPlanOperator,
+    FleetReportOperator,
+    FleetWriteOperator,
+    NextFleetOperator,
+)
 from kafka_ingest.airflow_tasks.form_params import number, text
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
 from kafka_ingest.settings.files_for_dags import files_for_dags
+from kafka_ingest.settings.fleets import Fleet, fleets_of
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -44,12 +53,52 @@ PARAMS = {
 asked = get_parsing_context()
 
 
+def default_args(feed: Feed) -> dict[str, Any]:
+    """Return what all tasks of a feed have."""
+    return {
+        "owner": feed.airflow.owner,
+        "pool": feed.airflow.pool,
+        "retries": feed.airflow.retries,
+        "retry_delay": timedelta(seconds=30),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=10),
+        "execution_timeout": feed.airflow.execution_timeout,
+        # Where many feeds are due at once: commit what is written before another feed's Spark is started.
+        "weight_rule": "upstream",
+    }
+
+
+def fleet_dag(fleet: Fleet) -> DAG:
+    """Return the DAG of all feeds of a fleet."""
+    longest = max(each.feed.airflow.execution_timeout for each in fleet.members)
+    with DAG(
+        dag_id=fleet.name,
+        description=f"The feeds {listing(each.feed.name for each in fleet.members)}",
+        schedule=fleet.first.schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=RUN_TYPES,
+        tags=["kafka_ingest", "fleet"],
+        # Each attempt has its own feed's limit.
+        default_args=default_args(fleet.first) | {"execution_timeout": 2 * longest},
+    ) as dag:
+        plan = FleetPlanOperator(task_id="plan", fleet=fleet)
+        write = FleetWriteOperator(task_id="write", fleet=fleet)
+        commit = FleetCommitOperator(task_id="commit", fleet=fleet)
+        plan >> write >> commit
+        commit >> NextFleetOperator(task_id="next_batch", fleet=fleet)
+        commit >> FleetReportOperator(task_id="report", fleet=fleet, retries=0)
+    return dag
+
+
 def feed_dag(feed: Feed, file: FeedFile) -> DAG:
     """Return the feed's DAG. Its runs continue at the stored offsets; dates decide only when they start."""
     with DAG(
         dag_id=feed.name,
         description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
-        schedule=feed.schedule,
+        # Of a fleet's feed the fleet's DAG has the schedule; this one is for runs by hand.
+        schedule=feed.schedule if feed.fleet is None else None,
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
@@ -59,17 +108,7 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         params=PARAMS,
         # Nobody reads it where a task is started.
         doc_md=documentation(feed, file) if asked.task_id is None else None,
-        default_args={
-            "owner": feed.airflow.owner,
-            "pool": feed.airflow.pool,
-            "retries": feed.airflow.retries,
-            "retry_delay": timedelta(seconds=30),
-            "retry_exponential_backoff": True,
-            "max_retry_delay": timedelta(minutes=10),
-            "execution_timeout": feed.airflow.execution_timeout,
-            # Where many feeds are due at once: commit what is written before another feed's Spark is started.
-            "weight_rule": "upstream",
-        },
+        default_args=default_args(feed),
     ) as dag:
         plan = PlanOperator(task_id="plan", feed=feed, file=file)
         batch_id = "{{ ti.xcom_pull(task_ids='plan') }}"
@@ -117,8 +156,16 @@ def dags_of(file: FeedFile) -> list[DAG]:
     return [dag] if file.error is None else [dag, feed_error_dag(file)]
 
 
+def dags_of_fleet(fleet: Fleet) -> list[DAG]:
+    """Return the DAG of a fleet, and those that fail with why a feed is not in it."""
+    refused = [feed_error_dag(file) for file in fleet.refused]
+    return [fleet_dag(fleet), *refused] if fleet.members else refused
+
+
 # Only the DAG of the task that is being started, where Airflow starts one; all of them where it reads DAG files.
 files = files_for_dags(asked.dag_id)
 with without_garbage_collection():
     # Names that are no identifiers: a feed called like something in this file must not replace it.
     globals().update({f"dag of {dag.dag_id}": dag for file in files for dag in dags_of(file)})
+    fleets = (fleet for fleet in fleets_of(files) if asked.dag_id is None or fleet.name == asked.dag_id)
+    globals().update({f"dag of {dag.dag_id}": dag for fleet in fleets for dag in dags_of_fleet(fleet)})

@@ -78,16 +78,11 @@ class PlanOperator(BaseOperator, SkipMixin):
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
             parts.check_keeps_running(checked_against_others(self.file))
-            outcome = self.planned(parts, request, actor=run_of(context))
+            outcome = planned(parts, request, actor=run_of(context))
             if lost := self.announcements.add_lost(context, parts):
                 self.log.info("announced %d batches whose commit task died before it did so", lost)
-        if outcome.decision is not None:
-            for gap in outcome.decision.gaps:
-                self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
-            for hold in outcome.decision.holds:
-                self.log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
+        log_plan(outcome, self.feed, self.log)
         if outcome.batch is None:
-            self.log.info("%s in %s", why_nothing(outcome.decision), self.feed.kafka.described())
             # A short circuit: the run succeeds, and the tasks of a batch are skipped.
             others = [
                 task for task in self.get_flat_relatives(upstream=False) if not isinstance(task, CompleteOperator)
@@ -96,22 +91,35 @@ class PlanOperator(BaseOperator, SkipMixin):
             return None
         if outcome.result is PlanResult.RESUMED and request != RunRequest():
             self.log.warning("%s", APPLIED_NEXT)
-        verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
-        self.log.info("%s %s:", verb, outcome.batch.batch_id)
-        for line in lines_of_ranges(outcome.batch.ranges):
-            self.log.info("%s", line)
         return str(outcome.batch.batch_id)
 
-    def planned(self, parts: FeedParts, request: RunRequest, *, actor: str) -> PlanOutcome:
-        """Plan, and send where the feed stands: also of one that has stopped, since it falls behind."""
-        try:
-            with step_duration(self.feed.name, "plan"):
-                outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
-        except OperatorDecisionError:
-            send_standing(parts)
-            raise
+
+def planned(parts: FeedParts, request: RunRequest, *, actor: str) -> PlanOutcome:
+    """Plan, and send where the feed stands: also of one that has stopped, since it falls behind."""
+    try:
+        with step_duration(parts.feed.name, "plan"):
+            outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
+    except OperatorDecisionError:
         send_standing(parts)
-        return outcome
+        raise
+    send_standing(parts)
+    return outcome
+
+
+def log_plan(outcome: PlanOutcome, feed: Feed, log: Any) -> None:  # noqa: ANN401 - structlog's, or the standard one
+    """Log what was planned, or why nothing was."""
+    if outcome.decision is not None:
+        for gap in outcome.decision.gaps:
+            log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
+        for hold in outcome.decision.holds:
+            log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
+    if outcome.batch is None:
+        log.info("%s in %s", why_nothing(outcome.decision), feed.kafka.described())
+        return
+    verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
+    log.info("%s %s:", verb, outcome.batch.batch_id)
+    for line in lines_of_ranges(outcome.batch.ranges):
+        log.info("%s", line)
 
 
 class WriteOperator(SparkSubmitOperator):

@@ -36,4 +36,7 @@ def waits(feed: Feed, now: datetime) -> bool:
     """Whether the plan of a run that was due waits for a slot."""
     due = [each.astimezone(UTC) for each in islice(due_times(feed.schedule, now), MOST_RUNS)]
     count: Any = RuntimeTaskInstance.get_ti_count
-    return bool(due) and count(dag_id=feed.name, task_ids=[PLAN], logical_dates=due, states=["scheduled"]) > 0
+    return (
+        bool(due)
+        and count(dag_id=feed.fleet or feed.name, task_ids=[PLAN], logical_dates=due, states=["scheduled"]) > 0
+    )

@@ -93,6 +93,7 @@ class FeedRun:
 def run(
     feed_names: FeedNames = None,
     *,
+    fleet: Annotated[str | None, typer.Option(metavar="NAME", help="Run the feeds of a fleet.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all feeds.")] = False,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Continue batch by batch until no records are left.")
@@ -109,8 +110,9 @@ def run(
     with answers(as_json=as_json):
         request = run_request(max_records, end_timestamp, end_offset or [])
         names = list(dict.fromkeys(feed_names or []))
-        if every == bool(names):
-            raise WrongUseError(f"expected names of feeds, or --all, found {'both' if every else 'neither'}")
+        if (given := [bool(names), fleet is not None, every].count(True)) != 1:
+            found = "several of them" if given else "none of them"
+            raise WrongUseError(f"expected names of feeds, --fleet or --all, found {found}")
         if len(names) == 1:
             alone = FeedRun(names[0], parts=feed_parts(names[0]))
             run_rounds([alone], request, until_caught_up=until_caught_up)
@@ -118,20 +120,25 @@ def run(
                 raise alone.error
             print_alone(alone, as_json=as_json)
             return
-        runs = runs_of(names)
+        runs = runs_of(names, fleet)
         run_rounds(runs, request, until_caught_up=until_caught_up)
         print_several(runs, as_json=as_json)
         if code := max((each.exit_code for each in runs), default=0):
             raise typer.Exit(code)
 
 
-def runs_of(names: Sequence[str]) -> list[FeedRun]:
-    """Return the runs of feeds by name, of all without any; what is wrong with a file has ended that feed's run."""
+def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
+    """Return the runs of feeds by name, of a fleet's, or of all; what is wrong with a file has ended its feed's run."""
     directory = feeds_directory()
     if names:
         found = each_tried(lambda name: feed_file_named(name, directory), names)
     else:
-        found = [Tried(file) for file in read_feed_files(directory)]
+        files = (file for file in read_feed_files(directory) if fleet is None or is_of(file, fleet))
+        found = [Tried(file) for file in files]
+        if fleet is not None and not found:
+            raise UnknownFeedError(
+                f"expected a fleet that feeds in {directory} name, found none of them name {fleet!r}"
+            )
         names = [each.result.name or each.result.path.name for each in found if each.result is not None]
     runs = [FeedRun(name, each.result, error=each.error) for name, each in zip(names, found, strict=True)]
     with_files = [(each, each.file) for each in runs if each.file is not None]
@@ -142,6 +149,12 @@ def runs_of(names: Sequence[str]) -> list[FeedRun]:
     for (run, file), parts in zip(usable, assembled, strict=True):
         run.parts, run.error = parts, tried(parts.check_keeps_running, file).error
     return runs
+
+
+def is_of(file: FeedFile, fleet: str) -> bool:
+    """Whether a file's feed is of a fleet."""
+    feed = file.feed or file.contested
+    return feed is not None and feed.fleet == fleet
 
 
 def run_rounds(runs: Sequence[FeedRun], request: RunRequest, *, until_caught_up: bool) -> None:

@@ -296,6 +296,7 @@ class Feed(Settings):
     """
 
     name: str
+    fleet: str | None = None
     schedule: str | None = "@hourly"
     kafka: Kafka
     start: Start = "earliest"
@@ -319,9 +320,11 @@ class Feed(Settings):
     alerts: Alerts | None = None
     complete: Complete | None = None
 
-    @field_validator("name")
+    @field_validator("name", "fleet")
     @classmethod
-    def _is_a_dag_id(cls, name: str) -> str:
+    def _is_a_dag_id(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
         if not NAME.fullmatch(name):
             raise ValueError(
                 "expected up to 200 letters, digits, '_', '.' and '-', beginning with a letter or digit, found "

@@ -14,10 +14,14 @@ from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.feed_file import FEED_ERROR, SUFFIXES, FeedFile, error_id, read_feed_file, unusable
 from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, read_those, texts_of
 from kafka_ingest.settings.feed_mentions import may_name
+from kafka_ingest.settings.fleets import fleets_of
 
 
 def files_for_dags(asked: str | None) -> list[FeedFile]:
-    """Return all feed files, or the one whose DAG has this id; one with an error where the folder cannot be read."""
+    """Return all feed files, or the one whose DAG has this id, or those of the fleet that is called so.
+
+    One with an error where the folder cannot be read.
+    """
     directory = feeds_directory()
     try:
         if asked is None:
@@ -26,7 +30,14 @@ def files_for_dags(asked: str | None) -> list[FeedFile]:
     except (InvalidFeedError, OSError) as error:
         file = unusable(directory, str(error))
         return [file] if asked in {None, error_id(directory)} else []
-    return [file] if file is not None else []
+    return [file] if file is not None else files_of_fleet(asked, directory)
+
+
+def files_of_fleet(name: str, directory: Path) -> list[FeedFile]:
+    """Return the files of the feeds of a fleet, each as it is by itself."""
+    naming = may_name(name)
+    files = read_those(path for path, text in texts_of(feed_paths(directory)) if naming(text))
+    return [file for file in files if file.feed is not None and file.feed.fleet == name]
 
 
 def file_of_feed(name: str, directory: Path) -> FeedFile | None:
@@ -55,5 +66,9 @@ def broken_file(red_id: str, directory: Path) -> FeedFile | None:
     file = next((read_feed_file(path) for path in paths if error_id(path) == red_id), None)
     if file is None or file.feed is None:
         return file
+    if file.feed.fleet is not None:
+        for fleet in fleets_of(files_of_fleet(file.feed.fleet, directory)):
+            if refused := next((each for each in fleet.refused if each.path == file.path), None):
+                return refused
     shares = InvalidFeedError(f"{file.path} shared something with another file when the DAG files were last read")
     return replace(file, feed=None, contested=file.feed, error=shares)

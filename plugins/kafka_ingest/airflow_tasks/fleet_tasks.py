@@ -1,0 +1,227 @@
+"""The tasks of a fleet's DAG: each step for all of its feeds, of which one that fails leaves the others alone."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.bases.skipmixin import SkipMixin
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_ingest.airflow_tasks.announcing import Announcements
+from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
+from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
+from kafka_ingest.assembly import FeedParts, assemble_all
+from kafka_ingest.batches.plan_batch import PlanOutcome
+from kafka_ingest.committing.announcement import announcement
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.errors import KafkaIngestError, RetryableError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.tried import each_tried
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.settings.connections import find_connection_in_task
+from kafka_ingest.settings.feed_files import read_feed_files
+from kafka_ingest.settings.fleets import Fleet
+from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.write_step import Work, write_batches
+
+FEEDS, RETRY = "feeds", "retry"
+"""What a run that follows another is asked for: these feeds alone, and which retry of the failed ones it is."""
+
+Failures = dict[str, dict[str, Any]]
+
+
+def failure_of(error: Exception) -> dict[str, Any]:
+    """Return an error for the tasks after this one: its name, what it says, and whether a retry may succeed."""
+    if isinstance(error, KafkaIngestError):
+        return {"code": error.code, "message": str(error), "may_retry": isinstance(error, RetryableError)}
+    return {"code": "UNEXPECTED", "message": f"{type(error).__name__}: {error}", "may_retry": True}
+
+
+def failures(errors: Mapping[str, Exception]) -> Failures:
+    """Return errors by their feeds."""
+    return {name: failure_of(error) for name, error in errors.items()}
+
+
+def summary(fleet: Fleet, failed: Failures) -> str:
+    """Return which feeds failed, and why, in a line."""
+    why = (f"{name}: {each['code']} {each['message'].splitlines()[0]}" for name, each in failed.items())
+    return f"{len(failed):,} of {counted(len(fleet.members), 'feed')} of fleet {fleet.name} failed: {listing(why)}"
+
+
+def parts_by_name(fleet: Fleet, names: Iterable[str]) -> dict[str, FeedParts]:
+    """Return the parts of feeds of a fleet."""
+    wanted = set(names)
+    feeds = [each.feed for each in fleet.members if each.feed.name in wanted]
+    return {parts.feed.name: parts for parts in assemble_all(feeds, find_connection_in_task)}
+
+
+def check_some_left(fleet: Fleet, errors: Mapping[str, Exception], *, all_failed: bool) -> None:
+    """Raise where a step has failed for all feeds: Airflow tries it again, if that may succeed for one of them."""
+    if not all_failed:
+        return
+    for error in errors.values():
+        if isinstance(error, RetryableError):
+            raise error
+    if errors:
+        raise AirflowFailException(summary(fleet, failures(errors)))
+
+
+class FleetOperator(BaseOperator, SkipMixin):
+    """A step that announces batches, each by its feed's own alias."""
+
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        self.announcements = {each.feed.name: Announcements(each.feed) for each in fleet.members}
+        super().__init__(
+            outlets=[each.alias for each in self.announcements.values()],
+            on_success_callback=[each.note for each in self.announcements.values()],
+            **kwargs,
+        )
+        self.fleet = fleet
+
+
+class FleetPlanOperator(FleetOperator):
+    """Plans the feeds' next batches, or resumes open ones; its XCom has their ids, and which feeds failed."""
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Return the batches to write and commit."""
+        actor, asked = run_of(context), (context["dag_run"].conf or {}).get(FEEDS)
+        with errors_for_airflow():
+            members = [each for each in self.fleet.members if asked is None or each.feed.name in asked]
+            parts = parts_by_name(self.fleet, [each.feed.name for each in members])
+            now = {file.path: file for file in read_feed_files(members[0].file.path.parent)} if members else {}
+
+            def plan(name: str) -> PlanOutcome:
+                path = next(each.file.path for each in members if each.feed.name == name)
+                if path in now:
+                    parts[name].check_keeps_running(now[path])
+                return planned(parts[name], RunRequest(), actor=actor)
+
+            results = dict(zip(parts, each_tried(plan, list(parts)), strict=True))
+            errors = {name: each.error for name, each in results.items() if each.error is not None}
+            check_some_left(self.fleet, errors, all_failed=len(errors) == len(results))
+        for name in results.keys() - errors.keys():
+            self.announcements[name].add_lost(context, parts[name])
+        batches: dict[str, str] = {}
+        for name, outcome in ((name, each.result) for name, each in results.items()):
+            if outcome is not None:
+                log_plan(outcome, parts[name].feed, self.log)
+                if outcome.batch is not None:
+                    batches[name] = str(outcome.batch.batch_id)
+        failed = failures(errors)
+        if not batches and not failed:
+            self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
+            return None
+        return {"batches": batches, "failed": failed}
+
+
+class FleetWriteOperator(WriteOperator):
+    """Lets Spark write the batches, all that may by one application; its XCom says which are written."""
+
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(feed=None, batch_id="", **kwargs)
+        self.fleet = fleet
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Write them."""
+        batches: dict[str, str] = context["ti"].xcom_pull(task_ids="plan")["batches"]
+        errors: dict[str, Exception] = {}
+        with step_duration(self.fleet.name, "write"), errors_for_airflow():
+            parts = parts_by_name(self.fleet, batches)
+            works = {name: Work(each, id_of_batch(batches[name])) for name, each in parts.items()}
+            names = {str(work.batch_id): name for name, work in works.items()}
+            for written in write_batches(
+                list(works.values()),
+                lambda opened: self.submit(context, opened),
+                actor=run_of(context),
+                on_failure=lambda each: send_count(FAILED_ATTEMPTS, each.feed.name),
+            ):
+                errors |= {names[str(batch_id)]: error for batch_id, error in written.items() if error is not None}
+            check_some_left(self.fleet, errors, all_failed=0 < len(errors) == len(works))
+        for name, error in errors.items():
+            self.log.error("%s: %s", name, error)
+        return {"written": [name for name in works if name not in errors], "failed": failures(errors)}
+
+
+class FleetCommitOperator(FleetOperator):
+    """Commits each written batch in a transaction of its own, several at a time, and announces them."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return their counts, and which feeds another run is for."""
+        ti, actor = context["ti"], run_of(context)
+        batches: dict[str, str] = ti.xcom_pull(task_ids="plan")["batches"]
+        with errors_for_airflow():
+            parts = parts_by_name(self.fleet, ti.xcom_pull(task_ids="write")["written"])
+
+            def commit(name: str) -> Committed:
+                began = datetime.now(UTC)
+                with step_duration(name, "commit"):
+                    committed = parts[name].commit(id_of_batch(batches[name]), actor=actor)
+                send_committed(committed, parts[name], began)
+                return committed
+
+            results = dict(zip(parts, each_tried(commit, list(parts)), strict=True))
+            errors = {name: each.error for name, each in results.items() if each.error is not None}
+            check_some_left(self.fleet, errors, all_failed=0 < len(errors) == len(results))
+        done: dict[str, Any] = {}
+        again: list[str] = []
+        for name, committed in ((name, each.result) for name, each in results.items()):
+            if committed is None:
+                continue
+            if committed.mirrored.failure is not None:
+                self.log.warning("%s: the consumer group was not moved: %s", name, committed.mirrored.failure)
+            if committed.by_us:
+                self.announcements[name].add(context, committed.batch, committed.counts, parts[name])
+            said = announcement(committed.batch.plan, committed.counts)
+            done[name] = {key: value for key, value in said.items() if not key.startswith("ranges")}
+            self.log.info("%s: %s rows, %s dead letters", name, f"{said['rows']:,}", f"{said['dead_letters']:,}")
+            if why_no_run_follows(committed.batch, RunRequest(), actor) is None:
+                again.append(name)
+        return {"committed": done, "again": again, "failed": failures(errors)}
+
+
+def failed_in(context: Context) -> Failures:
+    """Return which feeds of a run failed in any of its steps."""
+    found = (context["ti"].xcom_pull(task_ids=step) or {} for step in ("plan", "write", "commit"))
+    return {name: each for step in found for name, each in step.get("failed", {}).items()}
+
+
+class NextFleetOperator(TriggerDagRunOperator):
+    """Runs the DAG again at once for those feeds alone of which records are left, or of which a retry may succeed."""
+
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(trigger_dag_id=fleet.name, logical_date=None, skip_when_already_exists=True, **kwargs)
+        self.fleet = fleet
+
+    def execute(self, context: Context) -> None:
+        """Trigger it."""
+        conf = context["dag_run"].conf or {}
+        tried = int(conf.get(RETRY, 0))
+        again = list((context["ti"].xcom_pull(task_ids="commit") or {}).get("again", []))
+        if tried < self.fleet.first.airflow.retries:
+            again += [name for name, each in failed_in(context).items() if each["may_retry"]]
+        if not again:
+            raise AirflowSkipException("no records are left, and no retry may succeed")
+        self.conf = {FEEDS: sorted(again), RETRY: tried + 1}
+        self.trigger_run_id = f"next_batch__{context['dag_run'].run_id}"[-250:]
+        super().execute(context)
+
+
+class FleetReportOperator(BaseOperator):
+    """Fails where a feed failed, so that the run does; its first and its last line say which ones, and why."""
+
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.fleet = fleet
+
+    def execute(self, context: Context) -> None:
+        """Say it."""
+        if not (failed := failed_in(context)):
+            return
+        first = summary(self.fleet, failed)
+        self.log.error("%s", first)
+        for name, each in failed.items():
+            self.log.error("%s: %s %s", name, each["code"], each["message"])
+        raise AirflowFailException(first)
