@@ -101,6 +101,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
     assert feed is not None
     assert feed.model_dump() == {
         "name": "orders",
+        "fleet": None,
         "schedule": "@hourly",
         "kafka": {
             "conn_id": "kafka_default",
