@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context
@@ -205,7 +206,8 @@ class NextFleetOperator(TriggerDagRunOperator):
         if not again:
             raise AirflowSkipException("no records are left, and no retry may succeed")
         self.conf = {FEEDS: sorted(again), RETRY: tried + 1}
-        self.trigger_run_id = f"next_batch__{context['dag_run'].run_id}"[-250:]
+        # The same each time this task is tried, and no longer the more runs follow one another.
+        self.trigger_run_id = f"next_batch__{uuid5(NAMESPACE_URL, str(context['dag_run'].run_id))}"
         super().execute(context)
 
 
