@@ -1,6 +1,7 @@
 """A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
@@ -78,7 +79,7 @@ def fleet_dag(fleet: Fleet) -> DAG:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        allowed_run_types=RUN_TYPES,
+        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
         tags=["kafka_ingest", "fleet"],
         # Each attempt has its own feed's limit.
         default_args=default_args(fleet.first) | {"execution_timeout": 2 * longest},

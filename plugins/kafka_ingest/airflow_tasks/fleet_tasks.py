@@ -5,10 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, SkipMixin
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.bases.skipmixin import SkipMixin
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
