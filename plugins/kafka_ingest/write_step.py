@@ -172,7 +172,7 @@ def settle(
     on_failure(parts)
     if staging is not None and (failure := staging.read_failure(attempt.directory)) is not None:
         said = informative_lines(failure)
-        ended = SparkFailedError(f"Spark could not write attempt {attempt.attempt} of batch {plan.batch_id}:\n{said}")
+        ended = SparkFailedError(f"Spark could not write attempt {attempt.attempt} of batch {plan.batch_id}: {said}")
     # The error has the end of Spark's output, its cause may have more.
     explain(parts, attempt, f"{ended}\n{ended.__cause__ or ''}")
     raise ended
