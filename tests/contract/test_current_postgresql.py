@@ -1,8 +1,10 @@
 """A table in PostgreSQL of the newest state of each key: which event of a key wins, in whatever order batches come."""
 
+import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
@@ -11,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
-from tests.contract.sink_outputs import PostgresqlOutput, made, opened
+from tests.contract.sink_outputs import Died, Fault, PostgresqlOutput, made, opened
 from tests.postgresql_tables import connections_to_postgresql, execute, postgresql_at, rows_in_postgresql
 
-from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, OutputNotUsableError
+from kafka_ingest.errors import ColumnsChangedError, NotADataFileError, OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
@@ -262,6 +264,39 @@ def test_rows_of_keys_cannot_be_expired_or_replaced_by_batch(output: CurrentOutp
         sink.replacer.check_can_replace()
 
 
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.DIES_AFTER])
+def test_a_batch_whose_commit_was_not_answered_changes_rows_once(
+    output: CurrentOutput, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    directory, published = output.stage([Event(1, "u", 1, "Chur"), Event(2, "d", 2)])
+    with monkeypatch.context() as patched, contextlib.suppress(Died):
+        output.with_fault(patched, fault)
+        output.sink.publisher.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
+    assert output.rows() == [(1, "Chur", "1"), (2, None, "2†")]
+    assert output.changes(2) == {"records": 2, "updated": 1, "deleted": 1}
+
+
+def test_batches_that_change_the_same_keys_at_once_wait_for_each_other(output: CurrentOutput) -> None:
+    """Without an order among them two transactions would take rows in opposite orders, and one would fail."""
+    output.take(*(Event(key, "c", key) for key in range(200)))
+    staged = [
+        output.stage([Event(1_000 * number + at, "u", key, f"c{number}") for at, key in enumerate(keys)])
+        for number, keys in ((1, range(200)), (2, range(199, -1, -1)), (3, range(200)))
+    ]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda each: output.sink.publisher.publish(*each), staged))
+    assert {city for _, city, _ in output.rows()} == {"c3"}
+
+
+def test_a_key_that_no_index_can_hold_stops_the_commit_with_its_offset(output: CurrentOutput) -> None:
+    key = pa.array([b"a", random.Random(1).randbytes(9_000)], pa.binary())  # noqa: S311 - no secret
+    directory, published = output.stage([Event(0, ""), Event(1, "")], values=key, key=key)
+    with pytest.raises(OutputConflictError, match="refuses orders-0@1: index row requires 9016 bytes"):
+        output.sink.publisher.publish(directory, published)
+
+
 # ── Truncations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -413,6 +448,12 @@ def test_offsets_are_accounted_for_by_marks_where_rows_have_left(output: Current
     evidence = contents.evidence()
     account = account_of(evidence, *contents.held(evidence))
     assert (account.is_sound, [each.held.rows for each in account.partitions]) == (True, [2])
+    inspector, file = output.sink.inspector, first.receipt.files[0]
+    assert inspector is not None
+    assert [(each.rows, each.offsets) for each in inspector.look_at(batch_id_of(1)).counts] == [(2, 2)]
+    assert inspector.holds(batch_id_of(2), file, TopicPartition("orders", 0), 2)
+    with pytest.raises(NotADataFileError, match="a newer one has the row"):
+        inspector.holds(batch_id_of(1), file, TopicPartition("orders", 0), 0)
     execute(output.path, "DELETE FROM {schema}.orders_kafka_batches WHERE changes->>'updated' = '2'")
     [first, second] = output.sink.publisher.published_receipts()
     assert (first.files.state, second.files.state) == (FilesState.INTACT, FilesState.STAGED)

@@ -21,13 +21,11 @@ from sqlalchemy import (
     case,
     cast,
     delete,
-    distinct,
     func,
     literal,
     not_,
     or_,
     select,
-    tuple_,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
@@ -45,6 +43,10 @@ from kafka_ingest.model.change_events import (
 )
 
 ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")
+IS_KNOWN, IS_UNKNOWN = "kafka_is_known", "kafka_is_unknown"
+"""Of an event within the statement: its key has a row; a value of it is not known."""
+OF_CHANGES = literal(2**62, BigInteger())
+"""More than any offset."""
 Condition = ColumnElement[bool]
 Truncation = tuple[str, str | None, int, int]
 """A topic, its id, its only partition, and the offset before which all of it was removed."""
@@ -91,12 +93,12 @@ class StagedEvents:
         """
         e, t = self.events.c, self.table.c
         of_rows = e[CHANGE].not_in([TRUNCATES, NOTHING])
-        logs = tuple_(*(func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG))
+        logs = [func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG]
         twice = (
             select(func.max(e.kafka_topic), func.max(e.kafka_partition), func.max(e.kafka_offset))
             .where(of_rows)
             .group_by(*self._keys(e))
-            .having(func.count(distinct(logs)) > 1)
+            .having(or_(*(func.min(each) != func.max(each) for each in logs)))
             .limit(1)
         )
         found = [
@@ -184,10 +186,10 @@ class StagedEvents:
             changed.append(select(func.count()).select_from(removed).scalar_subquery())
         is_deletion = w[CHANGE] == DELETES
         counts = select(
-            func.count().filter(not_(w.is_known), not_(is_deletion)),
-            func.count().filter(w.is_known, not_(is_deletion)),
+            func.count().filter(not_(w[IS_KNOWN]), not_(is_deletion)),
+            func.count().filter(w[IS_KNOWN], not_(is_deletion)),
             func.count().filter(is_deletion),
-            func.count().filter(w.is_unknown),
+            func.count().filter(w[IS_UNKNOWN]),
             *changed,
         ).select_from(winning)
         inserted, updated, deleted, unknown, *done = connection.execute(counts).one()
@@ -195,14 +197,13 @@ class StagedEvents:
         return inserted + updated + deleted - sum(done), changes
 
     def newest(self, truncations: Sequence[Truncation] = ()) -> Select[Any]:
-        """Return the event of each key that wins among the batch's."""
+        """Return the event of each key that wins among the batch's: found by keys and ranks, which need no sorting."""
         e = self.events.c
-        return (
-            select(self.events)
-            .ext(distinct_on(*self._keys(e)))
-            .where(*self._of_rows(e, truncations))
-            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
-        )
+        keys = [each.label(f"key_{number}") for number, each in enumerate(self._keys(e))]
+        last = select(*keys, func.max(rank(e)).label("rank")).where(*self._of_rows(e, truncations)).group_by(*keys)
+        of_key = last.subquery("last")
+        same = (each == of_key.c[f"key_{number}"] for number, each in enumerate(self._keys(e)))
+        return select(self.events).join_from(self.events, of_key, and_(*same, rank(e) == of_key.c.rank))
 
     def _winning(
         self,
@@ -234,7 +235,7 @@ class StagedEvents:
         unknown = or_(*lacking) if lacking else literal(value=False)
         labelled = [each.label(name) for name, each in found.items()]
         return (
-            select(*labelled, is_known.label("is_known"), unknown.label("is_unknown"))
+            select(*labelled, is_known.label(IS_KNOWN), unknown.label(IS_UNKNOWN))
             .select_from(joined)
             .where(wins, takes)
         )
@@ -248,7 +249,7 @@ class StagedEvents:
             .join_from(self.events, newest, self._same(e, n))
             .where(*self._of_rows(e, truncations), e.kafka_offset < n.kafka_offset)
             .where(not_(lists(e[UNAVAILABLE_COLUMNS], name)))
-            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
+            .order_by(*self._keys(e), rank(e).desc())
         )
 
     def _of_rows(self, e: Any, truncations: Sequence[Truncation]) -> list[Condition]:  # noqa: ANN401
@@ -283,14 +284,14 @@ def of_topic(columns: Any, topic: str, topic_id: str | None) -> Condition:  # no
     return and_(columns.kafka_topic == topic, of_id)
 
 
-def rank(events: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
-    """Return what of two events the winning one has more of."""
-    return tuple_(events[CHANGE] != READS, events.kafka_offset)
+def rank(events: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
+    """Return what of two events of a key the winning one has more of: any change has more than any snapshot's read."""
+    return case((events[CHANGE] == READS, events.kafka_offset), else_=events.kafka_offset + OF_CHANGES)
 
 
-def rank_of_row(rows: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
+def rank_of_row(rows: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
     """Return the rank of the event that a row is from."""
-    return tuple_(not_(rows[IS_SNAPSHOT]), rows.kafka_offset)
+    return case((rows[IS_SNAPSHOT], rows.kafka_offset), else_=rows.kafka_offset + OF_CHANGES)
 
 
 def lists(lines: ColumnElement[Any], name: str) -> Condition:
