@@ -328,6 +328,7 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
         store=lambda place: store_access(place, find_connection(conn_id_of(place))),
         database=lambda conn_id: database_settings(find_connection(conn_id)),
+        kafka=lambda conn_id: kafka_settings(find_connection(conn_id)),
     )
 
 

@@ -370,7 +370,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         (
             {"sink": {"format": "csv", "path": "/data/x"}},
-            "sink.format: expected 'parquet', 'delta', 'iceberg' or 'postgresql', found 'csv'",
+            "sink.format: expected 'parquet', 'delta', 'iceberg', 'postgresql' or 'kafka', found 'csv'",
         ),
         (
             {"sink": {"format": "iceberg", "path": "/data/x", "catalog": "lake", "table": "orders"}},
@@ -394,6 +394,19 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         (
             {"sink": CURRENT, "select": [{"name": "key", "type": "binary", "sql": "key"}]},
             "sink.mode: current makes rows, found a select of key; use keep_other_columns: true with select",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "other", "topic": "no topic"}},
+            "sink.topic: expected a topic of up to 230 letters, digits, '.', '_' and '-', found 'no topic'",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "o", "topic": "t"}, "value": {"format": "json"}},
+            "expected raw records for sink.format: kafka, found that they are decoded or filtered",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "o", "topic": "t"}}
+            | {"select": [{"name": "a", "type": "int", "sql": "1"}]},
+            "expected raw records for sink.format: kafka, found that they are decoded or filtered",
         ),
         (
             {"sink": {"format": "delta", "path": "/data/x", "on_new_columns": "rename"}},

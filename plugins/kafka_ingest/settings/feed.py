@@ -381,6 +381,11 @@ class Feed(Settings):
                 "expected on_new_fields with decoded records only, whose columns are known before they are written, "
                 f"found {found}"
             )
+        if not self.sink.takes_columns and not decoding.is_raw:
+            raise ValueError(
+                f"expected raw records for sink.format: {self.sink.format}, found that they are decoded or filtered: "
+                "what another topic gets are the records' own bytes"
+            )
         options = TableOptions.of(dict(self.sink.options))
         terms = options.partition_by
         names = decoding.shape.columns(["key", "value"])

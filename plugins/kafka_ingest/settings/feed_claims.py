@@ -63,7 +63,8 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
     if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
     if feed.sink.address and feed.sink.address == other.sink.address:
-        return f"sink.table {feed.sink.address.get('table')!r} is also that of {path}"
+        name, value = list(feed.sink.address.items())[-1]
+        return f"sink.{name} {value!r} is also that of {path}"
     for one, rival in ((feed, other), (other, feed)):
         letters, place = place_of_letters(one, environment), located(rival, environment)
         if letters is not None and (letters == place or letters in place.parents):

@@ -14,6 +14,7 @@ from kafka_ingest.foundation.without_garbage_collection import without_garbage_c
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_shared
+from kafka_ingest.settings.feed_cycles import refuse_cycles
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
 from kafka_ingest.settings.feed_mentions import may_name, may_share
 from kafka_ingest.sinks.beside_output import places_of
@@ -41,7 +42,7 @@ def read_feed_files(directory: Path, environment: Mapping[str, str] = os.environ
     Two feeds may not share a name, an output or a consumer group; files alone cannot say which of them was there first.
     """
     with without_garbage_collection():
-        return refuse_shared(read_those(feed_paths(directory)), environment)
+        return refuse_cycles(refuse_shared(read_those(feed_paths(directory)), environment))
 
 
 def read_those(paths: Iterable[Path]) -> list[FeedFile]:
@@ -63,7 +64,7 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
     alone = replace(file, feed=feed, error=None, contested=None, rivals=())
     sharing = may_share(feed, environment)
     others = read_those(path for path, text in texts if path != file.path and sharing(text))
-    return refuse_shared([alone, *others], environment)[0]
+    return refuse_cycles(refuse_shared([alone, *others], environment))[0]
 
 
 def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:

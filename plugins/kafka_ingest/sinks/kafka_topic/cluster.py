@@ -1,0 +1,222 @@
+"""The cluster of an output topic: its clients, what it says of topics, and its errors by name."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+
+NO_TOPIC: Final = "no topic: the brokers are asked"
+"""No topic can have this name, so asking for it creates none. ``describe_cluster`` may abort the process."""
+DENIED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""Answers that the same records get again."""
+MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+class KafkaSettings(Protocol):
+    """How a cluster is reached, by one connection."""
+
+    @property
+    def conn_id(self) -> str:
+        """The connection."""
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long a question may take."""
+
+    def admin_settings(self) -> dict[str, str]:
+        """Return librdkafka's settings that all kinds of clients have; they may hold secrets."""
+
+    def redacted(self, text: str) -> str:
+        """Return a text without what the connection keeps."""
+
+
+FindKafka = Callable[[str], KafkaSettings]
+"""Finds how to reach a cluster by the id of its connection; raises MissingConnection- or InvalidConnectionError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as its cluster describes it."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+
+    @property
+    def largest_record_bytes(self) -> int:
+        """How large a batch of records may be, and so a record."""
+        return int(self.settings["max.message.bytes"])
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether a record needs a key."""
+        return "compact" in self.settings["cleanup.policy"]
+
+
+class OutputCluster:
+    """One cluster by its connection. The clients' own lines on stderr are silenced: failures are raised by name."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.timeout_s = settings.request_timeout_s
+        self._settings = settings
+        self._said = ""
+
+    @contextmanager
+    def named_errors(self, what: str) -> Iterator[None]:
+        """Give the client's errors their names."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self.named(what, error) from None
+
+    def named(self, what: str, error: KafkaException) -> KafkaIngestError:
+        """Return the error that names a topic and the cause."""
+        cause: KafkaError = error.args[0]
+        said = f" ({self._said})" if cause.code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} else ""
+        found = self._settings.redacted(
+            f"{what} could not be used through connection {self._settings.conn_id!r}: {cause.name()}: {cause.str()}"
+            f"{said if self._said else ''}."
+        )
+        if cause.code() in DENIED:
+            return OutputNotUsableError(
+                f"{found} Expected a user that may describe, write and DescribeConfigs the topic; create, describe, "
+                "read and write its topic of marks; use transactional ids that begin with 'kafka_ingest.'; and "
+                "DescribeConfigs on the cluster. No offset was moved; grant the rights, or correct the connection."
+            )
+        if cause.code() in REFUSED:
+            return OutputNotUsableError(
+                f"{found} Nothing was published and no offset was moved. Change the topic's settings so that it takes "
+                "the records, and run the commit again."
+            )
+        return OutputUnavailableError(
+            f"{found} No offset was moved; run this again when the cluster answers: the batch's mark in it then says "
+            "whether it was published."
+        )
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic with its settings, None where there is none."""
+        try:
+            with self._admin() as admin:
+                asked = admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+                described = asked[name].result()
+        except KafkaException as error:
+            if code_of(error, MISSING):
+                return None
+            raise
+        replicas = min(len(partition.replicas) for partition in described.partitions)
+        settings = self._settings_of(ResourceType.TOPIC, name)
+        return Topic(name, str(described.topic_id), len(described.partitions), replicas, settings)
+
+    def longest_transaction_s(self) -> float:
+        """Return how long the brokers allow a transaction to take."""
+        with self._admin() as admin:
+            brokers = admin.list_topics(NO_TOPIC, timeout=self.timeout_s).brokers
+        found = [self._settings_of(ResourceType.BROKER, str(broker)) for broker in sorted(brokers)[:1]]
+        return int(found[0]["transaction.max.timeout.ms"]) / 1000 if found else 0
+
+    def make_topic(self, name: str, replicas: int, settings: Mapping[str, str]) -> None:
+        """Create a topic of one partition; it has a leader when this returns. Does nothing where there is one."""
+        topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=dict(settings))
+        try:
+            with self._admin() as admin:
+                admin.create_topics([topic], request_timeout=self.timeout_s)[name].result()
+        except KafkaException as error:
+            if not code_of(error, {KafkaError.TOPIC_ALREADY_EXISTS}):
+                raise
+        until = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                self.end_of(name)
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def end_of(self, name: str) -> int:
+        """Return the high watermark of a topic of one partition: where what is being written ends, too."""
+        return self._offset(name, OffsetSpec.latest())
+
+    def first_since(self, name: str, milliseconds: int) -> int | None:
+        """Return the first offset of such a topic with that time or a later one, None where all are earlier.
+
+        Also of what is not committed, or never was.
+        """
+        found = self._offset(name, OffsetSpec.for_timestamp(milliseconds))
+        return found if found >= 0 else None
+
+    def _offset(self, name: str, spec: OffsetSpec) -> int:
+        place = ClientTopicPartition(name, 0)
+        with self._admin() as admin:
+            asked = admin.list_offsets(
+                {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self.timeout_s
+            )
+            return int(asked[place].result().offset)
+
+    def reader(self) -> Consumer:
+        """Return a consumer of what is committed, which joins no group."""
+        own = {"group.id": "kafka_ingest", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        # By default the answer that there is no more takes half a second.
+        own |= {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        return Consumer(self._all() | own)
+
+    @contextmanager
+    def producer(self, transactional_id: str, own: Mapping[str, Any]) -> Iterator[Producer]:
+        """Open a producer that has not begun anything; what it has not sent by its end is dropped."""
+        producer = Producer({**self._all(), "transactional.id": transactional_id, **own})
+        try:
+            yield producer
+        finally:
+            producer.purge()
+            producer.close()
+
+    def _admin(self) -> AdminClient:
+        """Return a client for one question: an older one may have noted that a topic is not there, and not look again.
+
+        It is closed with the question; left to the garbage collector, clients crash.
+        """
+        return AdminClient(self._all())
+
+    def _all(self) -> dict[str, Any]:
+        return {**self._settings.admin_settings(), "log_level": 0, "error_cb": self._note}
+
+    def _note(self, error: KafkaError) -> None:
+        self._said = error.str()
+
+    def _settings_of(self, kind: ResourceType, name: str) -> dict[str, str]:
+        resource = ConfigResource(kind, name)
+        with self._admin() as admin:
+            found = admin.describe_configs([resource], request_timeout=self.timeout_s)[resource].result()
+        return {key: entry.value for key, entry in found.items() if entry.value is not None}
+
+
+def code_of(error: KafkaException, codes: Collection[int]) -> bool:
+    """Whether an error is one of these."""
+    return error.args[0].code() in codes
