@@ -3,21 +3,23 @@
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.contract.prepared_processes import prepared_processes
 from tests.contract.sink_outputs import KafkaOutput, made, plan_to, rows_of, written
 from tests.kafka_outputs import SERVERS_VARIABLE, committed_records, make_topic, topic_of
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.sinks.kafka_topic import cluster, commits
+from kafka_ingest.sinks.kafka_topic import cluster, commits, marks
 
 pytestmark = pytest.mark.long
 
@@ -32,6 +34,21 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> KafkaOutput:
     found = made(KafkaOutput, tmp_path / "orders", request)
     assert isinstance(found, KafkaOutput)
     return found
+
+
+def producer_of(output: KafkaOutput, batch_id: object) -> Producer:
+    """Return what another process has that has begun to publish a batch: a producer within its transaction."""
+    found = Producer(
+        {"bootstrap.servers": os.environ[SERVERS_VARIABLE], "log_level": 0}
+        | {"transactional.id": f"kafka_ingest.{topic_of(output.path)}.{batch_id}"}
+    )
+    found.init_transactions(30)
+    found.begin_transaction()
+    return found
+
+
+def marks_of(output: KafkaOutput) -> str:
+    return f"{topic_of(output.path)}.kafka-ingest"
 
 
 def ending(monkeypatch: pytest.MonkeyPatch, *, lands: bool) -> None:
@@ -64,12 +81,7 @@ def test_the_end_of_a_transaction_that_comes_after_the_batch_was_taken_over_chan
 ) -> None:
     directory, published = written(output, plan_to(output, 1))
     batch_id = published.plan.batch_id
-    zombie = Producer(
-        {"bootstrap.servers": os.environ["TESTS_KAFKA_SERVERS"], "log_level": 0}
-        | {"transactional.id": f"kafka_ingest.{topic_of(output.path)}.{batch_id}"}
-    )
-    zombie.init_transactions(30)
-    zombie.begin_transaction()
+    zombie = producer_of(output, batch_id)
     zombie.produce(topic_of(output.path), f"{batch_id} 0", partition=0)
     zombie.flush(30)
     output.sink.publisher.revoke(directory, batch_id, rows=20)
@@ -114,6 +126,81 @@ def test_a_commit_that_is_killed_within_its_transaction_leaves_nothing_and_the_n
     assert output.seen() == rows_of(published)
     with pytest.raises(BatchStateError):
         KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id, rows=20)
+
+
+@pytest.fixture
+def eager_cleaner(servers: str) -> Iterator[None]:
+    """Kafka's log cleaner looks for work all the time."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
+        entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
+        resource = ConfigResource("broker", "", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+        if operation is AlterConfigOpType.SET:
+            yield
+
+
+@pytest.mark.usefixtures("eager_cleaner")
+def test_a_mark_is_found_behind_those_that_were_aborted_and_that_the_log_cleaner_has_taken(
+    output: KafkaOutput, servers: str
+) -> None:
+    # Each record begins a segment of its own; all but the newest are cleaned.
+    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
+    make_topic(servers, marks_of(output), settings, partitions=1)
+    directory, published = written(output, plan_to(output, 1))
+    batch_id = published.plan.batch_id
+    killed = producer_of(output, batch_id)
+    killed.produce(marks_of(output), b"never committed", str(batch_id), partition=0)
+    assert killed.flush(30) == 0
+    KafkaOutput(output.path).sink.publisher.publish(directory, published)
+    while any(each.value() == b"never committed" for each in uncommitted(output)):
+        time.sleep(0.1)
+    with pytest.raises(BatchStateError):
+        KafkaOutput(output.path).sink.publisher.revoke(directory, batch_id, rows=20)
+
+
+def uncommitted(output: KafkaOutput) -> list[Message]:
+    return committed_records(marks_of(output), isolation="read_uncommitted")
+
+
+def test_marks_that_were_deleted_make_every_answer_unknown(output: KafkaOutput, servers: str) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", marks_of(output), incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result()
+    first = TopicPartition(marks_of(output), 0, 1)
+    admin.delete_records([first])[first].result()
+    with pytest.raises(OutputNotUsableError, match="expected all records since offset 0, found that the first ones"):
+        KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id, rows=20)
+
+
+def test_a_transaction_that_stays_open_hides_marks_and_is_named_with_what_ends_it(
+    output: KafkaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    other, hidden = (plan_to(output, number).batch_id for number in (2, 3))
+    killed = producer_of(output, other)
+    killed.produce(marks_of(output), b"", str(other), partition=0)
+    assert killed.flush(30) == 0
+    monkeypatch.setattr(marks, "PATIENCE_S", 0.5)
+    with pytest.raises(OutputUnavailableError, match=rf"transactional.id kafka_ingest.{topic_of(output.path)}.{other}"):
+        KafkaOutput(output.path).sink.publisher.revoke(directory, hidden, rows=0)
+    producer_of(output, other)
+    KafkaOutput(output.path).sink.publisher.revoke(directory, hidden, rows=0)
+
+
+def test_a_topic_without_the_mark_of_the_newest_batch_is_not_the_output(output: KafkaOutput, servers: str) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    make_topic(servers, "another")
+    edited = KafkaOutput(output.path, topic="another")
+    assert output.sink.lacks is not None
+    assert edited.sink.lacks is not None
+    assert output.sink.lacks(published.plan.batch_id) == ""
+    assert "topic another.kafka-ingest, reached through" in edited.sink.lacks(published.plan.batch_id)
 
 
 def test_what_no_topic_could_take_is_refused_before_anything_is_committed(servers: str, tmp_path: Path) -> None:

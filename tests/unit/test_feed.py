@@ -1014,6 +1014,12 @@ def test_a_table_of_the_newest_states_is_planned_and_copied_as_the_feed_says() -
     assert re.fullmatch(r"\(if\(key is null and .*raise_error.*\) and \(value is not null\)", where)
 
 
+def test_a_topic_is_not_copied_to(folder: Path) -> None:
+    sink = {"format": "kafka", "path": "/data/raw", "conn_id": "kafka_other", "topic": "orders_clean"}
+    with pytest.raises(InvalidBackfillError, match=r"found topic orders_clean: copies are made of files and tables"):
+        copy_output(a_feed(sink=sink), "/elsewhere/orders", {"KAFKA_INGEST_FEEDS": str(folder)})
+
+
 def test_feeds_without_a_group_share_nothing(folder: Path) -> None:
     write(folder, "orders")
     write(folder, "refunds")

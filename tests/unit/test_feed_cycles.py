@@ -31,7 +31,7 @@ def test_the_same_name_in_another_cluster_is_another_topic(tmp_path: Path) -> No
     assert errors(tmp_path) == {}
 
 
-@pytest.mark.parametrize("topics", ["ab", "abc"])
+@pytest.mark.parametrize("topics", ["ab", "abc", "abcdefg"])
 def test_every_feed_of_a_circle_is_refused_and_none_that_only_leads_to_it(tmp_path: Path, topics: str) -> None:
     for name, writes in zip(topics, topics[1:] + topics[0], strict=True):
         write(tmp_path, f"of-{name}", name, writes)

@@ -16,7 +16,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_shared
 from kafka_ingest.settings.feed_cycles import refuse_cycles
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
-from kafka_ingest.settings.feed_mentions import may_name, may_share
+from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
@@ -62,9 +62,14 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
     if feed is None:
         return file
     alone = replace(file, feed=feed, error=None, contested=None, rivals=())
-    sharing = may_share(feed, environment)
-    others = read_those(path for path, text in texts if path != file.path and sharing(text))
-    return refuse_cycles(refuse_shared([alone, *others], environment))[0]
+    left = {path: text for path, text in texts if path != file.path}
+    files = [alone]
+    for each in files:  # it grows: by those that may share something, then by those that may pass records on
+        if each.feed is not None:
+            found = may_share(feed, environment) if each is alone else may_read_of(each.feed)
+            files += read_those([path for path, text in left.items() if found(text)])
+            left = {path: text for path, text in left.items() if not found(text)}
+    return refuse_cycles(refuse_shared(files, environment))[0]
 
 
 def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:

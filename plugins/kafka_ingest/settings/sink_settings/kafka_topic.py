@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator
 
+from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.settings.setting_types import not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
@@ -38,9 +38,11 @@ class KafkaSink(LocalDirectorySink):
         return topic
 
     def of_copy(self, path: str) -> Mapping[str, object]:
-        """Return the settings of a copy: a topic named as the last name of its path."""
-        others = {"conn_id": self.conn_id, "topic": Path(path).name, "partitions": self.partitions}
-        return {**super().of_copy(path), **others}
+        """Raise InvalidFeedError: what reads a topic, or writes to it besides, no feed file says for sure."""
+        raise InvalidFeedError(
+            f"expected an output that can be copied elsewhere, found topic {self.topic}: copies are made of files and "
+            f"tables only. Write a feed with a sink.topic of its own instead of copying to {path}."
+        )
 
     @property
     def address(self) -> Mapping[str, str]:

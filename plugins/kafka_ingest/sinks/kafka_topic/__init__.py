@@ -37,5 +37,6 @@ def kafka_sink(
 
     A topic's records can be neither counted by batch nor taken out again, so nothing inspects or removes them.
     """
-    sink = table_sink(KafkaOutput(output, find_kafka, options), access)
+    topic = KafkaOutput(output, find_kafka, options)
+    sink = table_sink(topic, access, lacks=topic.lacks)
     return replace(sink, inspector=None, remover=None, replacer=None, contents=None)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection
@@ -33,6 +34,20 @@ REFUSED: Final = frozenset(
     }
 )
 """Answers that the same records get again."""
+ADVICE: Final = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Grant WRITE and DESCRIBE on transactional ids with the prefix 'kafka_ingest.', and run the commit again."
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "Set the same transaction.max.timeout.ms on all brokers of the cluster, and run the commit again."
+    ),
+    KafkaError.POLICY_VIOLATION: (
+        "The cluster's policy does not let this user make the topic of marks: make it with one partition and "
+        "cleanup.policy=compact, and run the commit again."
+    ),
+}
+"""What to do after some of these."""
+CLOSED_WITHIN_S: Final = 30.0
 MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
@@ -103,6 +118,8 @@ class OutputCluster:
             f"{what} could not be used through connection {self._settings.conn_id!r}: {cause.name()}: {cause.str()}"
             f"{said if self._said else ''}."
         )
+        if (advice := ADVICE.get(cause.code())) is not None:
+            return OutputNotUsableError(f"{found} Nothing was published and no offset was moved. {advice}")
         if cause.code() in DENIED:
             return OutputNotUsableError(
                 f"{found} Expected a user that may describe, write and DescribeConfigs the topic; create, describe, "
@@ -134,11 +151,11 @@ class OutputCluster:
         return Topic(name, str(described.topic_id), len(described.partitions), replicas, settings)
 
     def longest_transaction_s(self) -> float:
-        """Return how long the brokers allow a transaction to take."""
+        """Return how long all brokers allow a transaction to take: each may be the one that coordinates it."""
         with self._admin() as admin:
             brokers = admin.list_topics(NO_TOPIC, timeout=self.timeout_s).brokers
-        found = [self._settings_of(ResourceType.BROKER, str(broker)) for broker in sorted(brokers)[:1]]
-        return int(found[0]["transaction.max.timeout.ms"]) / 1000 if found else 0
+        found = [self._settings_of(ResourceType.BROKER, str(broker)) for broker in brokers]
+        return min((int(each["transaction.max.timeout.ms"]) for each in found), default=0) / 1000
 
     def make_topic(self, name: str, replicas: int, settings: Mapping[str, str]) -> None:
         """Create a topic of one partition; it has a leader when this returns. Does nothing where there is one."""
@@ -162,29 +179,20 @@ class OutputCluster:
 
     def end_of(self, name: str) -> int:
         """Return the high watermark of a topic of one partition: where what is being written ends, too."""
-        return self._offset(name, OffsetSpec.latest())
-
-    def first_since(self, name: str, milliseconds: int) -> int | None:
-        """Return the first offset of such a topic with that time or a later one, None where all are earlier.
-
-        Also of what is not committed, or never was.
-        """
-        found = self._offset(name, OffsetSpec.for_timestamp(milliseconds))
-        return found if found >= 0 else None
-
-    def _offset(self, name: str, spec: OffsetSpec) -> int:
         place = ClientTopicPartition(name, 0)
         with self._admin() as admin:
             asked = admin.list_offsets(
-                {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self.timeout_s
+                {place: OffsetSpec.latest()},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self.timeout_s,
             )
             return int(asked[place].result().offset)
 
-    def reader(self) -> Consumer:
-        """Return a consumer of what is committed, which joins no group."""
+    def reader(self, isolation: str = "read_committed") -> Consumer:
+        """Return a consumer that joins no group, and raises where an offset that it is to read from is gone."""
         own = {"group.id": "kafka_ingest", "enable.auto.commit": False, "auto.offset.reset": "error"}
         # By default the answer that there is no more takes half a second.
-        own |= {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        own |= {"isolation.level": isolation, "enable.partition.eof": True, "fetch.wait.max.ms": 20}
         return Consumer(self._all() | own)
 
     @contextmanager
@@ -195,7 +203,10 @@ class OutputCluster:
             yield producer
         finally:
             producer.purge()
-            producer.close()
+            # Closing has no time-out of its own.
+            closing = Thread(target=producer.close, daemon=True)
+            closing.start()
+            closing.join(CLOSED_WITHIN_S)
 
     def _admin(self) -> AdminClient:
         """Return a client for one question: an older one may have noted that a topic is not there, and not look again.

@@ -2,10 +2,12 @@
 
 1. A new producer with the batch's own ``transactional.id``: ``init_transactions`` ends what an earlier one of the batch
    has begun, committed or not, and fences it.
-2. The mark is read: where there is one, all is done.
-3. Rows, then the mark, then the commit. If its outcome is unknown, the producer is thrown away, and it begins again.
-   librdkafka has no KIP-890: a late EndTxn of the same producer may end its next transaction (its issue 5423), but one
-   of a fenced producer is refused.
+2. The rows, then the mark, whose offset the brokers answer. All marks before that offset are read: where the batch has
+   one, the transaction is aborted, and all is done. So what is read ends where all in-sync replicas have written: no
+   broker that is behind can hide a mark.
+3. The commit. If its outcome is unknown, the producer is thrown away, and it begins again. librdkafka has no KIP-890: a
+   late EndTxn of the same producer may end its next transaction (its issue 5423), but one of a fenced producer is
+   refused.
 4. The broker answers once the commit is decided, and then ends the transaction in one partition after the other. The
    next producer of the same id begins only when that is done, so that readers see what is called published.
 """
@@ -54,9 +56,14 @@ class KafkaCommits:
         self._same_partitions = same_partitions
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark as of now, None where it has none, or one that is being written."""
+        """Return a batch's mark as readers see it now; that there is none, only :meth:`land` finds out for sure."""
         with self._cluster.named_errors(self.marks.name):
-            return self.marks.of(batch_id)
+            return self.marks.seen(batch_id)
+
+    def mark_for_sure(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where there is none; raises OutputUnavailableError where that is unknown."""
+        with self._cluster.named_errors(self.marks.name):
+            return self.marks.now(batch_id)
 
     def rows(self) -> KafkaRows:
         """Return what the marks say of batches."""
@@ -150,14 +157,18 @@ class KafkaCommits:
         """Run the transaction that decides; after an error it is unknown whether it landed."""
         receipt = staged.receipt if staged is not None else None
         failed: list[KafkaError] = []
+        at: list[int | None] = []
+        allowed_s = self._cluster.longest_transaction_s()
 
-        def note(error: KafkaError | None, _message: Message) -> None:
-            failed.extend([error] if error is not None else [])
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append(error)
+            elif message.topic() == self.marks.name:
+                at.append(message.offset())
 
         own: dict[str, Any] = {
             # All that is allowed: how many bytes the rows have, their files do not say.
-            "transaction.timeout.ms": int(self._cluster.longest_transaction_s() * 1000),
-            "delivery.report.only.error": True,
+            "transaction.timeout.ms": int(allowed_s * 1000),
             "on_delivery": note,
             "partitioner": "murmur2_random",
             "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),
@@ -168,18 +179,25 @@ class KafkaCommits:
             # Of one record that the queue cannot hold, the client would say for ever that it is full.
             "queue.buffering.max.kbytes": max(QUEUE_KBYTES, topic.largest_record_bytes // 1024 + 1),
         }
-        transactional_id = f"kafka_ingest.{self._name}.{mark.batch_id}"
+        transactional_id = self.marks.transactional_id(mark.batch_id)
         with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
             producer.init_transactions(ANSWER_S)
-            if (found := self.marks.for_sure(mark.batch_id)) is not None:
-                return found
-            with transaction(producer, failed):
+            with aborting(producer, failed):
                 produced = self._produce(producer, staged, topic)
                 if receipt is not None and produced != receipt.rows:
                     raise StagedOutputUnusableError(
                         f"topic {self._name}: expected to add {counted(receipt.rows, 'row')}, found {produced:,}"
                     )
                 self.marks.produce(producer, mark)
+                producer.flush(allowed_s)
+                refuse(failed)
+                if not at or at[0] is None or at[0] < 0:  # one that was sent again may be answered without its offset
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                found = self.marks.before(at[0], mark.batch_id)
+            if found is not None:
+                producer.abort_transaction(ANSWER_S)
+                return found
+            producer.commit_transaction(ANSWER_S)
         with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
             producer.init_transactions(ANSWER_S)  # it waits until all partitions have the transaction's end
         return mark
@@ -194,19 +212,16 @@ class KafkaCommits:
 
 
 @contextmanager
-def transaction(producer: Producer, failed: list[KafkaError]) -> Iterator[None]:
-    """Run one transaction. It is aborted before its end was asked for, and never after: then its outcome is unknown."""
+def aborting(producer: Producer, failed: list[KafkaError]) -> Iterator[None]:
+    """Begin a transaction, and abort it after an error. Once its end was asked for that is never done."""
     producer.begin_transaction()
     try:
         yield
-        producer.flush()
-        refuse(failed)
     except Exception:
         with suppress(KafkaException, SystemError):
             producer.abort_transaction(ANSWER_S)
         refuse(failed)  # after it, the client only says that the transaction can no longer be used
         raise
-    producer.commit_transaction(ANSWER_S)
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """The marks of an output topic: a topic of one partition, with a record for each batch that was published or revoked.
 
-A mark's key is the batch's id, and its timestamp the time in that id. So looking for one batch reads only what was
-written of batches since, however many there were. The topic is compacted, which deletes no mark: each key is written
-once.
+A mark's key is the batch's id. The topic is compacted, which deletes no mark: each is committed once.
+
+That a batch has no mark is believed only of a reading from offset 0 to a given end, in which no transaction is open.
+Nothing shorter proves it. In particular Kafka does not find the first record of a time reliably: it looks into one
+segment only, the first with a timestamp that is late enough, and the log cleaner leaves the timestamps of aborted
+records there without the records; the answer then is that there are none, whatever later segments hold.
 """
 
 import time
@@ -10,20 +13,20 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said
 from kafka_ingest.model.batch import canonical_json, require_version
-from kafka_ingest.model.dated_ids import DATED, milliseconds_of
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARK_VERSION: Final = 1
 SUFFIX: Final = ".kafka-ingest"
-SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-SURE_WITHIN_S: Final = 60.0
-"""So long a transaction of another batch that hides marks is waited for."""
+SETTINGS: Final = {"cleanup.policy": "compact"}
+AT_ONCE: Final = 500
+PATIENCE_S: Final = 60.0
+"""So long an answer is waited for, and a transaction of another batch that hides marks."""
 
 
 class KafkaMarks:
@@ -31,7 +34,12 @@ class KafkaMarks:
 
     def __init__(self, cluster: OutputCluster, topic: str) -> None:
         self.name = f"{topic}{SUFFIX}"
+        self._topic = topic
         self._cluster = cluster
+
+    def transactional_id(self, batch_id: UUID | str) -> str:
+        """Return the id of the producer that publishes or revokes a batch."""
+        return f"kafka_ingest.{self._topic}.{batch_id}"
 
     def problems(self) -> Iterator[str]:
         """Yield why the topic that is there would not keep marks."""
@@ -48,75 +56,89 @@ class KafkaMarks:
         if self._cluster.topic(self.name) is None:
             self._cluster.make_topic(self.name, output.replicas, SETTINGS)
 
-    def of(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark as readers see it now, None where they see none."""
-        return next((mark for mark in self._read(batch_id) if mark.batch_id == batch_id), None)
+    def seen(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as readers see it now; None proves nothing: an open transaction may hide it."""
+        return self._first_of(batch_id) if self._cluster.topic(self.name) is not None else None
 
-    def for_sure(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark once none of its transactions is under way: None means that there is none.
+    def before(self, end: int, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark at an offset before ``end``, None where there is none.
 
-        An open transaction of another batch hides what was committed behind it. So all is read that was written until
-        now, committed or not. Raises OutputUnavailableError where another transaction stays open.
+        Raises OutputUnavailableError where an earlier transaction stays open.
         """
-        end = self._cluster.end_of(self.name)
-        return next((mark for mark in self._read(batch_id, end) if mark.batch_id == batch_id), None)
+        return self._first_of(batch_id, end)
+
+    def now(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark of all that were written until now; raises as :meth:`before` does."""
+        if self._cluster.topic(self.name) is None:
+            return None
+        return self._first_of(batch_id, self._cluster.end_of(self.name))
 
     def all(self) -> dict[UUID, Mark]:
-        """Return all marks."""
-        return {mark.batch_id: mark for mark in self._read()}
+        """Return all marks that were written until now; raises OutputUnavailableError as :meth:`before` does."""
+        if self._cluster.topic(self.name) is None:
+            return {}
+        marks = map(self._mark, self._messages(self._cluster.end_of(self.name)))
+        return {mark.batch_id: mark for mark in marks}
+
+    def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
+        # All but the one are left unread: there may be one for every five minutes of years.
+        key = str(batch_id).encode()
+        return next((self._mark(message) for message in self._messages(end) if message.key() == key), None)
 
     def produce(self, producer: Producer, mark: Mark) -> None:
         """Add a batch's mark to the transaction."""
-        value: dict[str, object] = {"version": MARK_VERSION, "outcome": mark.outcome.value}
-        value |= {"plan_fingerprint": mark.fingerprint}
-        if mark.proof:
-            value["proof"] = read_foreign_object(mark.proof)
-        when = milliseconds_of(mark.batch_id) if mark.batch_id.version == DATED else 0
-        producer.produce(self.name, canonical_json(value), str(mark.batch_id), partition=0, timestamp=when)
+        value = canonical_json(value_of(mark))
+        producer.produce(self.name, value, str(mark.batch_id), partition=0)
 
-    def _read(self, since: UUID | None = None, end: int = 0) -> Iterator[Mark]:
-        """Yield the marks of batches from an id on, and perhaps others, up to the last stable offset.
-
-        That has to reach ``end``, an offset.
-        """
-        if self._cluster.topic(self.name) is None:
-            if end:  # a broker that does not know the topic yet proves nothing
-                raise OutputUnavailableError(f"{self.name}: expected the topic of marks, found none. Run this again.")
-            return
-        first: int | None = OFFSET_BEGINNING
-        if since is not None and since.version == DATED:
-            first = self._cluster.first_since(self.name, milliseconds_of(since))
-        if first is None:
-            return
+    def _messages(self, end: int | None) -> Iterator[Message]:
+        """Yield what is committed before an offset, and perhaps more; without one, what readers see now."""
         consumer = self._cluster.reader()
         try:
-            consumer.assign([TopicPartition(self.name, 0, first)])
-            yield from map(self._mark, self._messages(consumer, end))
+            consumer.assign([TopicPartition(self.name, 0, 0)])
+            yield from self._from_beginning(consumer, end or 0)
         finally:
             consumer.close()
 
-    def _messages(self, consumer: Consumer, end: int) -> Iterator[Message]:
-        patient_until = time.monotonic() + max(SURE_WITHIN_S, self._cluster.timeout_s)
-        silent_until = time.monotonic() + self._cluster.timeout_s
-        while True:
-            message = consumer.poll(0.2)
-            now = time.monotonic()
-            if message is None:
-                if now > (patient_until if end else silent_until):
-                    raise OutputUnavailableError(
-                        f"{self.name}: expected its committed records"
-                        f"{f' up to offset {end:,}' if end else ''}, found no answer or a transaction that has been "
-                        "open for long. No offset was moved; run this again, the transaction's time-out ends it."
+    def _from_beginning(self, consumer: Consumer, end: int) -> Iterator[Message]:
+        patient_until = time.monotonic() + PATIENCE_S
+        stable = -1
+        while time.monotonic() < patient_until:
+            # It waits until it has so many, or for so long; the end is one of them.
+            for message in consumer.consume(AT_ONCE, 0.05):
+                error = message.error()
+                if error is None:
+                    patient_until = time.monotonic() + PATIENCE_S
+                    yield message
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise OutputNotUsableError(
+                        f"{self.name}: expected all records since offset 0, found that the first ones were deleted, so "
+                        "which batches were published is unknown. Nothing was done. Only its compaction may delete "
+                        "records of this topic; give the feed another sink.topic and sink.path."
                     )
-                continue
-            silent_until = now + self._cluster.timeout_s
-            error = message.error()
-            if error is None:
-                yield message
-            elif error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            elif (message.offset() or 0) >= end:
-                return
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                elif (stable := message.offset() or 0) >= end:
+                    return
+        raise OutputUnavailableError(
+            f"{self.name}: expected all records before offset {end:,} within {PATIENCE_S:,.0f} s, found "
+            f"{self._found_at(stable)}. No offset was moved; then run this again."
+        )
+
+    def _found_at(self, stable: int) -> str:
+        """Return what keeps readers from reading beyond an offset; the open transaction's first record is there."""
+        if stable < 0:
+            return "no answer. Find out whether the topic's leader is there"
+        consumer = self._cluster.reader("read_uncommitted")
+        try:
+            consumer.assign([TopicPartition(self.name, 0, stable)])
+            message = consumer.poll(self._cluster.timeout_s)
+            batch = (message.key() or b"").decode() if message is not None and message.error() is None else "unknown"
+        finally:
+            consumer.close()
+        return (
+            f"that of batch {batch} in a transaction that is open, at offset {stable:,}, with transactional.id "
+            f"{self.transactional_id(batch)}. Run the commit of that batch, which ends it, or wait until the brokers do"
+        )
 
     def _mark(self, message: Message) -> Mark:
         try:
@@ -126,6 +148,13 @@ class KafkaMarks:
                 f"{self.name}@{message.offset()}: expected the mark of a batch, found that it cannot be used: {error}. "
                 "Find what else writes to this topic."
             ) from error
+
+
+def value_of(mark: Mark) -> dict[str, object]:
+    """Return what a mark's record says."""
+    value: dict[str, object] = {"version": MARK_VERSION, "outcome": mark.outcome.value}
+    value |= {"plan_fingerprint": mark.fingerprint}
+    return value | ({"proof": read_foreign_object(mark.proof)} if mark.proof else {})
 
 
 @read_as_ours()

@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Final
+from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka, OutputCluster
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
-from kafka_ingest.sinks.kafka_topic.marks import SUFFIX
+from kafka_ingest.sinks.kafka_topic.marks import SUFFIX, value_of
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 CONN_ID, TOPIC, PARTITIONS, BY_KEY = "conn_id", "topic", "partitions", "by_key"
 """The options of an output: the id of the cluster's connection, the topic's name, and how records get a partition."""
@@ -74,6 +77,19 @@ class KafkaOutput:
     def published(self) -> set[str]:
         """Return the ids of the batches that are marked as published."""
         return self.commits.rows().published()
+
+    def lacks(self, batch_id: UUID) -> str:
+        """Return why this topic cannot be the one that a batch was published in; an empty text if it has its mark."""
+        name = self.commits.marks.name
+        mark = self.commits.mark_for_sure(batch_id)
+        if mark is not None and mark.outcome is Outcome.PUBLISHED:
+            return ""
+        return (
+            f"topic {name}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
+            "sink.topic lead where they led? Correct them; a topic that is to be a new one needs another sink.path, "
+            f"too. If the cluster has lost it, produce a record with key {batch_id} and value "
+            f"{canonical_json(value_of(Mark(batch_id, Outcome.PUBLISHED))).decode()} to {name}"
+        )
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return none: files have all of a record."""

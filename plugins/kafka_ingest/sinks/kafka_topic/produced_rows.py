@@ -14,7 +14,9 @@ from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.sinks.kafka_topic.cluster import Topic
 from kafka_ingest.sinks.tables.table_format import Staged
 
-PIECE: Final = 10_000
+PIECE: Final = 1_000
+"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/parquet_settings.py``); more only
+where a dictionary holds the values, each up to 1 MB, of many rows."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
 COLUMNS: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers")
@@ -124,8 +126,9 @@ def pieces(staged: Staged) -> Iterator[pa.Table]:
         try:
             with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as found:
                 names = [name for name in OTHERS if name in found.schema_arrow.names]
-                for batch in found.iter_batches(PIECE, columns=[*COLUMNS, *names]):
-                    yield with_all(pa.Table.from_batches([batch]))
+                for group in range(found.num_row_groups):
+                    for batch in found.iter_batches(PIECE, row_groups=[group], columns=[*COLUMNS, *names]):
+                        yield with_all(pa.Table.from_batches([batch]))
         except pa.ArrowException as error:
             raise StagedOutputUnusableError(f"{path} is damaged: {error}") from error
 

@@ -21,6 +21,7 @@ class KafkaRows:
     """All marks of one topic, read once: a :class:`.TableRows`."""
 
     own_files_of_all = NO_FILES
+    are_newest_states = False
 
     def __init__(self, marks: Mapping[UUID, Mark]) -> None:
         self._marks = marks
