@@ -129,12 +129,12 @@ def test_a_commit_that_is_killed_within_its_transaction_leaves_nothing_and_the_n
 
 
 @pytest.fixture
-def eager_cleaner(servers: str) -> Iterator[None]:
+def eager_cleaner(broker: EmbeddedBroker) -> Iterator[None]:
     """Kafka's log cleaner looks for work all the time."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for operation, value in ((AlterConfigOpType.SET, "100"), (AlterConfigOpType.DELETE, None)):
         entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
-        resource = ConfigResource("broker", "", incremental_configs=[entry])
+        resource = ConfigResource("broker", str(broker.node_id), incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result()
         if operation is AlterConfigOpType.SET:
             yield
