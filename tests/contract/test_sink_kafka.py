@@ -144,13 +144,13 @@ def eager_cleaner(broker: EmbeddedBroker) -> Iterator[None]:
 def test_a_mark_is_found_behind_those_that_were_aborted_and_that_the_log_cleaner_has_taken(
     output: KafkaOutput, servers: str
 ) -> None:
-    # Each record begins a segment of its own; all but the newest are cleaned.
-    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     make_topic(servers, marks_of(output), settings, partitions=1)
     directory, published = written(output, plan_to(output, 1))
     batch_id = published.plan.batch_id
     killed = producer_of(output, batch_id)
-    killed.produce(marks_of(output), b"never committed", str(batch_id), partition=0)
+    # After a record of long ago the next one begins a new segment, so that this one is cleaned, alone.
+    killed.produce(marks_of(output), b"never committed", str(batch_id), partition=0, timestamp=1_700_000_000_000)
     assert killed.flush(30) == 0
     KafkaOutput(output.path).sink.publisher.publish(directory, published)
     while any(each.value() == b"never committed" for each in uncommitted(output)):
