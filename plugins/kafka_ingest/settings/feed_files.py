@@ -13,8 +13,7 @@ from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownF
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import place_of, refuse_shared
-from kafka_ingest.settings.feed_cycles import refuse_cycles
+from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
 from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
 from kafka_ingest.sinks.beside_output import places_of
