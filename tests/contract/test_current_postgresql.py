@@ -297,6 +297,16 @@ def test_a_key_that_no_index_can_hold_stops_the_commit_with_its_offset(output: C
         output.sink.publisher.publish(directory, published)
 
 
+def test_a_table_that_has_lost_batches_says_that_a_reset_reads_them_again(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    lacks = output.sink.lacks
+    assert lacks is not None
+    assert lacks(batch_id_of(1)) == ""
+    execute(output.path, "DELETE FROM {schema}.orders_kafka_batches")
+    assert "`reset FEED` back to the first of their offsets" in lacks(batch_id_of(1))
+    assert "replace" not in lacks(batch_id_of(1))
+
+
 # ── Truncations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -338,6 +348,15 @@ def test_envelopes_of_connects_json_converter_are_looked_into(output: CurrentOut
     key = pa.array([{"payload": {"id": each}} for each in (1, 2)])
     output.take(Event(0, "c"), Event(1, None), values=values.cast(pa.struct([("payload", ENVELOPE)])), key=key)
     assert output.rows() == [(1, "Bern", "0"), (2, None, "1†")]
+
+
+def test_a_value_without_its_payload_is_no_deletion_but_stops_the_feed(output: CurrentOutput) -> None:
+    of_connect = pa.struct([("payload", ENVELOPE)])
+    output.take(Event(0, "c"), values=pa.array([{"payload": {"after": {"city": "Bern"}, "op": "c"}}], of_connect))
+    directory, published = output.stage([Event(1, None)], pa.array([{"payload": None}], of_connect))
+    with pytest.raises(ColumnsChangedError, match=r"orders-0@1: expected one of op .* in value\.payload"):
+        output.sink.publisher.can_take(directory, published.receipt)
+    assert output.rows() == [(1, "Bern", "0")]
 
 
 def test_raw_keys_and_values_are_states_too(output: CurrentOutput) -> None:
