@@ -14,7 +14,13 @@ import pyarrow.parquet
 import pytest
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
 from tests.contract.sink_outputs import Died, Fault, PostgresqlOutput, made, opened
-from tests.postgresql_tables import connections_to_postgresql, execute, postgresql_at, rows_in_postgresql
+from tests.postgresql_tables import (
+    connections_to_postgresql,
+    execute,
+    postgresql_at,
+    rows_in_postgresql,
+    schema_of,
+)
 
 from kafka_ingest.errors import ColumnsChangedError, NotADataFileError, OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.change_events import CurrentState
@@ -166,6 +172,17 @@ def test_deleted_keys_leave_the_table_where_the_feed_says_so(output: CurrentOutp
     assert removing.changes(2) == {"records": 2, "deleted": 1, "ignored": 1}
 
 
+def test_a_deletion_empties_columns_too_that_records_have_no_more(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern", "private"), Event(1, "c", 2, "Basel", "theirs"))
+    execute(output.path, "ALTER TABLE {} ADD COLUMN size int GENERATED ALWAYS AS (length(note)) STORED")
+    execute(output.path, "ALTER TABLE {} ADD COLUMN since date NOT NULL DEFAULT '2026-01-01'")
+    without_note = pa.struct([("after", pa.struct([("city", pa.string())])), ("op", pa.string())])
+    values: list[Any] = [{"after": {"city": "Chur"}, "op": "u"}, {"after": None, "op": "d"}]
+    output.take(Event(2, "u", 2), Event(3, "d", 1), values=pa.array(values, without_note))
+    found = sorted(rows_in_postgresql(output.path, "id, city, note, size"))
+    assert found == [(1, None, None, None), (2, "Chur", "theirs", 6)]
+
+
 def test_a_value_that_debezium_does_not_have_stays_the_rows_own(output: CurrentOutput) -> None:
     output.take(Event(0, "c", 1, "Bern", "long"), Event(1, "c", 2, "Basel", "long too"))
     output.take(
@@ -242,6 +259,18 @@ def test_a_table_of_records_is_no_table_of_states_nor_the_other_way_round(output
     execute(output.path, "ALTER TABLE {} DROP COLUMN kafka_deleted")
     with pytest.raises(OutputNotUsableError, match="column kafka_deleted: expected boolean, found none"):
         output.sink.publisher.examine()
+
+
+def test_the_marks_of_a_table_of_records_that_is_gone_are_those_of_states_from_then_on(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    execute(output.path, "DROP TABLE {}")
+    execute(output.path, "ALTER TABLE {schema}.orders_kafka_batches DROP COLUMN changes CASCADE")
+    output.take(Event(1, "c", 1, "Chur"))
+    assert output.rows() == [(1, "Chur", "1")]
+    assert output.changes(2) == {"records": 1, "inserted": 1}
+    query: LiteralString = "SELECT count(*) FROM pg_indexes WHERE schemaname || '.' || tablename = {name}"
+    name = psycopg.sql.Literal(f"{schema_of(output.path)}.orders_kafka_batches")
+    assert execute(output.path, query, name=name) == [(2,)]
 
 
 def test_a_table_that_may_have_several_rows_of_a_key_is_refused(output: CurrentOutput) -> None:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
@@ -41,12 +42,15 @@ from kafka_ingest.model.change_events import (
     UNAVAILABLE_COLUMNS,
     CurrentState,
 )
+from kafka_ingest.sinks.postgresql.columns import Column
 
 ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")
 IS_KNOWN, IS_UNKNOWN = "kafka_is_known", "kafka_is_unknown"
 """Of an event within the statement: its key has a row; a value of it is not known."""
 OF_CHANGES = literal(2**62, BigInteger())
 """More than any offset."""
+HAS_TRUNCATIONS = text("jsonb_array_length(changes -> 'truncations') > 0")
+"""Which marks have some; without parameters, so that the index of these marks is used."""
 Condition = ColumnElement[bool]
 Truncation = tuple[str, str | None, int, int]
 """A topic, its id, its only partition, and the offset before which all of it was removed."""
@@ -78,13 +82,13 @@ class Changes:
 class StagedEvents:
     """The copied events of a batch, beside the table that they change; ``key``: the names of its key's columns.
 
-    ``columns`` are those of the table, with their types as PostgreSQL names them.
+    ``columns`` are those of the table.
     """
 
     events: FromClause
     table: Table
     key: Sequence[str]
-    columns: Mapping[str, str]
+    columns: Mapping[str, Column]
 
     def moved(self, connection: Connection, truncations: Iterable[Truncation]) -> list[str]:
         """Return which keys are in another partition, topic or topic id than before: no offset orders their events.
@@ -163,16 +167,19 @@ class StagedEvents:
         names = [each.name for each in e if each.name not in {CHANGE, UNAVAILABLE_COLUMNS}]
         into = [*names, IS_DELETED, IS_SNAPSHOT, BATCH_COLUMN]
         rows = select(
-            *(cast(w[name], JSONB) if self.columns[name] == "jsonb" else w[name] for name in names),
+            *(cast(w[name], JSONB) if self.columns[name].type == "jsonb" else w[name] for name in names),
             w[CHANGE] == DELETES,
             w[CHANGE] == READS,
             literal(batch_id, Uuid()),
         )
+        # What records have no more would outlive the deletion.
+        others = [each.name for each in self.columns.values() if each.name not in into and each.can_be_null]
         adding = insert(self.table).from_select(into, rows.where(w[CHANGE] != DELETES) if state.removes else rows)
         written = (
             adding.on_conflict_do_update(
                 index_elements=list(self.key),
-                set_={name: adding.excluded[name] for name in into if name not in self.key},
+                set_={name: adding.excluded[name] for name in into if name not in self.key}
+                | {name: case((not_(adding.excluded[IS_DELETED]), t[name])) for name in others},
                 where=rank_of_row(adding.excluded) > rank_of_row(t),
             )
             .returning(t.kafka_offset)
@@ -222,7 +229,7 @@ class StagedEvents:
         for number, name in enumerate(unavailable):
             earlier = self._earlier(newest, name, truncations).subquery(f"earlier_{number}")
             joined = joined.outerjoin(earlier, self._same(n, earlier.c))
-            own = cast(t[name], Text()) if self.columns[name] == "jsonb" else t[name]
+            own = cast(t[name], Text()) if self.columns[name].type == "jsonb" else t[name]
             in_batch = and_(
                 earlier.c.kafka_offset.is_not(None),
                 or_(not_(is_known), rank(earlier.c) > rank_of_row(t)),
@@ -258,7 +265,9 @@ class StagedEvents:
 
     def _keys(self, columns: Any) -> list[ColumnElement[Any]]:  # noqa: ANN401 - SQLAlchemy's collections
         """Return a key's columns; what has parts is text in events."""
-        return [cast(columns[name], JSONB) if self.columns[name] == "jsonb" else columns[name] for name in self.key]
+        return [
+            cast(columns[name], JSONB) if self.columns[name].type == "jsonb" else columns[name] for name in self.key
+        ]
 
     def _same(self, some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
         """Whether an event and a row, or another event, are of one key."""
@@ -266,9 +275,8 @@ class StagedEvents:
 
 
 def known_truncations(connection: Connection, marks: Table) -> list[Truncation]:
-    """Return the truncations of all published batches."""
-    listed = marks.c.changes["truncations"]
-    found = connection.execute(select(listed).where(func.jsonb_array_length(listed) > 0))
+    """Return the truncations of all published batches, which an index finds."""
+    found = connection.execute(select(marks.c.changes["truncations"]).where(HAS_TRUNCATIONS))
     return [(*log, partition, offset) for (each,) in found for *log, partition, offset in each]
 
 
