@@ -21,16 +21,13 @@ class Context:
 
     def __init__(self, *, away: bool = False) -> None:
         self.stopped, self.away = False, away
+        self.setJobGroup = self.setLocalProperty = lambda *_, **__: None
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=self.is_stopped))
 
     def is_stopped(self) -> bool:
         if self.stopped and self.away:
             raise Py4JNetworkError("connection refused")
         return self.stopped
-
-    def setJobGroup(self, *_: object, **__: object) -> None: ...  # noqa: N802 - Spark's name
-
-    def setLocalProperty(self, *_: object) -> None: ...  # noqa: N802 - Spark's name
 
 
 @pytest.mark.parametrize("context", [Context(), Context(away=True)], ids=["stopped", "away"])

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -83,13 +83,20 @@ def feed_named(name: str, directory: Path, environment: Mapping[str, str] = os.e
     return feed_of(feed_file_named(name, directory, environment))
 
 
-def feed_file_named(name: str, directory: Path, environment: Mapping[str, str] = os.environ) -> FeedFile:
+def feed_file_named(
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    texts: Sequence[tuple[Path, str]] | None = None,
+) -> FeedFile:
     """Return the file of one feed, which may be contested or broken; raises UnknownFeedError.
 
-    Only files that may be it are parsed, and those that may share something with them.
+    Only files that may be it are parsed, and those that may share something with them. ``texts`` are the files', where
+    they have been read.
     """
     paths = feed_paths(directory)
-    texts = list(texts_of(paths))
+    texts = list(texts_of(paths)) if texts is None else texts
     naming = may_name(name)
     found = {path for path, text in texts if naming(text)} | {path for path in paths if path.stem == name}
     files = [checked_against(file, texts, environment) for file in read_those(sorted(found))]
