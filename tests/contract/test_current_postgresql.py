@@ -505,3 +505,4 @@ def test_offsets_are_accounted_for_by_marks_where_rows_have_left(output: Current
     execute(output.path, "DELETE FROM {schema}.orders_kafka_batches WHERE changes->>'updated' = '2'")
     [first, second] = output.sink.publisher.published_receipts()
     assert (first.files.state, second.files.state) == (FilesState.INTACT, FilesState.STAGED)
+    assert inspector.look_at(batch_id_of(2)).counts == ()

@@ -1011,7 +1011,7 @@ def test_a_table_of_the_newest_states_is_planned_and_copied_as_the_feed_says() -
     assert dict(feed.output({}).options).items() >= options.items()
     assert dict(copy_output(feed, "/elsewhere/again", {}).options).items() >= options.items()
     where = feed.decoding().shape.where or ""
-    assert re.fullmatch(r"\(if\(key is null and .*raise_error.*\) and \(value is not null\)", where)
+    assert re.fullmatch(r"if\(value is not null, if\(\(key is null or .*raise_error.*, false\)", where)
 
 
 def test_a_topic_is_not_copied_to(folder: Path) -> None:

@@ -430,8 +430,9 @@ class Feed(Settings):
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
-        both = [each for each in (self.sink.where, self.where) if each is not None]
-        where = " and ".join(f"({each})" for each in both) if len(both) > 1 else next(iter(both), None)
+        where, also = self.where, self.sink.where
+        if also is not None:  # what the feed leaves out cannot fail
+            where = also if where is None else f"if({where}, {also}, false)"
         shape = Shape(selected, where, self.transform, self.keep_other_columns)
         settings, largest = SparkSettings(feed=self.spark.conf), self.limits.max_record_bytes
         return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings, largest)
