@@ -132,8 +132,8 @@ def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
 def refuse_cycles(files: Iterable[FeedFile]) -> list[FeedFile]:
     """Give an error to every feed whose records come back to it.
 
-    Topics are compared by connection and name. Patterns are matched by the plan only; what they find is refused by the
-    topic's id before a batch is committed.
+    Topics are compared by connection and name. Patterns are matched by the plan only: of what they find, a feed's
+    own output is refused by the topic's id before a batch is committed, and a circle of several feeds is not found.
     """
     files = list(files)
     feeds = {file.path: file.feed for file in files if file.feed is not None and file.feed.sink.written_topic}

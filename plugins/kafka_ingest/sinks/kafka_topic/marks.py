@@ -18,12 +18,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said
 from kafka_ingest.model.batch import canonical_json, require_version
+from kafka_ingest.model.own_topics import MARKS_SUFFIX
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARK_VERSION: Final = 1
-SUFFIX: Final = ".kafka-ingest"
 SETTINGS: Final = {"cleanup.policy": "compact"}
+AS_THE_OUTPUT: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+"""What a broker's default may have weaker: a mark that was lost would have its rows written twice."""
 AT_ONCE: Final = 500
 PATIENCE_S: Final = 60.0
 """So long an answer is waited for, and a transaction of another batch that hides marks."""
@@ -33,7 +35,7 @@ class KafkaMarks:
     """The marks of one output topic."""
 
     def __init__(self, cluster: OutputCluster, topic: str) -> None:
-        self.name = f"{topic}{SUFFIX}"
+        self.name = f"{topic}{MARKS_SUFFIX}"
         self._topic = topic
         self._cluster = cluster
 
@@ -52,9 +54,10 @@ class KafkaMarks:
                     yield f"{self.name} with {name}={found.settings[name]} instead of {value}"
 
     def make(self, output: Topic) -> None:
-        """Make the topic, with as many replicas as the output's; does nothing where it is."""
+        """Make the topic, whose records are as safe as the output's; does nothing where it is."""
         if self._cluster.topic(self.name) is None:
-            self._cluster.make_topic(self.name, output.replicas, SETTINGS)
+            alike = {name: output.settings[name] for name in AS_THE_OUTPUT if name in output.settings}
+            self._cluster.make_topic(self.name, output.replicas, SETTINGS | alike)
 
     def seen(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark as readers see it now; None proves nothing: an open transaction may hide it."""

@@ -10,11 +10,12 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.own_topics import MARKS_SUFFIX
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka, OutputCluster
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
-from kafka_ingest.sinks.kafka_topic.marks import SUFFIX, value_of
+from kafka_ingest.sinks.kafka_topic.marks import value_of
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 CONN_ID, TOPIC, PARTITIONS, BY_KEY = "conn_id", "topic", "partitions", "by_key"
@@ -65,7 +66,7 @@ class KafkaOutput:
         name, value = KEEPS_TIMES
         found = topic.settings[name]
         wrong = [] if found == value else [f"{topic.name} with {name}={found} instead of {value}"]
-        wrong += [f"{topic.name}, which has the marks of another topic"] if topic.name.endswith(SUFFIX) else []
+        wrong += [f"{topic.name}, which has the marks of another topic"] if topic.name.endswith(MARKS_SUFFIX) else []
         with self._cluster.named_errors(self.commits.marks.name):
             wrong += self.commits.marks.problems()
         if wrong:
