@@ -48,7 +48,7 @@ def producer_of(output: KafkaOutput, batch_id: object) -> Producer:
 
 
 def marks_of(output: KafkaOutput) -> str:
-    return f"{topic_of(output.path)}.kafka-ingest"
+    return f"{topic_of(output.path)}.kafka_ingest"
 
 
 def ending(monkeypatch: pytest.MonkeyPatch, *, lands: bool) -> None:
@@ -200,7 +200,7 @@ def test_a_topic_without_the_mark_of_the_newest_batch_is_not_the_output(output: 
     assert output.sink.lacks is not None
     assert edited.sink.lacks is not None
     assert output.sink.lacks(published.plan.batch_id) == ""
-    assert "topic another.kafka-ingest, reached through" in edited.sink.lacks(published.plan.batch_id)
+    assert "topic another.kafka_ingest, reached through" in edited.sink.lacks(published.plan.batch_id)
 
 
 def test_what_no_topic_could_take_is_refused_before_anything_is_committed(servers: str, tmp_path: Path) -> None:

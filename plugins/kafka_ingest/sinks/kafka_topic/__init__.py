@@ -4,7 +4,7 @@ Spark stages Parquet files beside the feed's path. The commit produces their row
 batch's mark in the same transaction. For a topic ``orders_clean``::
 
     orders_clean                  what readers see, with ``isolation.level=read_committed``
-    orders_clean.kafka-ingest     which batches were published or revoked: the marks (:mod:`.marks`)
+    orders_clean.kafka_ingest     which batches were published or revoked: the marks (:mod:`.marks`)
     P.kafka-ingest/staging/, receipts/   attempts and kept receipts, as beside every output
 
 Each batch has a ``transactional.id`` of its own, so that whoever publishes or revokes it fences whoever else does
