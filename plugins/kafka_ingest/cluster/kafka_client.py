@@ -100,6 +100,12 @@ class KafkaClient:
             self._client = client
             return client
 
+    def check_let_in(self) -> None:
+        """Raise the error that says why no broker accepts the client; it is closed again."""
+        with self._lock:
+            self.connected_admin()
+            self._close()
+
     def _new_client(self) -> AdminClient:
         try:
             settings: dict[str, Any] = {

@@ -18,6 +18,7 @@ NO_TOPIC: Final = "no topic: the brokers are asked"
 DENIED: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -48,6 +49,8 @@ ADVICE: Final = {
 }
 """What to do after some of these."""
 CLOSED_WITHIN_S: Final = 30.0
+SOCKET_TIMEOUT_MS: Final = 60_000
+"""What librdkafka takes for other clients; to producers of transactions it gives nearly all of their time."""
 MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
@@ -86,12 +89,21 @@ class Topic:
     @property
     def largest_record_bytes(self) -> int:
         """How large a batch of records may be, and so a record."""
-        return int(self.settings["max.message.bytes"])
+        return int(self.setting("max.message.bytes"))
 
     @property
     def is_compacted(self) -> bool:
         """Whether a record needs a key."""
-        return "compact" in self.settings["cleanup.policy"]
+        return "compact" in self.setting("cleanup.policy")
+
+    def oldest_ms(self) -> Mapping[str, str]:
+        """Return the settings that limit how old a record may be, with what happens to an older one."""
+        found = {"message.timestamp.before.max.ms": "the brokers refuse it"}
+        return found | ({"retention.ms": "Kafka soon deletes it"} if "delete" in self.setting("cleanup.policy") else {})
+
+    def setting(self, name: str) -> str:
+        """Return a setting; raises OutputNotUsableError where the cluster does not list it."""
+        return listed(self.settings, name, f"topic {self.name}")
 
 
 class OutputCluster:
@@ -99,6 +111,7 @@ class OutputCluster:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.timeout_s = settings.request_timeout_s
+        self.socket_timeout_ms = int(settings.admin_settings().get("socket.timeout.ms", SOCKET_TIMEOUT_MS))
         self._settings = settings
         self._said = ""
 
@@ -123,8 +136,9 @@ class OutputCluster:
         if cause.code() in DENIED:
             return OutputNotUsableError(
                 f"{found} Expected a user that may describe, write and DescribeConfigs the topic; create, describe, "
-                "read and write its topic of marks; use transactional ids that begin with 'kafka_ingest.'; and "
-                "DescribeConfigs on the cluster. No offset was moved; grant the rights, or correct the connection."
+                "read and write its topic of marks; use transactional ids that begin with 'kafka_ingest.'; read "
+                "the group 'kafka_ingest'; and DescribeConfigs on the cluster. No offset was moved; grant the rights, "
+                "or correct the connection."
             )
         if cause.code() in REFUSED:
             return OutputNotUsableError(
@@ -155,7 +169,7 @@ class OutputCluster:
         with self._admin() as admin:
             brokers = admin.list_topics(NO_TOPIC, timeout=self.timeout_s).brokers
         found = [self._settings_of(ResourceType.BROKER, str(broker)) for broker in brokers]
-        return min((int(each["transaction.max.timeout.ms"]) for each in found), default=0) / 1000
+        return min((int(listed(each, "transaction.max.timeout.ms", "a broker")) for each in found), default=0) / 1000
 
     def make_topic(self, name: str, replicas: int, settings: Mapping[str, str]) -> None:
         """Create a topic of one partition; it has a leader when this returns. Does nothing where there is one."""
@@ -226,6 +240,16 @@ class OutputCluster:
         with self._admin() as admin:
             found = admin.describe_configs([resource], request_timeout=self.timeout_s)[resource].result()
         return {key: entry.value for key, entry in found.items() if entry.value is not None}
+
+
+def listed(settings: Mapping[str, str], name: str, whose: str) -> str:
+    """Return a setting; raises OutputNotUsableError where a compatible cluster does not list it."""
+    if name not in settings:
+        raise OutputNotUsableError(
+            f"{whose}: expected the cluster to list its {name}, found none. Nothing was published and no offset was "
+            "moved. Give the feed a topic in a cluster that lists it, as Apache Kafka does."
+        )
+    return settings[name]
 
 
 def code_of(error: KafkaException, codes: Collection[int]) -> bool:

@@ -169,6 +169,8 @@ class KafkaCommits:
         own: dict[str, Any] = {
             # All that is allowed: how many bytes the rows have, their files do not say.
             "transaction.timeout.ms": int(allowed_s * 1000),
+            # Without it, a broker that says nothing is waited for as long; a longer one no producer takes.
+            "socket.timeout.ms": min(self._cluster.socket_timeout_ms, int(allowed_s * 1000)),
             "on_delivery": note,
             "partitioner": "murmur2_random",
             "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),

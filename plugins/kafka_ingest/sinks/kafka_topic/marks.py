@@ -135,7 +135,8 @@ class KafkaMarks:
         try:
             consumer.assign([TopicPartition(self.name, 0, stable)])
             message = consumer.poll(self._cluster.timeout_s)
-            batch = (message.key() or b"").decode() if message is not None and message.error() is None else "unknown"
+            key = (message.key() or b"") if message is not None and message.error() is None else b"unknown"
+            batch = key.decode(errors="replace")
         finally:
             consumer.close()
         return (

@@ -63,7 +63,7 @@ class KafkaOutput:
         """Raise OutputNotUsableError where there is no topic, or it or that of its marks would not keep all."""
         topic = self.commits.topic()
         name, value = KEEPS_TIMES
-        found = topic.settings[name]
+        found = topic.setting(name)
         wrong = [] if found == value else [f"{topic.name} with {name}={found} instead of {value}"]
         wrong += [f"{topic.name}, which has the marks of another topic"] if topic.name.endswith(MARKS_SUFFIX) else []
         with self._cluster.named_errors(self.commits.marks.name):

@@ -1,5 +1,6 @@
 """The rows of staged files as records of the output topic. Importing this imports pyarrow."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -42,12 +43,35 @@ def check_rows(staged: Staged, topic: Topic) -> int:
             )
         if topic.is_compacted and (number := pc.index(piece["key"].is_null(), value=True).as_py()) >= 0:
             raise refused(piece, number, topic, "it has no key, and the topic is compacted. Set its cleanup.policy")
+        check_times(piece, topic, int(time.time() * 1000))
         sizes = sizes_of(piece)
         if len(sizes) and (largest := pc.max(sizes).as_py()) > topic.largest_record_bytes:
             why = f"with its headers it has {largest:,} bytes, and the topic takes {topic.largest_record_bytes:,}"
             raise refused(piece, pc.index(sizes, value=largest).as_py(), topic, f"{why}. Set its max.message.bytes")
         total += pc.sum(sizes).as_py() or 0
     return total
+
+
+def check_times(piece: pa.Table, topic: Topic, now_ms: int) -> None:
+    """Raise OutputNotUsableError where the topic refuses a record's time, or would soon delete the record for it."""
+    times: Any = times_of(piece)
+    # Others get the time of their publishing.
+    times = pc.if_else(pc.greater(times, pa.scalar(0, pa.int64())), times, pa.scalar(None, pa.int64()))
+    oldest, newest = pc.min(times).as_py(), pc.max(times).as_py()
+    if oldest is None:
+        return
+    limits = [(name, oldest, now_ms - oldest, why) for name, why in topic.oldest_ms().items()]
+    limits.append(("message.timestamp.after.max.ms", newest, newest - now_ms, "the brokers refuse it"))
+    for name, found, distance, why in limits:
+        if 0 <= (allowed := int(topic.settings.get(name, "-1"))) < distance:
+            text = f"its timestamp is {found:,} ms, and {why}: {name} is {allowed:,}. Set the topic's {name}"
+            raise refused(piece, pc.index(times, value=found).as_py(), topic, text)
+
+
+def times_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
+    """Return the records' timestamps in milliseconds since 1970."""
+    milliseconds: Any = piece["kafka_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return pc.coalesce(piece["kafka_timestamp_ms"], milliseconds)
 
 
 def refused(piece: pa.Table, number: int, topic: Topic, why: str) -> OutputNotUsableError:
@@ -108,10 +132,8 @@ def produce_rows(producer: Producer, staged: Staged, topic: Topic, *, same_parti
 
 def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
     """Yield each row's partition, offset and topic, and its record."""
-    milliseconds: Any = piece["kafka_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    milliseconds = pc.coalesce(piece["kafka_timestamp_ms"], milliseconds)
     columns = [piece[name] for name in ("kafka_partition", "kafka_offset", "kafka_topic", "key", "value")]
-    rows = zip(*(column.to_pylist() for column in (*columns, milliseconds, piece["kafka_headers"])), strict=True)
+    rows = zip(*(column.to_pylist() for column in (*columns, times_of(piece), piece["kafka_headers"])), strict=True)
     for partition, offset, source, key, value, timestamp, headers in rows:
         record: dict[str, Any] = {"key": key, "value": value, "timestamp": timestamp}
         if headers:
