@@ -43,7 +43,6 @@ def records_of(*timestamps_ms: int) -> pa.Table:
 @pytest.mark.parametrize(
     ("settings", "timestamp_ms", "expected"),
     [
-        ({"retention_ms": "1000"}, NOW_MS - 1001, "Kafka soon deletes it: retention.ms is 1,000. Set the topic's"),
         ({"message_timestamp_before_max_ms": "1000"}, NOW_MS - 1001, "refuse it: message.timestamp.before.max.ms is"),
         ({"message_timestamp_after_max_ms": "1000"}, NOW_MS + 1001, "refuse it: message.timestamp.after.max.ms is"),
     ],
@@ -54,6 +53,15 @@ def test_a_record_that_its_time_would_keep_out_of_the_topic_is_named(
     with pytest.raises(OutputNotUsableError, match=expected) as error:
         check_times(records_of(NOW_MS, timestamp_ms), topic(**settings), NOW_MS)
     assert "cannot take record orders-0@1: its timestamp is" in str(error.value)
+
+
+def test_records_of_which_the_newest_is_older_than_the_retention_are_refused() -> None:
+    with pytest.raises(OutputNotUsableError, match=r"those beside it: retention\.ms is 1,000\. Set the topic's"):
+        check_times(records_of(NOW_MS - 1001, NOW_MS - 5000), topic(retention_ms="1000"), NOW_MS)
+
+
+def test_an_old_record_among_newer_ones_is_taken_as_its_segment_stays() -> None:
+    check_times(records_of(NOW_MS - 999, NOW_MS - 5000), topic(retention_ms="1000"), NOW_MS)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ class Topic:
         """Whether a record needs a key."""
         return "compact" in self.setting("cleanup.policy")
 
-    def oldest_ms(self) -> Mapping[str, str]:
-        """Return the settings that limit how old a record may be, with what happens to an older one."""
-        found = {"message.timestamp.before.max.ms": "the brokers refuse it"}
-        return found | ({"retention.ms": "Kafka soon deletes it"} if "delete" in self.setting("cleanup.policy") else {})
+    @property
+    def deletes(self) -> bool:
+        """Whether Kafka deletes a segment once its newest record is old."""
+        return "delete" in self.setting("cleanup.policy")
 
     def setting(self, name: str) -> str:
         """Return a setting; raises OutputNotUsableError where the cluster does not list it."""

@@ -50,8 +50,8 @@ class KafkaMarks:
             if found.partitions != 1:
                 yield f"{self.name} with {found.partitions} partitions instead of one"
             for name, value in SETTINGS.items():
-                if found.settings[name] != value:
-                    yield f"{self.name} with {name}={found.settings[name]} instead of {value}"
+                if found.setting(name) != value:
+                    yield f"{self.name} with {name}={found.setting(name)} instead of {value}"
 
     def make(self, output: Topic) -> None:
         """Make the topic, whose records are as safe as the output's; does nothing where it is."""

@@ -53,15 +53,23 @@ def check_rows(staged: Staged, topic: Topic) -> int:
 
 
 def check_times(piece: pa.Table, topic: Topic, now_ms: int) -> None:
-    """Raise OutputNotUsableError where the topic refuses a record's time, or would soon delete the record for it."""
+    """Raise OutputNotUsableError where the topic refuses a record's time, or would soon delete all of these for theirs.
+
+    Kafka deletes whole segments, by the newest time in each: among newer ones an old record stays.
+    """
     times: Any = times_of(piece)
     # Others get the time of their publishing.
     times = pc.if_else(pc.greater(times, pa.scalar(0, pa.int64())), times, pa.scalar(None, pa.int64()))
     oldest, newest = pc.min(times).as_py(), pc.max(times).as_py()
     if oldest is None:
         return
-    limits = [(name, oldest, now_ms - oldest, why) for name, why in topic.oldest_ms().items()]
-    limits.append(("message.timestamp.after.max.ms", newest, newest - now_ms, "the brokers refuse it"))
+    refuse = "the brokers refuse it"
+    limits = [
+        ("message.timestamp.before.max.ms", oldest, now_ms - oldest, refuse),
+        ("message.timestamp.after.max.ms", newest, newest - now_ms, refuse),
+    ]
+    if topic.deletes:
+        limits.append(("retention.ms", newest, now_ms - newest, "Kafka soon deletes it and those beside it"))
     for name, found, distance, why in limits:
         if 0 <= (allowed := int(topic.settings.get(name, "-1"))) < distance:
             text = f"its timestamp is {found:,} ms, and {why}: {name} is {allowed:,}. Set the topic's {name}"
