@@ -208,9 +208,7 @@ def test_what_no_topic_could_take_is_refused_before_anything_is_committed(server
         " with message.timestamp.type=LogAppendTime": {"message.timestamp.type": "LogAppendTime"},
         "0@0: it has no key, and the topic is compacted": {"cleanup.policy": "compact"},
         "0@0: with its headers it has": {"max.message.bytes": "200"},
-        "Kafka soon deletes it and those beside it: retention.ms is 604,800,000. Set": {
-            "retention.ms": "604800000"
-        },
+        "Kafka soon deletes it and those beside it: retention.ms is 604,800,000. Set": {"retention.ms": "604800000"},
     }
     for number, (expected, settings) in enumerate(cases.items()):
         path = tmp_path / f"topic-{number}" / "orders"
