@@ -34,7 +34,7 @@ from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
-from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
+from kafka_ingest.settings.setting_types import Duration, Records, Settings, is_topic_name, not_blank
 from kafka_ingest.settings.shape_settings import Select, Transform, Where
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -48,8 +48,6 @@ LEAST_RETENTION = timedelta(days=7)
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which is always there."""
 PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})
-# Kafka's own rule: org.apache.kafka.common.internals.Topic.
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LONGEST_PATTERN = 10_000
 # Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
 BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")
@@ -102,7 +100,7 @@ class Topic(Settings):
     @field_validator("name")
     @classmethod
     def _is_a_topic_name(cls, name: str) -> str:
-        if not TOPIC.fullmatch(name) or name in {".", ".."}:
+        if not is_topic_name(name):
             raise ValueError(f"expected a topic name (letters, digits, '.', '_', '-', at most 249), found {name!r}")
         return name
 

@@ -1,6 +1,5 @@
 """``sink: {format: kafka, path: …, conn_id: …, topic: …}``."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -8,10 +7,10 @@ from pydantic import AfterValidator, field_validator
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
-from kafka_ingest.settings.setting_types import not_blank
+from kafka_ingest.settings.setting_types import is_topic_name, not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 
-NAME = re.compile(r"[A-Za-z0-9._-]{1,230}", re.ASCII)
+LONGEST_NAME = 230
 """What is added to the name for the topic of its marks has to fit into Kafka's 249 characters, too."""
 
 
@@ -33,7 +32,7 @@ class KafkaSink(LocalDirectorySink):
     @field_validator("topic")
     @classmethod
     def _is_a_topic(cls, topic: str) -> str:
-        if not NAME.fullmatch(topic) or topic in {".", ".."}:
+        if not is_topic_name(topic, LONGEST_NAME):
             raise ValueError(f"expected a topic of up to 230 letters, digits, '.', '_' and '-', found {topic!r}")
         return topic
 

@@ -126,10 +126,10 @@ class OutputCluster:
     def named(self, what: str, error: KafkaException) -> KafkaIngestError:
         """Return the error that names a topic and the cause."""
         cause: KafkaError = error.args[0]
-        said = f" ({self._said})" if cause.code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} else ""
+        has_said = self._said and cause.code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
         found = self._settings.redacted(
             f"{what} could not be used through connection {self._settings.conn_id!r}: {cause.name()}: {cause.str()}"
-            f"{said if self._said else ''}."
+            f"{f' ({self._said})' if has_said else ''}."
         )
         if (advice := ADVICE.get(cause.code())) is not None:
             return OutputNotUsableError(f"{found} Nothing was published and no offset was moved. {advice}")
