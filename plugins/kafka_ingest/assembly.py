@@ -18,13 +18,14 @@ from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import ColumnsChangedError, WrongUseError
+from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, OutputUnavailableError, WrongUseError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
@@ -322,12 +323,25 @@ def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:
     return Claimant(feed.name, output, topics, feed.kafka.topic_pattern)
 
 
+def let_in(settings: KafkaClientSettings) -> KafkaClientSettings:
+    """Return an output's settings once a broker accepts them: later clients would repeat a refused password.
+
+    Raises what says why none does: KafkaLoginRefusedError, KafkaTlsRefusedError, OutputUnavailableError.
+    """
+    try:
+        KafkaClient(lambda: settings).check_let_in()
+    except KafkaUnavailableError as error:
+        raise OutputUnavailableError(str(error)) from error
+    return settings
+
+
 def sink_connections(find_connection: FindConnection) -> SinkConnections:
     """Return what sinks look up, out of Airflow's connections."""
     return SinkConnections(
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
         store=lambda place: store_access(place, find_connection(conn_id_of(place))),
         database=lambda conn_id: database_settings(find_connection(conn_id)),
+        kafka=lambda conn_id: let_in(kafka_settings(find_connection(conn_id))),
     )
 
 

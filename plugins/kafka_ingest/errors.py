@@ -45,6 +45,9 @@ class SparkFailedError(RetryableError):
     begun: frozenset[int] = frozenset()
     """Which of its attempts, by their places, it was at, or done with; known where there are several."""
 
+    log: str = ""
+    """Where all is that it said, if that was kept."""
+
 
 class SparkExecutorsMissingError(RetryableError):
     """The cluster gave the Spark application no executor within the feed's limit; its attempt stays invisible."""

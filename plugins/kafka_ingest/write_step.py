@@ -16,14 +16,20 @@ from kafka_ingest.batches.hold_unreadable import hold_too_large
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.preview import open_preview, preview_plan
+from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import InstallationError, SparkFailedError
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.tried import each_tried
+from kafka_ingest.foundation.tried import Tried, each_tried
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.spark_launch.installation import Installation, installation
-from kafka_ingest.spark_launch.out_of_memory import may_have_run_out_of_memory, out_of_memory, ran_out_of_memory
+from kafka_ingest.spark_launch.out_of_memory import (
+    may_be_of_another,
+    may_have_run_out_of_memory,
+    out_of_memory,
+    ran_out_of_memory,
+)
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
@@ -41,7 +47,7 @@ from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_wo
 log = logging.getLogger(__name__)
 
 MOST_TOGETHER = 500
-"""Attempts of one Spark application: so far its memory was measured (docs/tuning.md)."""
+"""Attempts of one Spark application: a bound on what its driver holds of all, and on what waits for one commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,10 @@ class Opened:
 
 
 Submit = Callable[[Sequence[Opened]], None]
-"""Runs one Spark on attempts; raises SparkFailedError, or InstallationError, where it fails for one of them or all."""
+"""Runs one Spark on attempts; raises SparkFailedError, or InstallationError, where it fails for one of them or all.
+
+What else it raises is the error of all these attempts, and of no other one.
+"""
 
 Written = dict[UUID, Exception | None]
 """Batches, with why they could not be written, None where they are."""
@@ -92,8 +101,8 @@ def write_batches(
     """Do the same for several batches, and yield those that an application of Spark was for once it has ended.
 
     Attempts whose applications would differ in nothing else share one. What an attempt does fails that one alone. Where
-    the driver died, those that it had not begun are written by another one, and each that was at work beside others by
-    one of its own: which one it died of is not known.
+    the driver died, those that it had not begun are written by another one, and each that was at work, or ran out of
+    memory that it shared, by one of its own: which one it died of is not known.
     """
     waiting, installed = deque([(list(works), ROUNDS)]), cache(installation)
     while waiting:
@@ -101,16 +110,13 @@ def write_batches(
         opening = each_tried(partial(begin, actor=actor, installed=installed if len(works) > 1 else None), together)
         yield {work.batch_id: each.error for work, each in zip(together, opening, strict=True) if each.result is None}
         for group in applications([each.result for each in opening if each.result is not None]):
-            ended: SparkFailedError | InstallationError | None = None
-            try:
+            with Tried[None]() as ran:
                 submit(group)
-            except (SparkFailedError, InstallationError) as error:
-                ended = error
-            cut_off = begun_or_not(group, ended)
+            cut_off = begun_or_not(group, ran.error)
             for others in cut_off:
                 waiting.append(([each.work for each in others], tries))
             settled = [each for each in group if not any(each in others for others in cut_off)]
-            end = partial(settle, ended=ended, alone=len(group) == 1, may_retry=tries > 1, on_failure=on_failure)
+            end = partial(settle, ended=ran.error, alone=len(group) == 1, may_retry=tries > 1, on_failure=on_failure)
             found = dict(zip((each.plan.batch_id for each in settled), each_tried(end, settled), strict=True))
             if again := [each.work for each in settled if found[each.plan.batch_id].result is False]:
                 waiting.append((again, tries - 1))
@@ -140,22 +146,27 @@ def begun_or_not(group: Sequence[Opened], ended: Exception | None) -> list[list[
     """Return those attempts of a driver that died with which other ones are to be begun, those of one together."""
     if len(group) == 1 or not isinstance(ended, SparkFailedError) or not ended.begun:
         return []
-    open_ones = [number for number, each in enumerate(group) if not has_ended(each)]
+    # What cannot be asked is settled: that raises why.
+    asked = each_tried(has_ended, group)
+    open_ones = [number for number, each in enumerate(asked) if each.result is False]
     at_work = [[group[number]] for number in open_ones if number in ended.begun]
     others = [group[number] for number in open_ones if number not in ended.begun]
-    return [*([others] if others else []), *(at_work if len(at_work) > 1 else [])]
+    return [*([others] if others else []), *at_work]
 
 
 def has_ended(opened: Opened) -> bool:
-    """Whether the job has left a receipt, or the reason of a failure."""
+    """Whether the job has left a receipt, or the reason of a failure that is the attempt's own."""
     staging = opened.parts.sinks(opened.plan.output).staging
-    return any(read(opened.attempt.directory) is not None for read in (staging.read_receipt, staging.read_failure))
+    if staging.read_receipt(opened.attempt.directory) is not None:
+        return True
+    failure = staging.read_failure(opened.attempt.directory)
+    return failure is not None and not may_be_of_another(failure)
 
 
 def settle(
     opened: Opened,
     *,
-    ended: SparkFailedError | InstallationError | None,
+    ended: Exception | None,
     alone: bool,
     may_retry: bool,
     on_failure: Callable[[FeedParts], object],
@@ -166,16 +177,27 @@ def settle(
     if ended is None or (staging is not None and staging.read_receipt(attempt.directory) is not None):
         pin_attempt(plan.batch_id, attempt.attempt, parts)
         return True
+    if alone and not isinstance(ended, SparkFailedError | InstallationError):
+        raise ended
     if may_retry and needs_schemas(parts, attempt, plan):
         log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
         return False
     on_failure(parts)
     if staging is not None and (failure := staging.read_failure(attempt.directory)) is not None:
-        said = informative_lines(failure)
-        ended = SparkFailedError(f"Spark could not write attempt {attempt.attempt} of batch {plan.batch_id}: {said}")
+        said = without_secrets(informative_lines(failure), secrets_of(opened))
+        where = f" (the log of all: {ended.log})" if isinstance(ended, SparkFailedError) and ended.log else ""
+        ended = SparkFailedError(
+            f"Spark could not write attempt {attempt.attempt} of batch {plan.batch_id}{where}: {said}"
+        )
     # The error has the end of Spark's output, its cause may have more.
     explain(parts, attempt, f"{ended}\n{ended.__cause__ or ''}")
     raise ended
+
+
+def secrets_of(opened: Opened) -> tuple[str, ...]:
+    """Return what nothing may show of what Spark says of an attempt."""
+    access = opened.parts.access(opened.plan.output)
+    return (*opened.parts.kafka_client.secrets(), *(access.secrets if access is not None else ()))
 
 
 def needs_schemas(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> bool:

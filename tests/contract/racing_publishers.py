@@ -16,6 +16,7 @@ from tests.contract.prepared_processes import prepared_processes
 from tests.contract.rest_output import IcebergByRest
 from tests.contract.sink_outputs import IN_OTHER_CLOUDS, IN_S3_PROXY, OUTPUTS
 from tests.gcs_server import KEY_VARIABLE
+from tests.kafka_outputs import SERVERS_VARIABLE
 from tests.object_store import ENDPOINT_VARIABLES
 from tests.postgresql_tables import URL_VARIABLE
 from tests.rest_catalog import URI
@@ -73,7 +74,7 @@ class Racers:
 
 def servers_now() -> dict[str, str]:
     """Return where the servers are that may have been started after a process was."""
-    servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI, URL_VARIABLE)
+    servers = (*ENDPOINT_VARIABLES.values(), KEY_VARIABLE, URI, URL_VARIABLE, SERVERS_VARIABLE)
     return {name: os.environ[name] for name in servers if name in os.environ}
 
 

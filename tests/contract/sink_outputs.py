@@ -22,6 +22,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
@@ -31,6 +32,7 @@ from tests.contract.polars_in_stores import delta_rows, iceberg_rows
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
+from tests.kafka_outputs import committed_records, connections_to_kafka, kafka_at, make_topic, topic_of
 from tests.like_spark import files_of
 from tests.object_store import FIXTURES, ObjectStore
 from tests.postgresql_tables import connections_to_postgresql, make_schema, postgresql_at, rows_in_postgresql
@@ -50,7 +52,9 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.delta import delta_sink, log_entry
+from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 
@@ -345,6 +349,37 @@ class PostgresqlOutput(ParquetOutput):
         return Counter(rows_in_postgresql(self.path, "kafka_batch::text, kafka_partition, kafka_offset"))
 
 
+class KafkaOutput(ParquetOutput):
+    """The sink of a topic; each record's value says which one it was."""
+
+    format = name = "kafka"
+
+    def __init__(self, path: Path, connections: SinkConnections | None = None, **options: str) -> None:
+        self.path = path
+        self.sink = sink_of(kafka_at(path, **options), connections or connections_to_kafka())
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        sizes = super().stage(directory, files)
+        for name in sizes:
+            rows = raw_rows(name)
+            values = pa.array([f"{directory.parent.name} {offset}".encode() for offset in range(ROWS)], pa.binary())
+            number = rows.schema.get_field_index("value")
+            pyarrow.parquet.write_table(rows.set_column(number, "value", values), directory / "data" / name)
+        return {name: (directory / "data" / name).stat().st_size for name in sizes}
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        lost, conflict = (KafkaException(KafkaError(code)) for code in (KafkaError._TIMED_OUT, KafkaError._FENCED))
+        faulty = fault.around(KafkaCommits.try_once, is_it=lambda *_: True, lost=lost, conflict=conflict)
+        monkeypatch.setattr(KafkaCommits, "try_once", faulty)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        found: Counter[tuple[str, int, int]] = Counter()
+        for record in committed_records(topic_of(self.path)):
+            batch_id, offset = (record.value() or b"").decode().split()
+            found[batch_id, record.partition() or 0, int(offset)] += 1
+        return found
+
+
 def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
     """Return the ten rows of a file in the raw format, of the partition that its name names."""
     topic_partition = orders(int(name.removeprefix("part-").partition(".")[0]))
@@ -474,6 +509,7 @@ OUTPUTS: list[type[Any]] = [
     IcebergOutput,
     IcebergInStore,
     PostgresqlOutput,
+    KafkaOutput,
     InMemoryOutput,
 ]
 """Every kind of output; the last one is the double of the unit tests."""
@@ -485,7 +521,7 @@ IN_OTHER_CLOUDS: list[type[InStore]] = [DeltaInGcs, IcebergInGcs, DeltaInAzure, 
 """The same in the stores of Google and of Azure, of which only what is their own is tried."""
 
 KINDS = [
-    pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore | PostgresqlOutput) else kind
+    pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore | PostgresqlOutput | KafkaOutput) else kind
     for kind in OUTPUTS
 ]
 """The same for tests of which those with a server are no quick ones."""
@@ -497,6 +533,8 @@ def made(kind: type[Any], path: Path, request: pytest.FixtureRequest) -> Output:
         request.getfixturevalue(FIXTURES[kind.server])
     if issubclass(kind, PostgresqlOutput):
         make_schema(request.getfixturevalue("postgresql_server"), path)
+    if issubclass(kind, KafkaOutput):
+        make_topic(request.getfixturevalue("broker").bootstrap_servers, topic_of(path))
     output: Output = kind(path)
     output.sink.publisher.prepare()
     return output
@@ -516,7 +554,11 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
     )
     kind = "parquet" if output.format == "memory" else output.format
     place = output.place if isinstance(output, InStore) else output.path
-    located: dict[str, Callable[[Any], OutputLocation]] = {"iceberg": iceberg_at, "postgresql": postgresql_at}
+    located: dict[str, Callable[[Any], OutputLocation]] = {
+        "iceberg": iceberg_at,
+        "postgresql": postgresql_at,
+        "kafka": kafka_at,
+    }
     return replace(plan, output=located[kind](place) if kind in located else OutputLocation(kind, str(place)))
 
 

@@ -1,8 +1,10 @@
 """A table in PostgreSQL of the newest state of each key: which event of a key wins, in whatever order batches come."""
 
+import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
@@ -11,10 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
-from tests.contract.sink_outputs import PostgresqlOutput, made, opened
-from tests.postgresql_tables import connections_to_postgresql, execute, postgresql_at, rows_in_postgresql
+from tests.contract.sink_outputs import Died, Fault, PostgresqlOutput, made, opened
+from tests.postgresql_tables import (
+    connections_to_postgresql,
+    execute,
+    postgresql_at,
+    rows_in_postgresql,
+    schema_of,
+)
 
-from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, OutputNotUsableError
+from kafka_ingest.errors import ColumnsChangedError, NotADataFileError, OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
@@ -164,6 +172,17 @@ def test_deleted_keys_leave_the_table_where_the_feed_says_so(output: CurrentOutp
     assert removing.changes(2) == {"records": 2, "deleted": 1, "ignored": 1}
 
 
+def test_a_deletion_empties_columns_too_that_records_have_no_more(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern", "private"), Event(1, "c", 2, "Basel", "theirs"))
+    execute(output.path, "ALTER TABLE {} ADD COLUMN size int GENERATED ALWAYS AS (length(note)) STORED")
+    execute(output.path, "ALTER TABLE {} ADD COLUMN since date NOT NULL DEFAULT '2026-01-01'")
+    without_note = pa.struct([("after", pa.struct([("city", pa.string())])), ("op", pa.string())])
+    values: list[Any] = [{"after": {"city": "Chur"}, "op": "u"}, {"after": None, "op": "d"}]
+    output.take(Event(2, "u", 2), Event(3, "d", 1), values=pa.array(values, without_note))
+    found = sorted(rows_in_postgresql(output.path, "id, city, note, size"))
+    assert found == [(1, None, None, None), (2, "Chur", "theirs", 6)]
+
+
 def test_a_value_that_debezium_does_not_have_stays_the_rows_own(output: CurrentOutput) -> None:
     output.take(Event(0, "c", 1, "Bern", "long"), Event(1, "c", 2, "Basel", "long too"))
     output.take(
@@ -242,6 +261,18 @@ def test_a_table_of_records_is_no_table_of_states_nor_the_other_way_round(output
         output.sink.publisher.examine()
 
 
+def test_the_marks_of_a_table_of_records_that_is_gone_are_those_of_states_from_then_on(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    execute(output.path, "DROP TABLE {}")
+    execute(output.path, "ALTER TABLE {schema}.orders_kafka_batches DROP COLUMN changes CASCADE")
+    output.take(Event(1, "c", 1, "Chur"))
+    assert output.rows() == [(1, "Chur", "1")]
+    assert output.changes(2) == {"records": 1, "inserted": 1}
+    query: LiteralString = "SELECT count(*) FROM pg_indexes WHERE schemaname || '.' || tablename = {name}"
+    name = psycopg.sql.Literal(f"{schema_of(output.path)}.orders_kafka_batches")
+    assert execute(output.path, query, name=name) == [(2,)]
+
+
 def test_a_table_that_may_have_several_rows_of_a_key_is_refused(output: CurrentOutput) -> None:
     output.take(Event(0, "c", 1, "Bern"))
     execute(output.path, "ALTER TABLE {} DROP CONSTRAINT orders_pkey")
@@ -260,6 +291,49 @@ def test_rows_of_keys_cannot_be_expired_or_replaced_by_batch(output: CurrentOutp
         sink.remover.check_can_remove()
     with pytest.raises(OutputNotUsableError, match="cannot be replaced batch by batch"):
         sink.replacer.check_can_replace()
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.DIES_AFTER])
+def test_a_batch_whose_commit_was_not_answered_changes_rows_once(
+    output: CurrentOutput, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    directory, published = output.stage([Event(1, "u", 1, "Chur"), Event(2, "d", 2)])
+    with monkeypatch.context() as patched, contextlib.suppress(Died):
+        output.with_fault(patched, fault)
+        output.sink.publisher.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
+    assert output.rows() == [(1, "Chur", "1"), (2, None, "2†")]
+    assert output.changes(2) == {"records": 2, "updated": 1, "deleted": 1}
+
+
+def test_batches_that_change_the_same_keys_at_once_wait_for_each_other(output: CurrentOutput) -> None:
+    """Without an order among them two transactions would take rows in opposite orders, and one would fail."""
+    output.take(*(Event(key, "c", key) for key in range(200)))
+    staged = [
+        output.stage([Event(1_000 * number + at, "u", key, f"c{number}") for at, key in enumerate(keys)])
+        for number, keys in ((1, range(200)), (2, range(199, -1, -1)), (3, range(200)))
+    ]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda each: output.sink.publisher.publish(*each), staged))
+    assert {city for _, city, _ in output.rows()} == {"c3"}
+
+
+def test_a_key_that_no_index_can_hold_stops_the_commit_with_its_offset(output: CurrentOutput) -> None:
+    key = pa.array([b"a", random.Random(1).randbytes(9_000)], pa.binary())  # noqa: S311 - no secret
+    directory, published = output.stage([Event(0, ""), Event(1, "")], values=key, key=key)
+    with pytest.raises(OutputConflictError, match="refuses orders-0@1: index row requires 9016 bytes"):
+        output.sink.publisher.publish(directory, published)
+
+
+def test_a_table_that_has_lost_batches_says_that_a_reset_reads_them_again(output: CurrentOutput) -> None:
+    output.take(Event(0, "c", 1, "Bern"))
+    lacks = output.sink.lacks
+    assert lacks is not None
+    assert lacks(batch_id_of(1)) == ""
+    execute(output.path, "DELETE FROM {schema}.orders_kafka_batches")
+    assert "`reset FEED` back to the first of their offsets" in lacks(batch_id_of(1))
+    assert "replace" not in lacks(batch_id_of(1))
 
 
 # ── Truncations ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -303,6 +377,15 @@ def test_envelopes_of_connects_json_converter_are_looked_into(output: CurrentOut
     key = pa.array([{"payload": {"id": each}} for each in (1, 2)])
     output.take(Event(0, "c"), Event(1, None), values=values.cast(pa.struct([("payload", ENVELOPE)])), key=key)
     assert output.rows() == [(1, "Bern", "0"), (2, None, "1†")]
+
+
+def test_a_value_without_its_payload_is_no_deletion_but_stops_the_feed(output: CurrentOutput) -> None:
+    of_connect = pa.struct([("payload", ENVELOPE)])
+    output.take(Event(0, "c"), values=pa.array([{"payload": {"after": {"city": "Bern"}, "op": "c"}}], of_connect))
+    directory, published = output.stage([Event(1, None)], pa.array([{"payload": None}], of_connect))
+    with pytest.raises(ColumnsChangedError, match=r"orders-0@1: expected one of op .* in value\.payload"):
+        output.sink.publisher.can_take(directory, published.receipt)
+    assert output.rows() == [(1, "Bern", "0")]
 
 
 def test_raw_keys_and_values_are_states_too(output: CurrentOutput) -> None:
@@ -413,6 +496,13 @@ def test_offsets_are_accounted_for_by_marks_where_rows_have_left(output: Current
     evidence = contents.evidence()
     account = account_of(evidence, *contents.held(evidence))
     assert (account.is_sound, [each.held.rows for each in account.partitions]) == (True, [2])
+    inspector, file = output.sink.inspector, first.receipt.files[0]
+    assert inspector is not None
+    assert [(each.rows, each.offsets) for each in inspector.look_at(batch_id_of(1)).counts] == [(2, 2)]
+    assert inspector.holds(batch_id_of(2), file, TopicPartition("orders", 0), 2)
+    with pytest.raises(NotADataFileError, match="a newer one has the row"):
+        inspector.holds(batch_id_of(1), file, TopicPartition("orders", 0), 0)
     execute(output.path, "DELETE FROM {schema}.orders_kafka_batches WHERE changes->>'updated' = '2'")
     [first, second] = output.sink.publisher.published_receipts()
     assert (first.files.state, second.files.state) == (FilesState.INTACT, FilesState.STAGED)
+    assert inspector.look_at(batch_id_of(2)).counts == ()

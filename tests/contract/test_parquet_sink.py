@@ -207,7 +207,9 @@ def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
     assert sink_of(plan.output).staging.attempt_directory(BATCH, 1) == parquet_sink(output).staging.attempt_directory(
         BATCH, 1
     )
-    with pytest.raises(OutputNotUsableError, match=r"format out of parquet, delta, iceberg, postgresql, found 'csv'"):
+    with pytest.raises(
+        OutputNotUsableError, match=r"a sink format out of parquet, delta, iceberg, postgresql, kafka, found 'csv'"
+    ):
         sink_of(replace(plan.output, format="csv"))
 
 

@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.ordinary_user import ordinary_user
-from tests.contract.sink_outputs import KINDS, Output, ParquetOutput, made, opened, plan_to, publish, written
+from tests.contract.sink_outputs import (
+    KINDS,
+    KafkaOutput,
+    Output,
+    ParquetOutput,
+    made,
+    opened,
+    plan_to,
+    publish,
+    written,
+)
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import FAILURE
@@ -21,6 +31,9 @@ from kafka_ingest.model.event import Event
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.parquet import parquet_sink
+
+REMOVING = [kind for kind in KINDS if KafkaOutput not in getattr(kind, "values", (kind,))]
+"""Those that batches can be taken out of."""
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
@@ -219,6 +232,7 @@ def removal_of(number: int, cause: RemovalCause) -> Removal:
     return Removal(batch_id_of(number), cause, NOON, "ops", f"it is {cause}")
 
 
+@pytest.mark.parametrize("output", REMOVING, indirect=True, ids=lambda kind: kind.name)
 def test_a_batch_that_was_found_gone_and_came_back_can_expire(output: Output) -> None:
     publish(output, plan_to(output, 1))
     output.sink.archive.note_removal(removal_of(1, RemovalCause.GONE))

@@ -249,6 +249,38 @@ def test_every_change_becomes_its_row_and_what_is_no_change_is_filtered(
     ] == [*rows_with(no_city), *(["filtered"] if decoding.value.format is Format.JSON else [])]
 
 
+@pytest.mark.parametrize(
+    ("schema_of_key", "good", "bad"),
+    [
+        ("id bigint", ['{"id":1}'], [None, "{}", '{"id":null}']),
+        ("payload struct<id: bigint>", ['{"payload":{"id":1}}'], ["{}", '{"payload":null}', '{"payload":{}}']),
+        (None, ['{"id":null}'], [None]),
+    ],
+)
+def test_keys_with_nulls_are_dead_letters_where_the_feed_says_so_unless_its_where_leaves_the_records_out(
+    spark: SparkSession, schema_of_key: str | None, good: list[str | None], bad: list[str | None]
+) -> None:
+    sink = {"format": "postgresql", "path": "/lake", "conn_id": "warehouse", "table": "shop.customers"}
+    decoding = Feed.model_validate(
+        {
+            "name": "customers",
+            "kafka": {"topics": ["customers"]},
+            "key": {"format": "json", "schema": schema_of_key} if schema_of_key else {"format": "string"},
+            "value": {"format": "json", "schema": "op string"},
+            "where": "value.op <> 'x'",
+            "sink": sink | {"mode": "current", "null_keys": "dead_letter"},
+        }
+    ).decoding()
+    keys = [key and key.encode() for key in (*good, *bad)]
+    changes = [(key, as_json({"op": op})) for op in ("u", "x", "t") for key in keys]
+
+    found = shaped(decoded(events(spark, changes), decoding), decoding.shape, with_reasons=True).collect()
+
+    kinds = ["dead" if row[DEAD] else "filtered" if row[FILTERED] else "row" for row in found]
+    of_changes = [*["row"] * len(good), *["dead"] * len(bad)]
+    assert kinds == [*of_changes, *["filtered"] * len(keys), *["row"] * len(keys)]
+
+
 WITHOUT_ENVELOPE = "source, op, ts_ms, transaction, ts_us, ts_ns, before, after, message"
 
 

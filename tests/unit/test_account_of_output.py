@@ -98,6 +98,15 @@ def test_offsets_between_ranges_are_missing_by_no_batchs_account_unless_a_gap_sa
     assert only(of_another_topic).unaccounted == 10
 
 
+def test_where_rows_are_newest_states_offsets_of_which_only_sums_are_known_are_not_called_missing() -> None:
+    proofs = [proof(BATCH_ID, count(span(0, 0, 10)), ranges=None, range_count=101), proof(NEXT, count(span(0, 10, 20)))]
+    found = account(proofs, [log({BATCH_ID: [(8, 9)], NEXT: [(12, 20)]})], of_newest_states=True)
+    assert missing(found) == []
+    assert [each.partition(", which only its receipt says")[0] for each in found.problems] == [
+        f"batch {BATCH_ID}: expected its 101 ranges"
+    ]
+
+
 def test_below_the_first_scheduled_run_an_output_claims_what_backfills_read_and_no_more() -> None:
     backfills = [
         proof(BATCH_ID, count(span(0, 100, 110)), kind=BatchKind.BACKFILL),

@@ -26,6 +26,7 @@ from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
 from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
+from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
 from kafka_ingest.sinks.delta import add_actions, log_reading
@@ -186,7 +187,7 @@ def test_each_call_of_the_command_line_names_a_command_and_options_that_it_has(p
 SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kafka": (Kafka,),
     "limits": (Limits,),
-    "sink": (ParquetSink, DeltaSink, IcebergSink, PostgresqlSink),
+    "sink": (ParquetSink, DeltaSink, IcebergSink, PostgresqlSink, KafkaSink),
     "spark": (Spark,),
     "airflow": (AirflowSettings,),
     "alerts": (Alerts,),

@@ -371,7 +371,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         (
             {"sink": {"format": "csv", "path": "/data/x"}},
-            "sink.format: expected 'parquet', 'delta', 'iceberg' or 'postgresql', found 'csv'",
+            "sink.format: expected 'parquet', 'delta', 'iceberg', 'postgresql' or 'kafka', found 'csv'",
         ),
         (
             {"sink": {"format": "iceberg", "path": "/data/x", "catalog": "lake", "table": "orders"}},
@@ -395,6 +395,19 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         (
             {"sink": CURRENT, "select": [{"name": "key", "type": "binary", "sql": "key"}]},
             "sink.mode: current makes rows, found a select of key; use keep_other_columns: true with select",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "other", "topic": "no topic"}},
+            "sink.topic: expected a topic of up to 230 letters, digits, '.', '_' and '-', found 'no topic'",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "o", "topic": "t"}, "value": {"format": "json"}},
+            "expected raw records for sink.format: kafka, found that they are decoded or filtered",
+        ),
+        (
+            {"sink": {"format": "kafka", "path": "/data/x", "conn_id": "o", "topic": "t"}}
+            | {"select": [{"name": "a", "type": "int", "sql": "1"}]},
+            "expected raw records for sink.format: kafka, found that they are decoded or filtered",
         ),
         (
             {"sink": {"format": "delta", "path": "/data/x", "on_new_columns": "rename"}},
@@ -999,7 +1012,13 @@ def test_a_table_of_the_newest_states_is_planned_and_copied_as_the_feed_says() -
     assert dict(feed.output({}).options).items() >= options.items()
     assert dict(copy_output(feed, "/elsewhere/again", {}).options).items() >= options.items()
     where = feed.decoding().shape.where or ""
-    assert re.fullmatch(r"\(if\(key is null and .*raise_error.*\) and \(value is not null\)", where)
+    assert re.fullmatch(r"if\(value is not null, if\(\(key is null or .*raise_error.*, false\)", where)
+
+
+def test_a_topic_is_not_copied_to(folder: Path) -> None:
+    sink = {"format": "kafka", "path": "/data/raw", "conn_id": "kafka_other", "topic": "orders_clean"}
+    with pytest.raises(InvalidBackfillError, match=r"found topic orders_clean: copies are made of files and tables"):
+        copy_output(a_feed(sink=sink), "/elsewhere/orders", {"KAFKA_INGEST_FEEDS": str(folder)})
 
 
 def test_feeds_without_a_group_share_nothing(folder: Path) -> None:

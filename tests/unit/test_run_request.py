@@ -1,8 +1,11 @@
 """What one manual run may ask for: read once, at the edge, and refused with a text that says what was expected."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +15,10 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, to
 from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import app
-from kafka_ingest.cli.run_command import FeedRun
-from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
+from kafka_ingest.cli.run_command import FeedRun, complete_all, print_several
+from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError, KafkaUnavailableError
+from kafka_ingest.foundation.tried import tried
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
 from kafka_ingest.settings.backfill_form import BackfillForm
@@ -256,3 +261,96 @@ def test_a_run_until_it_has_caught_up_looks_for_complete_hours_after_each_batch_
 
     assert found.exit_code == 0, found.output
     assert steps == ["batch", "complete"] * 3
+
+
+def test_of_several_feeds_each_says_what_its_hours_wait_for_and_one_that_fails_leaves_the_others_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(**_: object) -> None:
+        raise KafkaUnavailableError("no answer")
+
+    def breaks(**_: object) -> None:
+        raise ValueError("never seen before")
+
+    waiting = SimpleNamespace(began_at=datetime(2026, 11, 27, 1, tzinfo=UTC), waits_for=["orders:0"])
+    does = {"away": fails, "broken": breaks, "good": lambda **_: waiting}
+    feed = SimpleNamespace(complete=object())
+    runs = [FeedRun(name, parts=SimpleNamespace(feed=feed, complete=do)) for name, do in does.items()]  # type: ignore[arg-type]
+
+    complete_all(runs, several=True)
+
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert lines == [
+        "  away: KAFKA_UNAVAILABLE no answer",
+        "  good: waiting for 2026-11-27 01:00 UTC: orders:0",
+    ]
+    assert [each.code for each in runs if each.error is not None] == ["UNEXPECTED"]
+
+
+# ── Several feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_feeds_of_an_empty_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(tmp_path))
+    found = CliRunner().invoke(app, ["run", "--all", "--json"])
+    assert found.exit_code == 2
+    assert f"found no feed file in {tmp_path}" in found.output
+
+
+def test_each_of_several_has_a_line_and_the_first_and_the_last_name_all_that_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def breaks(_: object) -> None:
+        raise ValueError("one\ntwo")
+
+    unexpected = tried(breaks, None).error
+    failed = [FeedRun(f"feed{number}", error=KafkaUnavailableError("no answer")) for number in range(6)]
+    runs = [*failed, FeedRun("odd", error=unexpected, done=[{"rows": 12}]), FeedRun("good", done=[{"rows": 3}])]
+
+    print_several(runs, as_json=False)
+
+    said = capsys.readouterr()
+    first, *lines, last = said.out.splitlines()
+    names = ", ".join(f"feed{number}: KAFKA_UNAVAILABLE no answer" for number in range(6))
+    assert first == last == f"7 of 8 feeds failed: {names}, odd: UNEXPECTED ValueError: one"
+    assert lines[-2:] == [
+        "  odd: UNEXPECTED ValueError: one; before that it committed 12 rows",
+        "  good: committed 3 rows",
+    ]
+    assert len(lines) == 8
+    assert 'raise ValueError("one\\ntwo")' in said.err
+
+
+# ── What several at a time share ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_garbage_collector_runs_again_after_the_last_of_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "disable", lambda: states.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: states.append("on"))
+    monkeypatch.setattr(gc, "isenabled", lambda: states[-1] == "on")
+    states = ["on"]
+    first, second = without_garbage_collection(), without_garbage_collection()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert states[-1] == "off"
+    second.__exit__(None, None, None)
+    assert states[-1] == "on"
+
+
+def test_what_failed_is_not_held_by_its_own_error() -> None:
+    class Parts:
+        pass
+
+    def fail(_: object) -> None:
+        raise ValueError
+
+    parts = Parts()
+    gone = weakref.ref(parts)
+    gc.disable()
+    try:
+        tried(fail, parts)
+        del parts
+        assert gone() is None
+    finally:
+        gc.enable()

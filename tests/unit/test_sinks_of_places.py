@@ -17,7 +17,8 @@ from kafka_ingest.sinks.choose import FORMATS, examine, import_for_commit, sink_
 def test_an_output_where_its_format_cannot_be_is_refused_with_those_that_can(format_name: str, uri: str) -> None:
     for used in (sink_of, examine):
         with pytest.raises(
-            OutputNotUsableError, match=r"or format delta or iceberg or postgresql in s3://…, gs://… and abfss://…"
+            OutputNotUsableError,
+            match=r"or format delta or iceberg or postgresql or kafka in s3://…, gs://… and abfss://…",
         ) as refused:
             used(OutputLocation(format_name, uri))
         assert uri in str(refused.value)

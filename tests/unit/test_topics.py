@@ -65,8 +65,10 @@ def test_an_alternative_of_a_pattern_is_matched_as_a_whole_too() -> None:
     assert list(selected(None, there, **pattern("orders|refunds")).present) == ["orders", "refunds"]
 
 
-@pytest.mark.parametrize("internal", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
-def test_a_pattern_never_matches_kafkas_own_topics(internal: str) -> None:
+@pytest.mark.parametrize(
+    "internal", ["__consumer_offsets", "__transaction_state", "__share_group_state", "clean.kafka_ingest"]
+)
+def test_a_pattern_matches_neither_kafkas_own_topics_nor_marks(internal: str) -> None:
     assert list(selected(None, {"orders": ONE, internal: ONE}, **pattern(".*")).present) == ["orders"]
 
 

@@ -12,7 +12,8 @@ from tests.outputs import parquet_at
 
 from kafka_ingest import write_step
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.errors import BatchStateError, SparkFailedError, UnsafeSparkMasterError
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.errors import BatchStateError, OutputUnavailableError, SparkFailedError, UnsafeSparkMasterError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.settings.feed import Feed
@@ -36,6 +37,7 @@ class Fleet:
         self.applications: list[list[str]] = []
         self.kills: set[str] = set()
         self.fails: dict[str, str] = {}
+        self.fails_beside_others: set[str] = set()
         self.unlike: dict[str, object] = {}
         self.begins = 2
         monkeypatch.setattr(write_step, "installation", lambda: None)
@@ -47,6 +49,8 @@ class Fleet:
         parts = FeedParts(Feed.model_validate(document), feed.control, lambda _: None, {})  # type: ignore[arg-type, return-value]
         schemas = SimpleNamespace(frozen=None, columns=lambda _: None)
         vars(parts).update(kafka=feed.kafka, sinks=feed.sinks, master=None, schemas=schemas)
+        login = {"bootstrap.servers": "kafka:9092", "sasl.password": f"hush-{name}"}
+        vars(parts).update(_find_kafka=lambda: KafkaClientSettings("kafka_default", login))
         return parts
 
     def alike_of(self, opened: Opened, _: object) -> object:
@@ -66,12 +70,14 @@ class Fleet:
                 error.begun = frozenset(range(place + len(at_work)))
                 raise error
             feed, name = self.feeds[names[place]], names[place]
-            if name in self.fails:
+            if name in self.fails and not (len(names) == 1 and name in self.fails_beside_others):
                 feed.sink.failures[each.attempt.directory] = self.fails[name]
             else:
                 feed.spark_writes(each.attempt)
-        if self.fails.keys() & set(names):
-            raise SparkFailedError("Spark ended with exit code 1; its end: of another feed")
+        if self.fails.keys() & set(names) and names not in [[each] for each in self.fails_beside_others]:
+            error = SparkFailedError("Spark ended with exit code 1; its end: of another feed")
+            error.begun, error.log = frozenset(range(len(names))), "/tmp/kafka-ingest-1/spark.log"
+            raise error
 
     def write(self) -> dict[str, str | None]:
         """Write all, and return why each failed."""
@@ -110,6 +116,64 @@ def test_where_the_driver_dies_the_others_are_written_and_those_that_were_at_wor
     assert found == dict.fromkeys("abde")
     assert fleet.applications == [["a", "b", "c", "d", "e"], ["d", "e"], ["b"], ["c"]]
     assert fleet.feeds["a"].control.attempts(fleet.works["a"].batch_id)[0].attempt == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.lang.OutOfMemoryError: Java heap space",
+        "Lost task 0.3: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
+        "Reason: Command exited with code 52",
+    ],
+)
+def test_one_that_may_have_failed_by_what_another_one_did_is_tried_again_alone(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    fleet = Fleet(monkeypatch, "a", "b", "c")
+    fleet.fails, fleet.fails_beside_others = {"b": said, "c": "no such field"}, {"b"}
+    found = fleet.write()
+    assert (found["a"], found["b"]) == (None, None)
+    assert "no such field" in (found["c"] or "")
+    assert fleet.applications == [["a", "b", "c"], ["b"]]
+
+
+def test_what_the_job_said_of_one_of_several_shows_no_secret_and_says_where_the_log_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch, "a", "b")
+    fleet.fails["b"] = "ValueError: cannot log in with hush-b"
+    said = fleet.write()["b"] or ""
+    assert "cannot log in with" in said
+    assert "hush" not in said
+    assert "/tmp/kafka-ingest-1/spark.log" in said
+
+
+def test_an_output_that_cannot_be_asked_fails_its_own_feed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch, "a", "b", "c")
+    fleet.fails["c"] = "no such field"
+
+    def read_receipt(_: Path) -> bytes | None:
+        raise OutputUnavailableError("the disk is away")
+
+    monkeypatch.setattr(fleet.feeds["a"].sink, "read_receipt", read_receipt)
+    found = fleet.write()
+    assert found["a"] == "OutputUnavailableError: the disk is away"
+    assert found["b"] is None
+    assert "no such field" in (found["c"] or "")
+
+
+def test_an_application_that_cannot_be_prepared_is_the_error_of_its_own_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch, "a", "b", "c")
+    fleet.unlike["c"] = "another Spark"
+    submit = fleet.submit
+
+    def refused(opened: Sequence[Opened]) -> None:
+        if opened[0].plan.feed_name == "c":
+            raise PermissionError("spark.log")
+        submit(opened)
+
+    monkeypatch.setattr(fleet, "submit", refused)
+    assert fleet.write() == {"a": None, "b": None, "c": "PermissionError: spark.log"}
 
 
 def test_a_driver_that_dies_before_it_begins_any_is_not_started_again_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

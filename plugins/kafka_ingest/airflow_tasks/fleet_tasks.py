@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, SkipMixin
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException, SkipMixin
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context
 
@@ -139,6 +139,8 @@ class FleetWriteOperator(WriteOperator):
                 on_failure=lambda each: send_count(FAILED_ATTEMPTS, each.feed.name),
             ):
                 errors |= {names[str(batch_id)]: error for batch_id, error in written.items() if error is not None}
+            if self.killed:
+                raise AirflowException(f"the task was ended before all batches of fleet {self.fleet.name} were written")
             check_some_left(self.fleet, errors, all_failed=0 < len(errors) == len(works))
         for name, error in errors.items():
             self.log.error("%s: %s", name, error)

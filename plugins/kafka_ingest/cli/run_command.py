@@ -1,6 +1,7 @@
 """``kafka-ingest run``: plan, write and commit without a scheduler, one feed or several by one Spark."""
 
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.feed_files import feed_file_named, feed_paths, feeds_directory, read_feed_files, texts_of
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.verbs.plan import lines_of_gaps_and_holds, run_request
 from kafka_ingest.write_step import Work, write_batches
@@ -67,11 +68,16 @@ class FeedRun:
     @property
     def line(self) -> str:
         """What it has done, in a line."""
-        if self.error is not None:
-            return f"{self.name}: {self.code} {self.why}"
         rows = counted(sum(each["rows"] for each in self.done), "row")
+        if self.error is not None:
+            return f"{self.failure}{f'; before that it committed {rows}' if self.done else ''}"
         ended = f"committed {rows}" if self.done else self.nothing
         return f"{self.name}: {ended}{f'; {self.hint}' if self.hint and not self.nothing else ''}"
+
+    @property
+    def failure(self) -> str:
+        """Its error, in a line."""
+        return f"{self.name}: {self.code} {(self.why.splitlines() or [''])[0]}"
 
     @property
     def code(self) -> str:
@@ -131,13 +137,16 @@ def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
     """Return the runs of feeds by name, of a fleet's, or of all; what is wrong with a file has ended its feed's run."""
     directory = feeds_directory()
     if names:
-        found = each_tried(lambda name: feed_file_named(name, directory), names)
+        texts = list(texts_of(feed_paths(directory)))
+        found = each_tried(lambda name: feed_file_named(name, directory, texts=texts), names)
     else:
         files = (file for file in read_feed_files(directory) if fleet is None or is_of(file, fleet))
         found = [Tried(file) for file in files]
-        if fleet is not None and not found:
+        if not found:
             raise UnknownFeedError(
-                f"expected a fleet that feeds in {directory} name, found none of them name {fleet!r}"
+                f"expected feeds to run, found no feed file in {directory}. Add one, or correct the folder."
+                if fleet is None
+                else f"expected a fleet that feeds in {directory} name, found none of them name {fleet!r}"
             )
         names = [each.result.name or each.result.path.name for each in found if each.result is not None]
     runs = [FeedRun(name, each.result, error=each.error) for name, each in zip(names, found, strict=True)]
@@ -163,10 +172,9 @@ def run_rounds(runs: Sequence[FeedRun], request: RunRequest, *, until_caught_up:
     while left:
         run_round(left, request)
         left = [each for each in left if each.error is None]
-        for each in left:
-            # Also between batches: hours are complete long before a backlog is.
-            complete(each.feed_parts)
-        left = [each for each in left if until_caught_up and each.hint and not each.nothing]
+        # Also between batches: hours are complete long before a backlog is.
+        complete_all(left, several=len(runs) > 1)
+        left = [each for each in left if until_caught_up and each.hint and not each.nothing and each.error is None]
 
 
 def run_round(runs: Sequence[FeedRun], request: RunRequest) -> None:
@@ -258,18 +266,23 @@ def document_of(outcome: PlanOutcome, committed: Committed, seconds: Mapping[str
     }
 
 
-def complete(parts: FeedParts) -> None:
-    """Complete the feed's hours or days; what fails the next run does, and what is committed stays committed."""
-    if parts.feed.complete is None:
+def complete_all(runs: Sequence[FeedRun], *, several: bool) -> None:
+    """Complete the feeds' hours or days; what fails the next run does, and what is committed stays committed."""
+    if not (runs := [each for each in runs if each.feed_parts.feed.complete is not None]):
         return
-    try:
-        with step("complete"):
-            waiting = parts.complete(actor=actor())
-        if waiting is not None:
+    name = actor()
+    with step("complete"):
+        found = each_tried(lambda each: each.feed_parts.complete(actor=name), runs)
+    for run, each in zip(runs, found, strict=True):
+        about = f"  {run.name}: " if several else "  "
+        if isinstance(each.error, KafkaIngestError):
+            shown = f"{about}{each.error.code} {each.error}"
+            progress.print(shown, style="yellow", markup=False, soft_wrap=True)
+        elif each.error is not None:
+            run.error = each.error
+        elif (waiting := each.result) is not None:
             said = f"waiting for {waiting.began_at:%Y-%m-%d %H:%M} UTC: {listing(waiting.waits_for, 2)}"
-            progress.print(f"  {said}", markup=False, soft_wrap=True)
-    except KafkaIngestError as error:
-        progress.print(f"  {error.code} {error}", style="yellow", markup=False, soft_wrap=True)
+            progress.print(f"{about}{said}", markup=False, soft_wrap=True)
 
 
 def print_alone(run: FeedRun, *, as_json: bool) -> None:
@@ -283,17 +296,25 @@ def print_alone(run: FeedRun, *, as_json: bool) -> None:
 
 
 def print_several(runs: Sequence[FeedRun], *, as_json: bool) -> None:
-    """Print what the runs of several feeds have done: a line each, and before and after them which ones failed."""
+    """Print what the runs of several feeds have done: a line each, and before and after them which ones failed.
+
+    All of an error is in ``--json``, and on standard error, with a traceback of one that has no name.
+    """
+    for each in runs:
+        if each.error is not None:
+            named = isinstance(each.error, KafkaIngestError)
+            trace = "" if named else f"\n{''.join(traceback.format_exception(each.error)).rstrip()}"
+            progress.print(f"{each.name}: {each.code} {each.why}{trace}", markup=False, soft_wrap=True)
     if as_json:
         print_json({"feeds": [each.document | each.error_document for each in runs]})
         return
-    failed = [f"{each.name}: {each.code} {(each.why.splitlines() or [''])[0]}" for each in runs if each.error]
+    failed = [each.failure for each in runs if each.error is not None]
     ended = (
         f"{len(failed):,} of {counted(len(runs), 'feed')} failed"
         if failed
         else f"{counted(len(runs), 'feed')}, all good"
     )
-    summary = f"{ended}{': ' if failed else ''}{listing(failed)}"
+    summary = f"{ended}{': ' if failed else ''}{', '.join(failed)}"
     lines = [summary, *(f"  {each.line}" for each in runs), *([summary] if failed else [])]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)

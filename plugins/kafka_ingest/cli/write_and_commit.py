@@ -9,6 +9,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.write_step import Opened, submission
@@ -22,15 +23,19 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
 
 
 def submit(opened: Sequence[Opened]) -> None:
-    """Let one Spark write attempts, with its log beside the first of them."""
+    """Let one Spark write attempts, with its log beside the only one of them."""
     call, directory = submission(opened), opened[0].attempt.directory
 
     def import_for_commits() -> None:
         for output in {each.plan.output.format: each.plan.output for each in opened}.values():
             import_for_commit(output)
 
-    beside = directory if isinstance(directory, Path) else call.workplace
-    run_spark_submit(call, beside / "spark.log", while_running=import_for_commits)
+    beside = directory if len(opened) == 1 and isinstance(directory, Path) else call.workplace
+    try:
+        run_spark_submit(call, beside / "spark.log", while_running=import_for_commits)
+    except SparkFailedError as error:
+        error.log = str(beside / "spark.log")
+        raise
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:

@@ -1,10 +1,12 @@
 """The life of a Kafka client: created, authenticated, closed when idle; each failure is raised as a named error."""
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from copy import copy
 from functools import cached_property
 from threading import RLock
 from typing import Any
@@ -17,7 +19,13 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
 from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.cluster.large_records import large_records
-from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
+from kafka_ingest.errors import (
+    InvalidConnectionError,
+    KafkaAccessDeniedError,
+    KafkaIngestError,
+    KafkaLoginRefusedError,
+    KafkaUnavailableError,
+)
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition
@@ -28,6 +36,11 @@ CLIENT_IDLE_S = 5.0
 A cluster that restarts in between may return metadata without any broker. librdkafka then forgets the brokers it knew,
 and was seen not to find them again for five minutes (KIP-1102's ``metadata.recovery.rebootstrap.trigger.ms``); a new
 client does at once.
+"""
+
+REFUSED_S = 5.0
+"""How long a cluster that let nobody in is not asked again: those who waited meanwhile, and a run's other feeds, get
+the same error at once, instead of a time limit each. A refused login is final: each try counts against the account.
 """
 
 
@@ -43,6 +56,8 @@ class KafkaClient:
         self._at_most_s = at_most_s
         self._client: AdminClient | None = None
         self._reported = ClientErrors()
+        self._refused: KafkaIngestError | None = None
+        self._refused_until = 0.0
         self._used_at = 0.0
         self._asking = 0
         # Feeds that are planned or committed at once share a client: none closes it while another one asks.
@@ -68,13 +83,28 @@ class KafkaClient:
         with self._lock:
             if self._client is not None:
                 return self._client
+            if self._refused is not None and time.monotonic() < self._refused_until:
+                raise copy(self._refused)
             self._reported = ClientErrors()
-            with contextlib.ExitStack() as unless_let_in:
-                client = unless_let_in.enter_context(self._new_client())
-                shake_hands(client, self._reported, self.settings, self.request_timeout_s)
-                unless_let_in.pop_all()
+            try:
+                with contextlib.ExitStack() as unless_let_in:
+                    client = unless_let_in.enter_context(self._new_client())
+                    shake_hands(client, self._reported, self.settings, self.request_timeout_s)
+                    unless_let_in.pop_all()
+            except KafkaIngestError as error:
+                # A copy has no traceback, which would hold what asked.
+                self._refused = copy(error)
+                is_final = isinstance(error, KafkaLoginRefusedError)
+                self._refused_until = math.inf if is_final else time.monotonic() + REFUSED_S
+                raise
             self._client = client
             return client
+
+    def check_let_in(self) -> None:
+        """Raise the error that says why no broker accepts the client; it is closed again."""
+        with self._lock:
+            self.connected_admin()
+            self._close()
 
     def _new_client(self) -> AdminClient:
         try:

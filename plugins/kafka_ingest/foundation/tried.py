@@ -32,9 +32,13 @@ class Tried(Generic[Result]):
 def tried(step: Callable[[Item], Result], item: Item) -> Tried[Result]:
     """Take a step."""
     found: Tried[Result] = Tried()
-    with found:
-        found.result = step(item)
-    return found
+    try:
+        with found:
+            found.result = step(item)
+        return found
+    finally:
+        # Else an error's traceback leads back to it: a circle, which holds what the step does until it is collected.
+        del found
 
 
 def each_tried(step: Callable[[Item], Result], items: Sequence[Item]) -> list[Tried[Result]]:

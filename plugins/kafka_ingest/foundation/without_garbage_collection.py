@@ -3,21 +3,33 @@
 import contextlib
 import gc
 from collections.abc import Iterator
+from threading import Lock
+from typing import Final
+
+LOCK: Final = Lock()
+INSIDE: Final[list[bool]] = []
+"""Of each block that is not left yet, whether the collector was enabled before."""
 
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector in this block.
 
-    Each collection visits all objects, and those of 10,000 partitions all live until the end.
+    Each collection visits all objects, and those of 10,000 partitions all live until the end. Of threads in such blocks
+    the last one enables it again.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
+    with LOCK:
+        INSIDE.append(gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        with LOCK:
+            # Only the first one found it as it was before.
+            was_enabled = INSIDE[0]
+            INSIDE.pop()
+            if was_enabled and not INSIDE:
+                gc.enable()
 
 
 @contextlib.contextmanager

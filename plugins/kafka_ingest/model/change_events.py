@@ -65,8 +65,9 @@ class CurrentState:
 class EventLayout:
     """Where the columns of a row are in a record: paths by names, the key's apart from those of its state.
 
-    ``value`` leads to what is null in a tombstone. ``operation``, and ``deleted`` of an unwrapped event, are None where
-    records have none; ``row``: in an envelope, what is null where there is no row.
+    ``value`` leads to what an event has beside its key; a tombstone's whole column is null. ``operation``, and
+    ``deleted`` of an unwrapped event, are None where records have none; ``row``: in an envelope, what is null where
+    there is no row.
     """
 
     key: Mapping[str, Path]

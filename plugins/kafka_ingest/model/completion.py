@@ -76,4 +76,5 @@ class Period:
     def as_document(self) -> dict[str, Any]:
         """Return it as ``--json`` shows it."""
         names = ("key", "completed_at", "completed_by", "late_rows", "announced_at", "success_file_at")
-        return document_of(self, *names) | {"late_after_batch": self.counted_batch and str(self.counted_batch)}
+        after = str(self.counted_batch) if self.counted_batch and self.completed_at else None
+        return document_of(self, *names) | {"late_after_batch": after}

@@ -4,10 +4,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from kafka_ingest.foundation.foreign_json import said, whole
+
+KAFKAS_PREFIX: Final = "__"
+MARKS_SUFFIX: Final = ".kafka_ingest"
+"""How the names of topics begin that are Kafka's own, and end that have the marks of Kafka as output."""
+
+
+def is_data(topic: str) -> bool:
+    """Whether a topic may hold records that somebody means to read."""
+    return not topic.startswith(KAFKAS_PREFIX) and not topic.endswith(MARKS_SUFFIX)
 
 
 class Isolation(StrEnum):

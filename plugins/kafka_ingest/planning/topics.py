@@ -83,7 +83,7 @@ def topics_of_feed(
         raise UnknownTopicError(
             f"feed {settings.name}: no topic on cluster {cluster_id} matches kafka.topic_pattern "
             f"{settings.topic_pattern!r} as a whole. Correct the pattern, or create a topic; topics that begin with "
-            "'__' are Kafka's own and never match."
+            "'__' are Kafka's own, those that end with '.kafka_ingest' are marks: they never match."
         )
     for problem in problems.values():
         if problem.stops or not present:

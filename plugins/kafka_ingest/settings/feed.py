@@ -34,7 +34,7 @@ from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
-from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
+from kafka_ingest.settings.setting_types import Duration, Records, Settings, is_topic_name, not_blank
 from kafka_ingest.settings.shape_settings import Select, Transform, Where
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -48,8 +48,6 @@ LEAST_RETENTION = timedelta(days=7)
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which is always there."""
 PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})
-# Kafka's own rule: org.apache.kafka.common.internals.Topic.
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 LONGEST_PATTERN = 10_000
 # Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
 BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")
@@ -102,7 +100,7 @@ class Topic(Settings):
     @field_validator("name")
     @classmethod
     def _is_a_topic_name(cls, name: str) -> str:
-        if not TOPIC.fullmatch(name) or name in {".", ".."}:
+        if not is_topic_name(name):
             raise ValueError(f"expected a topic name (letters, digits, '.', '_', '-', at most 249), found {name!r}")
         return name
 
@@ -384,6 +382,11 @@ class Feed(Settings):
                 "expected on_new_fields with decoded records only, whose columns are known before they are written, "
                 f"found {found}"
             )
+        if not self.sink.takes_columns and not decoding.is_raw:
+            raise ValueError(
+                f"expected raw records for sink.format: {self.sink.format}, found that they are decoded or filtered: "
+                "what another topic gets are the records' own bytes"
+            )
         options = TableOptions.of(dict(self.sink.options))
         terms = options.partition_by
         names = decoding.shape.columns(["key", "value"])
@@ -428,8 +431,9 @@ class Feed(Settings):
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
-        both = [each for each in (self.sink.where, self.where) if each is not None]
-        where = " and ".join(f"({each})" for each in both) if len(both) > 1 else next(iter(both), None)
+        where, also = self.where, self.sink.where
+        if also is not None:  # what the feed leaves out cannot fail
+            where = also if where is None else f"if({where}, {also}, false)"
         shape = Shape(selected, where, self.transform, self.keep_other_columns)
         settings, largest = SparkSettings(feed=self.spark.conf), self.limits.max_record_bytes
         return Decoding(self.value.decoding(), self.key.decoding(), self.columns, shape, settings, largest)

@@ -1,7 +1,10 @@
-"""What two feeds may not share: a name, a consumer group, an output. Files cannot say which feed was first."""
+"""What two feeds may not share: a name, a consumer group, an output. Files cannot say which feed was first.
+
+Nor may records go round, where feeds read topics that others write.
+"""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,9 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.sinks.beside_output import places_of
+
+WrittenTopic = tuple[str, str]
+"""A topic, by connection and name."""
 
 
 def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
@@ -63,7 +69,8 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
     if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
     if feed.sink.address and feed.sink.address == other.sink.address:
-        return f"sink.table {feed.sink.address.get('table')!r} is also that of {path}"
+        name, value = list(feed.sink.address.items())[-1]
+        return f"sink.{name} {value!r} is also that of {path}"
     for one, rival in ((feed, other), (other, feed)):
         letters, place = place_of_letters(one, environment), located(rival, environment)
         if letters is not None and (letters == place or letters in place.parents):
@@ -120,3 +127,46 @@ def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
         return Path(f"{scheme}:", bucket_in(scheme, authority), key)
     path = os.path.normpath(Path(environment.get(DATA_VARIABLE) or "") / sink_path)
     return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else
+
+
+def refuse_cycles(files: Iterable[FeedFile]) -> list[FeedFile]:
+    """Give an error to every feed whose records come back to it.
+
+    Topics are compared by connection and name. Patterns are matched by the plan only: of what they find, a feed's
+    own output is refused by the topic's id before a batch is committed, and a circle of several feeds is not found.
+    """
+    files = list(files)
+    feeds = {file.path: file.feed for file in files if file.feed is not None and file.feed.sink.written_topic}
+    readers: dict[WrittenTopic | None, list[Path]] = {}
+    for path, feed in feeds.items():
+        for topic in feed.kafka.listed:
+            readers.setdefault((feed.kafka.conn_id, topic.name), []).append(path)
+    return [
+        unusable(
+            file.path,
+            f"records that it writes to topic {file.feed.sink.written_topic[1]} come back to it: "
+            f"{' → '.join(str(path) for path in way)}. Change sink.topic, or what one of these reads",
+            name=file.name,
+            sink_path=file.sink_path,
+            schedule=file.schedule,
+        )
+        if file.feed is not None and file.feed.sink.written_topic and (way := way_back(file.path, feeds, readers))
+        else file
+        for file in files
+    ]
+
+
+def way_back(
+    start: Path, feeds: Mapping[Path, Feed], readers: Mapping[WrittenTopic | None, Sequence[Path]]
+) -> list[Path]:
+    """Return the files on the shortest way of a feed's records back to it; empty where there is none."""
+    ways = [[start]]
+    seen: set[Path] = set()
+    for way in ways:
+        for path in readers.get(feeds[way[-1]].sink.written_topic, ()):
+            if path == start:
+                return way
+            if path not in seen:
+                seen.add(path)
+                ways.append([*way, path])
+    return []

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,9 +13,9 @@ from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownF
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import place_of, refuse_shared
+from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
-from kafka_ingest.settings.feed_mentions import may_name, may_share
+from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
@@ -41,7 +41,7 @@ def read_feed_files(directory: Path, environment: Mapping[str, str] = os.environ
     Two feeds may not share a name, an output or a consumer group; files alone cannot say which of them was there first.
     """
     with without_garbage_collection():
-        return refuse_shared(read_those(feed_paths(directory)), environment)
+        return refuse_cycles(refuse_shared(read_those(feed_paths(directory)), environment))
 
 
 def read_those(paths: Iterable[Path]) -> list[FeedFile]:
@@ -61,9 +61,14 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
     if feed is None:
         return file
     alone = replace(file, feed=feed, error=None, contested=None, rivals=())
-    sharing = may_share(feed, environment)
-    others = read_those(path for path, text in texts if path != file.path and sharing(text))
-    return refuse_shared([alone, *others], environment)[0]
+    left = {path: text for path, text in texts if path != file.path}
+    files = [alone]
+    for each in files:  # it grows: by those that may share something, then by those that may pass records on
+        if each.feed is not None:
+            found = may_share(feed, environment) if each is alone else may_read_of(each.feed)
+            files += read_those([path for path, text in left.items() if found(text)])
+            left = {path: text for path, text in left.items() if not found(text)}
+    return refuse_cycles(refuse_shared(files, environment))[0]
 
 
 def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
@@ -78,13 +83,20 @@ def feed_named(name: str, directory: Path, environment: Mapping[str, str] = os.e
     return feed_of(feed_file_named(name, directory, environment))
 
 
-def feed_file_named(name: str, directory: Path, environment: Mapping[str, str] = os.environ) -> FeedFile:
+def feed_file_named(
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    texts: Sequence[tuple[Path, str]] | None = None,
+) -> FeedFile:
     """Return the file of one feed, which may be contested or broken; raises UnknownFeedError.
 
-    Only files that may be it are parsed, and those that may share something with them.
+    Only files that may be it are parsed, and those that may share something with them. ``texts`` are the files', where
+    they have been read.
     """
     paths = feed_paths(directory)
-    texts = list(texts_of(paths))
+    texts = list(texts_of(paths)) if texts is None else texts
     naming = may_name(name)
     found = {path for path, text in texts if naming(text)} | {path for path in paths if path.stem == name}
     files = [checked_against(file, texts, environment) for file in read_those(sorted(found))]

@@ -59,10 +59,16 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
         [
             mention(feed.name),
             *group,
+            *map(mention, list(feed.sink.address.values())[-1:]),
             *(each for folder in own for each in path_mentions(folder, root, FOLDER_ENDS)),
             *(each for folder in dict.fromkeys(holders) for each in path_mentions(folder, root, PATH_ENDS)),
         ]
     )
+
+
+def may_read_of(feed: Feed) -> MaySay:
+    """Return the search for files whose feed may read the topic that this one writes, if it writes one."""
+    return any_of([mention(feed.sink.written_topic[1])]) if feed.sink.written_topic else lambda _: False
 
 
 def any_of(mentions: list[Mention]) -> MaySay:

@@ -17,6 +17,9 @@ BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 A_TIME = "a time with a zone, such as 2026-01-31T00:00:00Z"
 LONGEST = timedelta(days=36_500)
+# Kafka's own rule, as for LONGEST_TOPIC: org.apache.kafka.common.internals.Topic.
+TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+LONGEST_TOPIC = 249
 DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Offset = Annotated[int, Field(ge=0, strict=True)]
@@ -28,6 +31,11 @@ def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError(f"expected a name, found {text!r}")
     return text
+
+
+def is_topic_name(name: str, longest: int = LONGEST_TOPIC) -> bool:
+    """Whether Kafka takes a topic's name, which may have ``longest`` characters."""
+    return TOPIC.fullmatch(name) is not None and len(name) <= longest and name not in {".", ".."}
 
 
 def is_an_instant(value: object) -> object:

@@ -48,7 +48,8 @@ class ChangeEvents:
         """Return the events of some records, in their order; raises ColumnsChangedError on one that cannot be one."""
         events = self._events(batch)
         change: Column = events[CHANGE]
-        self._refuse(events, is_one_of(change, UNKNOWN), f"one of op {', '.join(OPERATIONS)}, with the row after it")
+        expected = f"one of op {', '.join(OPERATIONS)}, with the row after it, in {'.'.join(self._layout.value)}"
+        self._refuse(events, is_one_of(change, UNKNOWN), expected)
         if not self._state.truncates:
             expected = "no truncation (sink.on_truncate: apply lets it remove what is older)"
             self._refuse(events, is_one_of(change, TRUNCATES), expected)
@@ -94,7 +95,7 @@ class ChangeEvents:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _changes(self, batch: pa.RecordBatch) -> Column:
-        """Return what each event does; a record without a value deletes, in every form."""
+        """Return what each event does; a record without a value deletes, in every form, one without payload is none."""
         layout = self._layout
         found: Column = pa.repeat(pa.scalar(WRITES), len(batch))
         if layout.operation is not None:
@@ -109,7 +110,8 @@ class ChangeEvents:
         if layout.deleted is not None:
             is_deleted = is_one_of(at(batch, layout.deleted).cast(pa.string()), "true")
             found = pc.if_else(is_deleted, DELETES, found)
-        return pc.if_else(pc.is_null(at(batch, layout.value)), DELETES, found)
+        found = pc.if_else(pc.is_null(at(batch, layout.value)), UNKNOWN, found)
+        return pc.if_else(pc.is_null(batch[layout.value[0]]), DELETES, found)
 
 
 def at(batch: pa.RecordBatch, path: Path) -> Column:

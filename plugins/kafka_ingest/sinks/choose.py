@@ -21,7 +21,7 @@ from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks import delta, iceberg, parquet, postgresql
+from kafka_ingest.sinks import delta, iceberg, kafka_topic, parquet, postgresql
 from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
@@ -88,6 +88,14 @@ FORMATS: Mapping[str, Format] = {
         ),
         guarantee=postgresql.GUARANTEE,
         commit_imports=("kafka_ingest.sinks.postgresql.copied_rows", "psycopg"),
+        in_stores=True,
+    ),
+    "kafka": Format(
+        lambda output, connections: kafka_topic.kafka_sink(
+            output, connections.kafka, access_to(output, connections), table_options(output)
+        ),
+        guarantee=kafka_topic.GUARANTEE,
+        commit_imports=("kafka_ingest.sinks.kafka_topic.produced_rows",),
         in_stores=True,
     ),
 }

@@ -8,6 +8,7 @@ from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
 from kafka_ingest.sinks.postgresql.database import FindDatabase
 
 
@@ -24,3 +25,4 @@ class SinkConnections:
     store: Callable[[RemotePlace], StoreAccess] = no_connection
     """Finds how to reach a place in a store."""
     database: FindDatabase = no_connection
+    kafka: FindKafka = no_connection

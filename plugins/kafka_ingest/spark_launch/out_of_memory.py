@@ -32,6 +32,11 @@ def may_have_run_out_of_memory(said: str) -> bool:
     return KILLED.search(said) is not None
 
 
+def may_be_of_another(failure: str) -> bool:
+    """Whether an attempt that shares memory, or executors, with others may have failed by what one of them did."""
+    return ran_out_of_memory(failure) or "ExecutorLostFailure" in failure
+
+
 def heap_of(master: SparkMaster, conf: Mapping[str, str], decoding: Decoding) -> Heap:
     """Return the memory of the tasks of a feed's Spark; ``conf`` is the feed's own."""
     setting = "spark.driver.memory" if master.is_local else "spark.executor.memory"

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.model.offsets import OffsetRange
@@ -63,6 +65,14 @@ def data_frame_of(spark: SparkSession, plan: Java) -> DataFrame:
 def jvm_of(spark: SparkSession) -> Java:
     """Return the classes of the driver's Java."""
     return classes_of(spark.sparkContext._jvm)
+
+
+def is_gone(context: SparkContext) -> bool:
+    """Whether Spark is stopping, as it does first where its process ends, or Java does not answer any more."""
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def activate(spark: SparkSession) -> Java:

@@ -15,12 +15,16 @@ from pyspark.sql import SparkSession
 
 from kafka_ingest.foundation.tried import Tried, tried
 from kafka_ingest.model.spark_settings import SparkSettings
-from kafka_ingest.writing.kafka_records import activate
+from kafka_ingest.writing.kafka_records import activate, is_gone
 from kafka_ingest.writing.session import AT_ONCE, fix_meaning
 
 
 class TookTooLongError(Exception):
     """An attempt was at work longer than it may be; the others continue."""
+
+
+class SparkGoneError(Exception):
+    """Spark has ended under its attempts: what they then report is of no attempt, and none can be begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,13 @@ def side_by_side(
     """Take all steps, and call ``ended`` in this thread after each, with its place among them.
 
     Spark's jobs of one that takes too long are cancelled. What it does besides cannot be ended: it is no longer waited
-    for, and ends with this process at the latest.
+    for, and ends with this process at the latest. Raises SparkGoneError before it would speak of any as failed.
     """
     results: Queue[tuple[int, Tried[None]]] = Queue()
     waiting, deadlines = deque(range(len(steps))), dict[int, float]()
     while waiting or deadlines:
+        if waiting:
+            check_there(context)
         while waiting and len(deadlines) < at_once:
             place = waiting.popleft()
             deadlines[place] = time.monotonic() + steps[place].limit_s
@@ -71,11 +77,20 @@ def side_by_side(
             place, result = results.get(timeout=max(0.0, min(deadlines.values()) - time.monotonic()))
         except Empty:
             place = min(deadlines, key=lambda each: deadlines[each])
+            check_there(context)
             limit = timedelta(seconds=steps[place].limit_s)
             result = Tried(error=TookTooLongError(f"not done within {limit} (airflow.execution_timeout of the feed)"))
             context.cancelJobGroup(steps[place].name)
         if deadlines.pop(place, None) is not None:  # else it was ended before
+            if result.error is not None:
+                check_there(context)
             ended(place, result)
+
+
+def check_there(context: SparkContext) -> None:
+    """Raise SparkGoneError where Spark has ended."""
+    if is_gone(context):
+        raise SparkGoneError("Spark has ended")
 
 
 def note(results: "Queue[tuple[int, Tried[None]]]", place: int, result: Tried[None]) -> None:

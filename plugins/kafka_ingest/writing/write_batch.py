@@ -1,10 +1,11 @@
 """The Spark job: attempt document → read → staged files → receipt."""
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import starmap
@@ -37,7 +38,7 @@ from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
-from kafka_ingest.writing.side_by_side import Step, all_at_once, own_session, side_by_side
+from kafka_ingest.writing.side_by_side import SparkGoneError, Step, all_at_once, own_session, side_by_side
 from kafka_ingest.writing.stage_decoded import Places, Read, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
@@ -101,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     failed: list[SubmittedAttempt] = []
     try:
         write_attempts(attempts, settings.limits_s, begun, ended)
+    except SparkGoneError as error:
+        say(f"{error}: the attempts that were at work, or not begun, are left to the submitter")
+        sys.exit(os.EX_UNAVAILABLE)
     except Exception as error:
         for attempt in left.values():
             attempt.note_failure(error)
@@ -149,7 +153,7 @@ class SubmittedAttempt:
 
     directory: Place
     document_sha256: str
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     access: StoreAccess | None
 
     def document(self) -> AttemptDocument:
@@ -200,12 +204,18 @@ class SubmittedAttempt:
 
     def failed(self, error: Exception) -> None:
         """Leave why it failed beside it, and on standard error."""
-        sys.stderr.write(f"attempt in {self.directory} failed:\n{''.join(traceback.format_exception(error))}")
+        say(f"attempt in {self.directory} failed:\n{''.join(traceback.format_exception(error))}")
         self.note_failure(error)
 
     def note_failure(self, error: Exception) -> None:
-        """Leave why it failed beside it: the submitter asks Kafka for the cause, and some causes only Spark knows."""
-        write_unsynced(opened(self.directory / FAILURE, self.access), (str(error) or repr(error)).encode())
+        """Leave why it failed beside it: the submitter asks Kafka for the cause, and some causes only Spark knows.
+
+        Where that cannot be written, the others' reasons, and their work, go on.
+        """
+        with Tried[None]() as noting:
+            write_unsynced(opened(self.directory / FAILURE, self.access), (str(error) or repr(error)).encode())
+        if noting.error is not None:
+            say(f"why the attempt in {self.directory} failed could not be written: {noting.error}")
 
 
 def named(document: AttemptDocument) -> str:

@@ -11,6 +11,7 @@ from pydantic import Discriminator, Tag
 from kafka_ingest.settings.setting_types import SINK_TAG
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
 from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
+from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
@@ -19,7 +20,7 @@ from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
 class UnknownSink(LocalDirectorySink):
     """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
-    format: Literal["parquet", "delta", "iceberg", "postgresql"]
+    format: Literal["parquet", "delta", "iceberg", "postgresql", "kafka"]
 
 
 FORMATS = get_args(UnknownSink.model_fields["format"].annotation)
@@ -36,6 +37,7 @@ Sink = Annotated[
     | Annotated[DeltaSink, Tag(f"{SINK_TAG}delta")]
     | Annotated[IcebergSink, Tag(f"{SINK_TAG}iceberg")]
     | Annotated[PostgresqlSink, Tag(f"{SINK_TAG}postgresql")]
+    | Annotated[KafkaSink, Tag(f"{SINK_TAG}kafka")]
     | Annotated[UnknownSink, Tag(f"{SINK_TAG}format")],
     Discriminator(kind_of_sink),
 ]

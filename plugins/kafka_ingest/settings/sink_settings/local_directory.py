@@ -33,6 +33,8 @@ class LocalDirectorySink(Settings):
     """Why a URI is refused."""
     on_object_stores: ClassVar[bool] = False
     """Whether the path may be in an object store."""
+    takes_columns: ClassVar[bool] = True
+    """Whether records may become other columns than the raw key and value."""
 
     format: str
     path: str
@@ -47,6 +49,11 @@ class LocalDirectorySink(Settings):
     def address(self) -> Mapping[str, str]:
         """What else than its path belongs to one feed alone, by the names of settings."""
         return {}
+
+    @property
+    def written_topic(self) -> tuple[str, str] | None:
+        """The connection and the name of the topic that records are written to, if that is what the output is."""
+        return None
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -19,9 +19,16 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,48}", r
 OF_CURRENT = frozenset({"deleted", "on_truncate", "null_keys"})
 """The settings of mode: current alone."""
 OP = "get_json_object(to_json(struct(value)), '$.value{}.op')"
+KEY = "from_json(to_json(struct(key), map('ignoreNullFields', 'false')), 'key {}').key{}"
+FIELDS, PAYLOAD = KEY.format("map<string,string>", ""), KEY.format("struct<payload: map<string,string>>", ".payload")
+"""The fields of a key, and of one in an envelope; null where it has none."""
+NO_KEY = (
+    f"(key is null or exists(map_values({FIELDS}), x -> x is null) or "
+    f"size({FIELDS}) = 1 and exists(map_values({PAYLOAD}), x -> x is null))"
+)
 HAS_KEY = (
-    f"if(key is null and coalesce({OP.format('')}, {OP.format('.payload')}, '') not in ('t', 'm'), "
-    "raise_error('expected a key, found none: null_keys is dead_letter'), true)"
+    f"if({NO_KEY} and coalesce({OP.format('')}, {OP.format('.payload')}, '') not in ('t', 'm'), "
+    "raise_error('expected a key without nulls, found none: null_keys is dead_letter'), true)"
 )
 """Truncations and messages have none. Where an expression fails, a record is a dead letter."""
 

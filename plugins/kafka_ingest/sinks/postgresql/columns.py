@@ -75,6 +75,8 @@ class Column:
     is_required: bool
     """Whether it has to be written: it allows no nulls, and has no default."""
     is_generated: bool
+    can_be_null: bool
+    """Whether a null can be written into it."""
 
 
 def type_of(kind: str) -> TypeEngine[Any]:

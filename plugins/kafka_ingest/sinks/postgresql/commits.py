@@ -99,6 +99,7 @@ class PostgresqlCommits:
         check_files(staged.data, staged.receipt, lambda _: (), (), alike=True)
         copied = self._copy(staged)
         if copied is not None and self._table.state is not None:
+            self._table.make_marks()
             with self._table.transaction() as connection:
                 events = self._events(connection, staged, copied)
                 self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
@@ -198,13 +199,11 @@ class PostgresqlCommits:
 
         there = self._table.columns_in(connection)
         key = copied_rows.events_of(staged, self._table.state).key
-        types = {name: each.type for name, each in there.items()}
-        return StagedEvents(copied, self._table.with_columns(there), key, types)
+        return StagedEvents(copied, self._table.with_columns(there), key, there)
 
     def _truncations(self, events: StagedEvents, connection: Connection) -> list[Truncation]:
         """Return the newest truncations of a batch and of all that were published."""
-        marks = self._table.marks
-        known = known_truncations(connection, marks) if self._table.has(connection, marks) else []
+        known = known_truncations(connection, self._table.marks)
         newest = {each[:3]: each for each in sorted([*known, *events.truncations(connection)], key=itemgetter(3))}
         return list(newest.values())
 

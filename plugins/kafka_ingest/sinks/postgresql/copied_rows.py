@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
-from kafka_ingest.model.change_events import CurrentState
+from kafka_ingest.model.change_events import CHANGE, CurrentState
 from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.arrow_types import struct_of
 from kafka_ingest.sinks.change_events import ChangeEvents
@@ -268,7 +268,8 @@ def bad_value(batch: pa.RecordBatch, name: str, row: int, found: str) -> Columns
     """Return the error that names the record."""
     topic, partition, offset = (batch.column(each)[row] for each in POSITION)
     select = f"{{name: {name}, type: string, sql: \"translate(`{name}`, chr(0), '')\"}}"
-    is_text = found == A_NUL and pa.types.is_string(batch.column(name).type)
+    is_event = CHANGE in batch.schema.names  # whose columns are within the record's value
+    is_text = found == A_NUL and not is_event and pa.types.is_string(batch.column(name).type)
     also = f"Let the feed leave the character out (select: [{select}], keep_other_columns: true). Or: " * is_text
     return ColumnsChangedError(
         f"{topic}-{partition}@{offset}: expected values that PostgreSQL can hold, found {found} in column {name}. "

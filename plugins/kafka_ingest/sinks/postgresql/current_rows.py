@@ -21,13 +21,12 @@ from sqlalchemy import (
     case,
     cast,
     delete,
-    distinct,
     func,
     literal,
     not_,
     or_,
     select,
-    tuple_,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
@@ -43,8 +42,15 @@ from kafka_ingest.model.change_events import (
     UNAVAILABLE_COLUMNS,
     CurrentState,
 )
+from kafka_ingest.sinks.postgresql.columns import Column
 
 ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")
+IS_KNOWN, IS_UNKNOWN = "kafka_is_known", "kafka_is_unknown"
+"""Of an event within the statement: its key has a row; a value of it is not known."""
+OF_CHANGES = literal(2**62, BigInteger())
+"""More than any offset."""
+HAS_TRUNCATIONS = text("jsonb_array_length(changes -> 'truncations') > 0")
+"""Which marks have some; without parameters, so that the index of these marks is used."""
 Condition = ColumnElement[bool]
 Truncation = tuple[str, str | None, int, int]
 """A topic, its id, its only partition, and the offset before which all of it was removed."""
@@ -76,13 +82,13 @@ class Changes:
 class StagedEvents:
     """The copied events of a batch, beside the table that they change; ``key``: the names of its key's columns.
 
-    ``columns`` are those of the table, with their types as PostgreSQL names them.
+    ``columns`` are those of the table.
     """
 
     events: FromClause
     table: Table
     key: Sequence[str]
-    columns: Mapping[str, str]
+    columns: Mapping[str, Column]
 
     def moved(self, connection: Connection, truncations: Iterable[Truncation]) -> list[str]:
         """Return which keys are in another partition, topic or topic id than before: no offset orders their events.
@@ -91,12 +97,12 @@ class StagedEvents:
         """
         e, t = self.events.c, self.table.c
         of_rows = e[CHANGE].not_in([TRUNCATES, NOTHING])
-        logs = tuple_(*(func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG))
+        logs = [func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG]
         twice = (
             select(func.max(e.kafka_topic), func.max(e.kafka_partition), func.max(e.kafka_offset))
             .where(of_rows)
             .group_by(*self._keys(e))
-            .having(func.count(distinct(logs)) > 1)
+            .having(or_(*(func.min(each) != func.max(each) for each in logs)))
             .limit(1)
         )
         found = [
@@ -161,16 +167,19 @@ class StagedEvents:
         names = [each.name for each in e if each.name not in {CHANGE, UNAVAILABLE_COLUMNS}]
         into = [*names, IS_DELETED, IS_SNAPSHOT, BATCH_COLUMN]
         rows = select(
-            *(cast(w[name], JSONB) if self.columns[name] == "jsonb" else w[name] for name in names),
+            *(cast(w[name], JSONB) if self.columns[name].type == "jsonb" else w[name] for name in names),
             w[CHANGE] == DELETES,
             w[CHANGE] == READS,
             literal(batch_id, Uuid()),
         )
+        # What records have no more would outlive the deletion.
+        others = [each.name for each in self.columns.values() if each.name not in into and each.can_be_null]
         adding = insert(self.table).from_select(into, rows.where(w[CHANGE] != DELETES) if state.removes else rows)
         written = (
             adding.on_conflict_do_update(
                 index_elements=list(self.key),
-                set_={name: adding.excluded[name] for name in into if name not in self.key},
+                set_={name: adding.excluded[name] for name in into if name not in self.key}
+                | {name: case((not_(adding.excluded[IS_DELETED]), t[name])) for name in others},
                 where=rank_of_row(adding.excluded) > rank_of_row(t),
             )
             .returning(t.kafka_offset)
@@ -184,10 +193,10 @@ class StagedEvents:
             changed.append(select(func.count()).select_from(removed).scalar_subquery())
         is_deletion = w[CHANGE] == DELETES
         counts = select(
-            func.count().filter(not_(w.is_known), not_(is_deletion)),
-            func.count().filter(w.is_known, not_(is_deletion)),
+            func.count().filter(not_(w[IS_KNOWN]), not_(is_deletion)),
+            func.count().filter(w[IS_KNOWN], not_(is_deletion)),
             func.count().filter(is_deletion),
-            func.count().filter(w.is_unknown),
+            func.count().filter(w[IS_UNKNOWN]),
             *changed,
         ).select_from(winning)
         inserted, updated, deleted, unknown, *done = connection.execute(counts).one()
@@ -195,14 +204,13 @@ class StagedEvents:
         return inserted + updated + deleted - sum(done), changes
 
     def newest(self, truncations: Sequence[Truncation] = ()) -> Select[Any]:
-        """Return the event of each key that wins among the batch's."""
+        """Return the event of each key that wins among the batch's: found by keys and ranks, which need no sorting."""
         e = self.events.c
-        return (
-            select(self.events)
-            .ext(distinct_on(*self._keys(e)))
-            .where(*self._of_rows(e, truncations))
-            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
-        )
+        keys = [each.label(f"key_{number}") for number, each in enumerate(self._keys(e))]
+        last = select(*keys, func.max(rank(e)).label("rank")).where(*self._of_rows(e, truncations)).group_by(*keys)
+        of_key = last.subquery("last")
+        same = (each == of_key.c[f"key_{number}"] for number, each in enumerate(self._keys(e)))
+        return select(self.events).join_from(self.events, of_key, and_(*same, rank(e) == of_key.c.rank))
 
     def _winning(
         self,
@@ -221,7 +229,7 @@ class StagedEvents:
         for number, name in enumerate(unavailable):
             earlier = self._earlier(newest, name, truncations).subquery(f"earlier_{number}")
             joined = joined.outerjoin(earlier, self._same(n, earlier.c))
-            own = cast(t[name], Text()) if self.columns[name] == "jsonb" else t[name]
+            own = cast(t[name], Text()) if self.columns[name].type == "jsonb" else t[name]
             in_batch = and_(
                 earlier.c.kafka_offset.is_not(None),
                 or_(not_(is_known), rank(earlier.c) > rank_of_row(t)),
@@ -234,7 +242,7 @@ class StagedEvents:
         unknown = or_(*lacking) if lacking else literal(value=False)
         labelled = [each.label(name) for name, each in found.items()]
         return (
-            select(*labelled, is_known.label("is_known"), unknown.label("is_unknown"))
+            select(*labelled, is_known.label(IS_KNOWN), unknown.label(IS_UNKNOWN))
             .select_from(joined)
             .where(wins, takes)
         )
@@ -248,7 +256,7 @@ class StagedEvents:
             .join_from(self.events, newest, self._same(e, n))
             .where(*self._of_rows(e, truncations), e.kafka_offset < n.kafka_offset)
             .where(not_(lists(e[UNAVAILABLE_COLUMNS], name)))
-            .order_by(*self._keys(e), (e[CHANGE] != READS).desc(), e.kafka_offset.desc())
+            .order_by(*self._keys(e), rank(e).desc())
         )
 
     def _of_rows(self, e: Any, truncations: Sequence[Truncation]) -> list[Condition]:  # noqa: ANN401
@@ -257,7 +265,9 @@ class StagedEvents:
 
     def _keys(self, columns: Any) -> list[ColumnElement[Any]]:  # noqa: ANN401 - SQLAlchemy's collections
         """Return a key's columns; what has parts is text in events."""
-        return [cast(columns[name], JSONB) if self.columns[name] == "jsonb" else columns[name] for name in self.key]
+        return [
+            cast(columns[name], JSONB) if self.columns[name].type == "jsonb" else columns[name] for name in self.key
+        ]
 
     def _same(self, some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
         """Whether an event and a row, or another event, are of one key."""
@@ -265,9 +275,8 @@ class StagedEvents:
 
 
 def known_truncations(connection: Connection, marks: Table) -> list[Truncation]:
-    """Return the truncations of all published batches."""
-    listed = marks.c.changes["truncations"]
-    found = connection.execute(select(listed).where(func.jsonb_array_length(listed) > 0))
+    """Return the truncations of all published batches, which an index finds."""
+    found = connection.execute(select(marks.c.changes["truncations"]).where(HAS_TRUNCATIONS))
     return [(*log, partition, offset) for (each,) in found for *log, partition, offset in each]
 
 
@@ -283,14 +292,14 @@ def of_topic(columns: Any, topic: str, topic_id: str | None) -> Condition:  # no
     return and_(columns.kafka_topic == topic, of_id)
 
 
-def rank(events: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
-    """Return what of two events the winning one has more of."""
-    return tuple_(events[CHANGE] != READS, events.kafka_offset)
+def rank(events: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
+    """Return what of two events of a key the winning one has more of: any change has more than any snapshot's read."""
+    return case((events[CHANGE] == READS, events.kafka_offset), else_=events.kafka_offset + OF_CHANGES)
 
 
-def rank_of_row(rows: Any) -> ColumnElement[Any]:  # noqa: ANN401 - SQLAlchemy's collections
+def rank_of_row(rows: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
     """Return the rank of the event that a row is from."""
-    return tuple_(not_(rows[IS_SNAPSHOT]), rows.kafka_offset)
+    return case((rows[IS_SNAPSHOT], rows.kafka_offset), else_=rows.kafka_offset + OF_CHANGES)
 
 
 def lists(lines: ColumnElement[Any], name: str) -> Condition:

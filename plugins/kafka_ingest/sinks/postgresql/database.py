@@ -100,9 +100,9 @@ class Database:
         state = getattr(error.orig, "sqlstate", None)
         if state == INSUFFICIENT_PRIVILEGE:
             return OutputNotUsableError(
-                f"{found} Expected a role that may use the schema and create tables there, and select, insert and "
-                "delete rows of the table; its columns are added by its owner alone. No offset was moved; grant it the "
-                "rights, or correct the connection."
+                f"{found} Expected a role that may use the schema and create tables there, and select, insert, update "
+                "and delete rows of the table; its columns are added by its owner alone. No offset was moved; grant it "
+                "the rights, or correct the connection."
             )
         if state == LOCK_NOT_AVAILABLE:
             return OutputUnavailableError(

@@ -35,6 +35,7 @@ from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, TableOptions
 from kafka_ingest.sinks.postgresql import columns as its
+from kafka_ingest.sinks.postgresql.current_rows import HAS_TRUNCATIONS
 from kafka_ingest.sinks.postgresql.database import Database
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.decoded_columns import is_own
@@ -42,11 +43,13 @@ from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
+CHANGES: Final = "changes"
+"""The column of what a batch did to the rows of keys."""
 
 COLUMNS: Final = text(
     "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "
-    "a.attgenerated <> '' OR a.attidentity = 'a' FROM pg_attribute a WHERE a.attrelid = to_regclass(:name) "
-    "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+    "a.attgenerated <> '' OR a.attidentity = 'a', NOT a.attnotnull AND a.attgenerated = '' FROM pg_attribute a "
+    "WHERE a.attrelid = to_regclass(:name) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
 )
 RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
 TABLES: Final = {"r", "p"}
@@ -95,7 +98,14 @@ class NamedTable:
             Column("plan_fingerprint", Text(), nullable=False),
             Column("proof", JSONB()),
             Column("marked_at", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
-            *([Column("changes", JSONB())] if self.state is not None else []),
+            *(
+                [
+                    Column(CHANGES, JSONB()),
+                    Index(f"{self.name}_truncations", "batch_id", postgresql_where=HAS_TRUNCATIONS),
+                ]
+                if self.state is not None
+                else []
+            ),
         )
 
     def with_columns(self, columns: Mapping[str, object]) -> Table:
@@ -104,7 +114,10 @@ class NamedTable:
 
     def columns_in(self, connection: Connection) -> dict[str, its.Column]:
         """Return the table's columns; none where there is no table."""
-        return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self._of(self.name))}
+        return self._columns_of(connection, self.name)
+
+    def _columns_of(self, connection: Connection, name: str) -> dict[str, its.Column]:
+        return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self._of(name))}
 
     def problems_in(self, connection: Connection) -> list[str]:
         """Return why batches cannot be added, or the table not be made; raises OutputNotUsableError without schema."""
@@ -121,8 +134,12 @@ class NamedTable:
             return problems
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
-        for name, called in ((self.name, "the table"), (self.marks.name, self.marks.name)):
-            needed = ("SELECT", "INSERT", *(("UPDATE", "DELETE") if self.state is not None else ()))
+        of_states = ["UPDATE", "DELETE"] if self.state is not None else []
+        for name, called, changes in (
+            (self.name, "the table", of_states),
+            (self.marks.name, self.marks.name, of_states[:1]),
+        ):
+            needed = ("SELECT", "INSERT", *changes)
             has = {each: connection.execute(RIGHTS_OF_TABLE, {**self._of(name), "right": each}) for each in needed}
             # None of a table that is not there yet.
             missing = [right for right, found in has.items() if found.scalar_one() is False]
@@ -141,10 +158,14 @@ class NamedTable:
         return None if found is None else Mark(batch_id, Outcome(found.outcome), found.plan_fingerprint)
 
     def make_marks(self) -> None:
-        """Make the table of marks where there is none."""
+        """Make the table of marks where there is none, or add what those of a table of records lack."""
         with self.database.one_at_a_time(str(self)) as connection:
-            if not self.has(connection, self.marks):
+            if not (there := self._columns_of(connection, self.marks.name)):
                 self.marks.create(connection)
+            elif self.state is not None and CHANGES not in there:
+                self._add(connection, self.marks, CHANGES)
+                for index in self.marks.indexes:
+                    index.create(connection)
 
     def fit(self, columns: Mapping[str, str], key: Sequence[str] = ()) -> None:
         """Make the table for rows with these columns, or add those that it lacks; raises ColumnsChangedError.
@@ -169,9 +190,13 @@ class NamedTable:
                         raise OutputNotUsableError(f"{self}: expected a column {name}, found none. {HOW_TO_TAKE_IT}")
                     table = self.with_columns({})
                     table.append_column(Column(name, its.type_of(kind)))
-                    added = CreateColumn(table.c[name]).compile(connection)
-                    named = connection.dialect.identifier_preparer.format_table(table)
-                    connection.exec_driver_sql(f"ALTER TABLE {named} ADD COLUMN {added}")
+                    self._add(connection, table, name)
+
+    def _add(self, connection: Connection, table: Table, name: str) -> None:
+        """Add a column to a table that is there."""
+        added = CreateColumn(table.c[name]).compile(connection)
+        named = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"ALTER TABLE {named} ADD COLUMN {added}")
 
     def _new_table(self, columns: Mapping[str, str], key: Sequence[str]) -> Table:
         """Return the table as it is made: each key once, or each record, by topic id, too: a new topic's restart."""

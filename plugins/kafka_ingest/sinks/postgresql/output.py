@@ -135,12 +135,14 @@ class PostgresqlOutput:
         values = {"batch_id": batch_id, "outcome": Outcome.PUBLISHED.value, "plan_fingerprint": ""}
         marking = insert(table.marks).values(values)
         statement = marking.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True})
+        again = "`backfill FEED batch=ID --when overlap=replace` reads its records again"
+        if table.state is not None:
+            again = "`reset FEED` back to the first of their offsets reads them again, which changes nothing newer"
         return (
             f"{table}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
             "sink.table lead where they led? Correct them; a table that is to be a new one needs another sink.path, "
             f"too. If the database has lost the batch (a backup, a failover), run there {statement}: then "
-            "`kafka-ingest coverage FEED --verify` names each batch that it lacks, and `backfill FEED batch=ID --when "
-            "overlap=replace` reads its records again"
+            f"`kafka-ingest coverage FEED --verify` names each batch that it lacks, and {again}"
         )
 
     def _columns(self) -> dict[str, its.Column]:

@@ -18,7 +18,7 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.replacer import TableReplacer
-from kafka_ingest.sinks.tables.table_format import TableFormat, TableRows
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
 
 
 class TableInspector:
@@ -38,7 +38,9 @@ class TableInspector:
                 return PublishedLook()
             rows = self._parts.table.commits.rows()
             if rows.are_newest_states:
-                return PublishedLook(counts_of(receipt) if rows.count_elsewhere(batch_id) == receipt.rows else ())
+                mark = self._parts.table.commits.mark(batch_id)
+                is_there = mark == Mark(batch_id, Outcome.PUBLISHED, receipt.plan_fingerprint)
+                return PublishedLook(counts_of(receipt) if is_there else ())
             named, moved = rows.own_files(batch_id, receipt.attempt), rows.rows_elsewhere(batch_id)
             data = self._parts.opened(self._parts.place_of(receipt))
             return look_at_batch(data, receipt, named, moved, closely=closely)

@@ -1,0 +1,43 @@
+"""``format: kafka``: another topic, in this or another cluster; one transaction adds a batch's records and its mark.
+
+Spark stages Parquet files beside the feed's path. The commit produces their rows by a transactional producer, and the
+batch's mark in the same transaction. For a topic ``orders_clean``::
+
+    orders_clean                  what readers see, with ``isolation.level=read_committed``
+    orders_clean.kafka_ingest     which batches were published or revoked: the marks (:mod:`.marks`)
+    P.kafka-ingest/staging/, receipts/   attempts and kept receipts, as beside every output
+
+Each batch has a ``transactional.id`` of its own, so that whoever publishes or revokes it fences whoever else does
+(:mod:`.commits`), and batches of a backfill are published beside those of the schedule.
+"""
+
+from dataclasses import replace
+from importlib import import_module
+
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
+from kafka_ingest.sinks.tables.sink import table_sink
+
+GUARANTEE = (
+    "Readers with isolation.level=read_committed see each partition's records of a batch whole or not at all, once: "
+    "they are one transaction, whose end reaches the partitions within moments of each other."
+)
+
+
+def kafka_sink(
+    output: OutputLocation,
+    find_kafka: FindKafka,
+    access: StoreAccess | None = None,
+    options: TableOptions = NO_TABLE_OPTIONS,
+) -> Sink:
+    """Return the roles of a topic; ``access`` leads to the store where batches are staged, None on a disk.
+
+    A topic's records can be neither counted by batch nor taken out again, so nothing inspects or removes them. What
+    writes to topics is imported for feeds that do so only.
+    """
+    topic = import_module(f"{__name__}.output").KafkaOutput(output, find_kafka, options)
+    sink = table_sink(topic, access, lacks=topic.lacks)
+    return replace(sink, inspector=None, remover=None, replacer=None, contents=None)

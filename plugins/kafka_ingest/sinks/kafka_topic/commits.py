@@ -1,0 +1,251 @@
+"""What changes an output topic: one transaction adds a batch's records and its mark, or the mark alone to revoke it.
+
+1. A new producer with the batch's own ``transactional.id``: ``init_transactions`` ends what an earlier one of the batch
+   has begun, committed or not, and fences it.
+2. The rows, then the mark, whose offset the brokers answer. All marks before that offset are read: where the batch has
+   one, the transaction is aborted, and all is done. So what is read ends where all in-sync replicas have written: no
+   broker that is behind can hide a mark.
+3. The commit. If its outcome is unknown, the producer is thrown away, and it begins again. librdkafka has no KIP-890: a
+   late EndTxn of the same producer may end its next transaction (its issue 5423), but one of a fenced producer is
+   refused.
+4. The broker answers once the commit is decided, and then ends the transaction in one partition after the other. The
+   next producer of the same id begins only when that is done, so that readers see what is called published.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from uuid import UUID
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
+from kafka_ingest.sinks.kafka_topic.marks import KafkaMarks
+from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
+
+TRIES: Final = 3
+ANSWER_S: Final = 60.0
+"""So long the beginning and the end of a transaction are waited for."""
+LEAST_S: Final = 60.0
+ROWS_PER_S: Final = 20_000
+BYTES_PER_S: Final = 2_000_000
+"""A transaction may take so long: 316,000 rows of 200 bytes a second were measured with one broker on the machine."""
+QUEUE_KBYTES: Final = 65_536
+LEAST_REQUEST_BYTES, LARGEST_REQUEST_BYTES = 1_000_000, 1_000_000_000
+"""Of librdkafka's message.max.bytes: room for a mark, and what it takes at most."""
+FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FATAL}
+)
+"""Another process has taken over the batch, as far as the producer can know."""
+
+
+class KafkaCommits:
+    """Looks at one topic and adds to it: a :class:`.TableCommits`."""
+
+    def __init__(self, cluster: OutputCluster, topic: str, *, same_partitions: bool) -> None:
+        self.marks = KafkaMarks(cluster, topic)
+        self.says = f"the marks in topic {self.marks.name} say"
+        self._cluster = cluster
+        self._name = topic
+        self._same_partitions = same_partitions
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as readers see it now; that there is none, only :meth:`land` finds out for sure."""
+        with self._cluster.named_errors(self.marks.name):
+            return self.marks.seen(batch_id)
+
+    def mark_for_sure(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where there is none; raises OutputUnavailableError where that is unknown."""
+        with self._cluster.named_errors(self.marks.name):
+            return self.marks.now(batch_id)
+
+    def rows(self) -> KafkaRows:
+        """Return what the marks say of batches."""
+        with self._cluster.named_errors(self.marks.name):
+            return KafkaRows(self.marks.all())
+
+    def clean_up(self) -> CleanUp:
+        """Return that no other program takes staged files, which lie in a folder of their own."""
+        return CleanUp("no program", float("inf"))
+
+    def check_can_remove(self, *, replacing: bool = False) -> None:
+        """Raise OutputNotUsableError: a record of a topic stays until the topic's own clean-up takes it."""
+        del replacing
+        raise OutputNotUsableError(f"topic {self._name}: its records cannot be taken out, or be replaced")
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield nothing: see :meth:`check_can_remove`."""
+        del replaced
+        yield from ()
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Raise OutputNotUsableError."""
+        del batch_id
+        self.check_can_remove()
+
+    def make_durable(self) -> None:
+        """Do nothing: a transaction that was answered is on as many brokers as the topic's settings say."""
+
+    def check_files(self, staged: Staged) -> None:
+        """Raise OutputNotUsableError where the topic does not take all rows, or not in one transaction."""
+        # A third of a second for pyarrow, which only a commit should pay.
+        from kafka_ingest.sinks.kafka_topic.produced_rows import check_rows  # noqa: PLC0415
+
+        topic, receipt = self.topic(), staged.receipt
+        numbers = [held.topic_partition.partition for file in receipt.files for held in file.partitions]
+        if self._same_partitions and numbers and max(numbers) >= topic.partitions:
+            raise OutputNotUsableError(
+                f"topic {self._name}: expected the partitions that the feed reads, up to number {max(numbers)}, found "
+                f"{counted(topic.partitions, 'partition')}. Nothing was published and no offset was moved. Add "
+                "partitions to it, or abandon the batch and set sink.partitions: by_key."
+            )
+        needed_s = longest_s(receipt, check_rows(staged, topic))
+        with self._cluster.named_errors(self._name):
+            allowed_s = self._cluster.longest_transaction_s()
+        if needed_s > allowed_s:
+            raise OutputNotUsableError(
+                f"topic {self._name}: {counted(receipt.rows, 'row')} may take {needed_s:,.0f} s in one transaction, "
+                f"and the brokers allow {allowed_s:,.0f} s. Nothing was published and no offset was moved. Set the "
+                "brokers' transaction.max.timeout.ms, and run the commit again; or abandon the batch and set "
+                f"limits.max_records to {int(receipt.rows * allowed_s / needed_s / 2):,}."
+            )
+
+    def topic(self) -> Topic:
+        """Return the output topic; raises OutputNotUsableError where there is none."""
+        with self._cluster.named_errors(self._name):
+            found = self._cluster.topic(self._name)
+        if found is None:
+            raise OutputNotUsableError(
+                f"topic {self._name}: expected it in the cluster of sink.conn_id, found none. Nothing was written. "
+                "Make it, with the partitions and settings that its readers need, or correct sink.topic."
+            )
+        return found
+
+    def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
+        """Commit a batch's mark with its rows; return the mark that it then has, which is the first writer's."""
+        del replaced
+        topic = self.topic()
+        with self._cluster.named_errors(self.marks.name):
+            self.marks.make(topic)
+        for last in (*[False] * (TRIES - 1), True):
+            try:
+                return self.try_once(mark, staged, topic)
+            except KafkaException as error:
+                # Landed, another process's, or neither: that is for the next producer to find out.
+                patience_s = longest_s(staged.receipt if staged is not None else None)
+                found = self._wait(mark.batch_id, patience_s if code_of(error, FENCED) else 0)
+                if found is not None:
+                    return found
+                if last or code_of(error, DENIED | REFUSED):
+                    raise self._cluster.named(f"topic {self._name}", error) from None
+        raise OutputConflictError(f"topic {self._name}: batch {mark.batch_id} was not tried")
+
+    def _wait(self, batch_id: UUID, patience_s: float) -> Mark | None:
+        """Return a batch's mark, which another process may be about to write."""
+        until = time.monotonic() + patience_s
+        while (found := self.mark(batch_id)) is None and time.monotonic() < until:
+            time.sleep(0.5)
+        return found
+
+    def try_once(self, mark: Mark, staged: Staged | None, topic: Topic) -> Mark:
+        """Run the transaction that decides; after an error it is unknown whether it landed."""
+        receipt = staged.receipt if staged is not None else None
+        failed: list[KafkaError] = []
+        at: list[int | None] = []
+        allowed_s = self._cluster.longest_transaction_s()
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append(error)
+            elif message.topic() == self.marks.name:
+                at.append(message.offset())
+
+        own: dict[str, Any] = {
+            # All that is allowed: how many bytes the rows have, their files do not say.
+            "transaction.timeout.ms": int(allowed_s * 1000),
+            # Without it, a broker that says nothing is waited for as long; a longer one no producer takes.
+            "socket.timeout.ms": min(self._cluster.socket_timeout_ms, int(allowed_s * 1000)),
+            "on_delivery": note,
+            "partitioner": "murmur2_random",
+            "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),
+            "batch.size": min(topic.largest_record_bytes, 1_000_000),
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 200_000,
+            # Of one record that the queue cannot hold, the client would say for ever that it is full.
+            "queue.buffering.max.kbytes": max(QUEUE_KBYTES, topic.largest_record_bytes // 1024 + 1),
+        }
+        transactional_id = self.marks.transactional_id(mark.batch_id)
+        with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
+            producer.init_transactions(ANSWER_S)
+            with aborting(producer, failed):
+                produced = self._produce(producer, staged, topic)
+                if receipt is not None and produced != receipt.rows:
+                    raise StagedOutputUnusableError(
+                        f"topic {self._name}: expected to add {counted(receipt.rows, 'row')}, found {produced:,}"
+                    )
+                self.marks.produce(producer, mark)
+                producer.flush(allowed_s)
+                refuse(failed)
+                if not at or at[0] is None or at[0] < 0:  # one that was sent again may be answered without its offset
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                found = self.marks.before(at[0], mark.batch_id)
+            if found is not None:
+                producer.abort_transaction(ANSWER_S)
+                return found
+            producer.commit_transaction(ANSWER_S)
+        with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
+            producer.init_transactions(ANSWER_S)  # it waits until all partitions have the transaction's end
+        return mark
+
+    def _produce(self, producer: Producer, staged: Staged | None, topic: Topic) -> int:
+        if staged is None or not staged.receipt.files:
+            return 0
+        # A third of a second for pyarrow, which only a commit should pay.
+        from kafka_ingest.sinks.kafka_topic.produced_rows import produce_rows  # noqa: PLC0415
+
+        return produce_rows(producer, staged, topic, same_partitions=self._same_partitions)
+
+
+@contextmanager
+def aborting(producer: Producer, failed: list[KafkaError]) -> Iterator[None]:
+    """Begin a transaction, and abort it after an error. Once its end was asked for that is never done."""
+    producer.begin_transaction()
+    try:
+        yield
+    except Exception:
+        with suppress(KafkaException, SystemError):
+            producer.abort_transaction(ANSWER_S)
+        refuse(failed)  # after it, the client only says that the transaction can no longer be used
+        raise
+
+
+@contextmanager
+def fatal_errors() -> Iterator[None]:
+    """Raise a fatal error as such: the client runs callbacks while it raises one, and Python takes that for a bug."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+def refuse(failed: list[KafkaError]) -> None:
+    """Raise the error of the first record that was not taken."""
+    if failed:
+        raise KafkaException(failed[0])
+
+
+def longest_s(receipt: Receipt | None, size_bytes: int = 0) -> float:
+    """Return how long the transaction of a batch may take, with a large margin; ``size_bytes``: of its records."""
+    if receipt is None:
+        return LEAST_S
+    files = sum(file.size_bytes for file in receipt.files)
+    return LEAST_S + receipt.rows / ROWS_PER_S + max(size_bytes, files) / BYTES_PER_S

@@ -1,0 +1,175 @@
+"""The marks of an output topic: a topic of one partition, with a record for each batch that was published or revoked.
+
+A mark's key is the batch's id. The topic is compacted, which deletes no mark: each is committed once.
+
+That a batch has no mark is believed only of a reading from offset 0 to a given end, in which no transaction is open.
+Nothing shorter proves it. In particular Kafka does not find the first record of a time reliably: it looks into one
+segment only, the first with a timestamp that is late enough, and the log cleaner leaves the timestamps of aborted
+records there without the records; the answer then is that there are none, whatever later segments hold.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said
+from kafka_ingest.model.batch import canonical_json, require_version
+from kafka_ingest.model.offsets import MARKS_SUFFIX
+from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
+
+MARK_VERSION: Final = 1
+SETTINGS: Final = {"cleanup.policy": "compact"}
+AS_THE_OUTPUT: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+"""What a broker's default may have weaker: a mark that was lost would have its rows written twice."""
+AT_ONCE: Final = 500
+PATIENCE_S: Final = 60.0
+"""So long an answer is waited for, and a transaction of another batch that hides marks."""
+
+
+class KafkaMarks:
+    """The marks of one output topic."""
+
+    def __init__(self, cluster: OutputCluster, topic: str) -> None:
+        self.name = f"{topic}{MARKS_SUFFIX}"
+        self._topic = topic
+        self._cluster = cluster
+
+    def transactional_id(self, batch_id: UUID | str) -> str:
+        """Return the id of the producer that publishes or revokes a batch."""
+        return f"kafka_ingest.{self._topic}.{batch_id}"
+
+    def problems(self) -> Iterator[str]:
+        """Yield why the topic that is there would not keep marks."""
+        found = self._cluster.topic(self.name)
+        if found is not None:
+            if found.partitions != 1:
+                yield f"{self.name} with {found.partitions} partitions instead of one"
+            for name, value in SETTINGS.items():
+                if found.setting(name) != value:
+                    yield f"{self.name} with {name}={found.setting(name)} instead of {value}"
+
+    def make(self, output: Topic) -> None:
+        """Make the topic, whose records are as safe as the output's; does nothing where it is."""
+        if self._cluster.topic(self.name) is None:
+            alike = {name: output.settings[name] for name in AS_THE_OUTPUT if name in output.settings}
+            self._cluster.make_topic(self.name, output.replicas, SETTINGS | alike)
+
+    def seen(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as readers see it now; None proves nothing: an open transaction may hide it."""
+        return self._first_of(batch_id) if self._cluster.topic(self.name) is not None else None
+
+    def before(self, end: int, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark at an offset before ``end``, None where there is none.
+
+        Raises OutputUnavailableError where an earlier transaction stays open.
+        """
+        return self._first_of(batch_id, end)
+
+    def now(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark of all that were written until now; raises as :meth:`before` does."""
+        if self._cluster.topic(self.name) is None:
+            return None
+        return self._first_of(batch_id, self._cluster.end_of(self.name))
+
+    def all(self) -> dict[UUID, Mark]:
+        """Return all marks that were written until now; raises OutputUnavailableError as :meth:`before` does."""
+        if self._cluster.topic(self.name) is None:
+            return {}
+        marks = map(self._mark, self._messages(self._cluster.end_of(self.name)))
+        return {mark.batch_id: mark for mark in marks}
+
+    def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
+        # All but the one are left unread: there may be one for every five minutes of years.
+        key = str(batch_id).encode()
+        return next((self._mark(message) for message in self._messages(end) if message.key() == key), None)
+
+    def produce(self, producer: Producer, mark: Mark) -> None:
+        """Add a batch's mark to the transaction."""
+        value = canonical_json(value_of(mark))
+        producer.produce(self.name, value, str(mark.batch_id), partition=0)
+
+    def _messages(self, end: int | None) -> Iterator[Message]:
+        """Yield what is committed before an offset, and perhaps more; without one, what readers see now."""
+        consumer = self._cluster.reader()
+        try:
+            consumer.assign([TopicPartition(self.name, 0, 0)])
+            yield from self._from_beginning(consumer, end or 0)
+        finally:
+            consumer.close()
+
+    def _from_beginning(self, consumer: Consumer, end: int) -> Iterator[Message]:
+        patient_until = time.monotonic() + PATIENCE_S
+        stable = -1
+        while time.monotonic() < patient_until:
+            # It waits until it has so many, or for so long; the end is one of them.
+            for message in consumer.consume(AT_ONCE, 0.05):
+                error = message.error()
+                if error is None:
+                    patient_until = time.monotonic() + PATIENCE_S
+                    yield message
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise OutputNotUsableError(
+                        f"{self.name}: expected all records since offset 0, found that the first ones were deleted, so "
+                        "which batches were published is unknown. Nothing was done. Only its compaction may delete "
+                        "records of this topic; give the feed another sink.topic and sink.path."
+                    )
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                elif (stable := message.offset() or 0) >= end:
+                    return
+        raise OutputUnavailableError(
+            f"{self.name}: expected all records before offset {end:,} within {PATIENCE_S:,.0f} s, found "
+            f"{self._found_at(stable)}. No offset was moved; then run this again."
+        )
+
+    def _found_at(self, stable: int) -> str:
+        """Return what keeps readers from reading beyond an offset; the open transaction's first record is there."""
+        if stable < 0:
+            return "no answer. Find out whether the topic's leader is there"
+        consumer = self._cluster.reader("read_uncommitted")
+        try:
+            consumer.assign([TopicPartition(self.name, 0, stable)])
+            message = consumer.poll(self._cluster.timeout_s)
+            key = (message.key() or b"") if message is not None and message.error() is None else b"unknown"
+            batch = key.decode(errors="replace")
+        finally:
+            consumer.close()
+        return (
+            f"that of batch {batch} in a transaction that is open, at offset {stable:,}, with transactional.id "
+            f"{self.transactional_id(batch)}. Run the commit of that batch, which ends it, or wait until the brokers do"
+        )
+
+    def _mark(self, message: Message) -> Mark:
+        try:
+            return mark_in(message)
+        except ForeignJsonError as error:
+            raise OutputConflictError(
+                f"{self.name}@{message.offset()}: expected the mark of a batch, found that it cannot be used: {error}. "
+                "Find what else writes to this topic."
+            ) from error
+
+
+def value_of(mark: Mark) -> dict[str, object]:
+    """Return what a mark's record says."""
+    value: dict[str, object] = {"version": MARK_VERSION, "outcome": mark.outcome.value}
+    value |= {"plan_fingerprint": mark.fingerprint}
+    return value | ({"proof": read_foreign_object(mark.proof)} if mark.proof else {})
+
+
+@read_as_ours()
+def mark_in(message: Message) -> Mark:
+    """Return the mark in a record; raises ForeignJsonError where it is none."""
+    document = read_foreign_object(message.value() or b"")
+    require_version(document, MARK_VERSION, "mark")
+    proof = document.get("proof")
+    return Mark(
+        UUID((message.key() or b"").decode()),
+        Outcome(said(document, "outcome")),
+        said(document, "plan_fingerprint"),
+        canonical_json(proof).decode() if proof is not None else "",
+    )

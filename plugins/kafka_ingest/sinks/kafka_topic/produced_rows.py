@@ -1,0 +1,176 @@
+"""The rows of staged files as records of the output topic. Importing this imports pyarrow."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from confluent_kafka import Producer
+
+from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.foundation.storage import open_to_read
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.sinks.kafka_topic.cluster import Topic
+from kafka_ingest.sinks.tables.table_format import Staged
+
+PIECE: Final = 1_000
+"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/parquet_settings.py``); more only
+where a dictionary holds the values, each up to 1 MB, of many rows."""
+PARTITION_UA: Final = -1
+"""Of librdkafka: the partitioner decides."""
+COLUMNS: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers")
+OTHERS: Final[Mapping[str, pa.DataType]] = {"kafka_topic_id": pa.string(), "kafka_timestamp_ms": pa.int64()}
+"""What earlier versions did not write."""
+OVERHEAD_BYTES: Final = 200
+"""Of a batch of one record, apart from key, value and headers; of each header 10 more."""
+Place = tuple[str, int]
+
+
+def check_rows(staged: Staged, topic: Topic) -> int:
+    """Return how many bytes the records have, at most and before compression; nothing is produced.
+
+    Raises OutputNotUsableError where a record cannot be in the output topic, with its offset.
+    """
+    total = 0
+    for piece in pieces(staged):
+        if topic.topic_id in set(piece["kafka_topic_id"].unique().to_pylist()):
+            raise OutputNotUsableError(
+                f"topic {topic.name}: expected another topic than the one that the feed reads, found the same: each "
+                "record would come back. Nothing was published and no offset was moved. Correct sink.topic, and "
+                "abandon the batch."
+            )
+        if topic.is_compacted and (number := pc.index(piece["key"].is_null(), value=True).as_py()) >= 0:
+            raise refused(piece, number, topic, "it has no key, and the topic is compacted. Set its cleanup.policy")
+        check_times(piece, topic, int(time.time() * 1000))
+        sizes = sizes_of(piece)
+        if len(sizes) and (largest := pc.max(sizes).as_py()) > topic.largest_record_bytes:
+            why = f"with its headers it has {largest:,} bytes, and the topic takes {topic.largest_record_bytes:,}"
+            raise refused(piece, pc.index(sizes, value=largest).as_py(), topic, f"{why}. Set its max.message.bytes")
+        total += pc.sum(sizes).as_py() or 0
+    return total
+
+
+def check_times(piece: pa.Table, topic: Topic, now_ms: int) -> None:
+    """Raise OutputNotUsableError where the topic refuses a record's time, or would soon delete all of these for theirs.
+
+    Kafka deletes whole segments, by the newest time in each: among newer ones an old record stays.
+    """
+    times: Any = times_of(piece)
+    # Others get the time of their publishing.
+    times = pc.if_else(pc.greater(times, pa.scalar(0, pa.int64())), times, pa.scalar(None, pa.int64()))
+    oldest, newest = pc.min(times).as_py(), pc.max(times).as_py()
+    if oldest is None:
+        return
+    refuse = "the brokers refuse it"
+    limits = [
+        ("message.timestamp.before.max.ms", oldest, now_ms - oldest, refuse),
+        ("message.timestamp.after.max.ms", newest, newest - now_ms, refuse),
+    ]
+    if topic.deletes:
+        limits.append(("retention.ms", newest, now_ms - newest, "Kafka soon deletes it and those beside it"))
+    for name, found, distance, why in limits:
+        if 0 <= (allowed := int(topic.settings.get(name, "-1"))) < distance:
+            text = f"its timestamp is {found:,} ms, and {why}: {name} is {allowed:,}. Set the topic's {name}"
+            raise refused(piece, pc.index(times, value=found).as_py(), topic, text)
+
+
+def times_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
+    """Return the records' timestamps in milliseconds since 1970."""
+    milliseconds: Any = piece["kafka_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return pc.coalesce(piece["kafka_timestamp_ms"], milliseconds)
+
+
+def refused(piece: pa.Table, number: int, topic: Topic, why: str) -> OutputNotUsableError:
+    """Return the error that names the record in a row."""
+    topic_name, partition, offset = (piece[name][number].as_py() for name in COLUMNS[:3])
+    return OutputNotUsableError(
+        f"topic {topic.name} cannot take record {topic_name}-{partition}@{offset}: {why}, and run the commit again. "
+        "Nothing was published and no offset was moved."
+    )
+
+
+def sizes_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
+    """Return how many bytes each record takes in a batch of its own, at most and before compression."""
+    sizes: Any = pc.add(filled(pc.binary_length(piece["key"])), filled(pc.binary_length(piece["value"])))
+    sizes = pc.add(sizes.cast(pa.int64()).combine_chunks(), OVERHEAD_BYTES)
+    headers = piece["kafka_headers"].combine_chunks()
+    if headers.null_count == len(headers):
+        return sizes
+    of_headers = [
+        sum(10 + len(each["key"].encode()) + len(each["value"] or b"") for each in found or ())
+        for found in headers.to_pylist()
+    ]
+    return pc.add(sizes, pa.array(of_headers, pa.int64()))
+
+
+def filled(lengths: Any) -> Any:  # noqa: ANN401 - Arrow's own
+    """Return lengths with 0 for what is null."""
+    return pc.fill_null(lengths, 0)
+
+
+def produce_rows(producer: Producer, staged: Staged, topic: Topic, *, same_partitions: bool) -> int:
+    """Produce all rows in the order of their offsets, and return how many these were.
+
+    Raises StagedOutputUnusableError where the files do not have them in this order.
+    """
+    produced = 0
+    last: dict[Place, int] = {}
+    for piece in pieces(staged):
+        for partition, offset, source, record in records(piece):
+            place = (source, partition)
+            if last.get(place, -1) >= offset:
+                raise StagedOutputUnusableError(
+                    f"{staged.data}: expected the records of {source}-{partition} in the order of their offsets, found "
+                    f"{offset:,} after {last[place]:,}"
+                )
+            last[place] = offset
+            place_there = partition if same_partitions else PARTITION_UA
+            while True:
+                try:
+                    producer.produce(topic.name, partition=place_there, **record)
+                    break
+                except BufferError:
+                    producer.poll(1)
+            produced += 1
+        producer.poll(0)
+    return produced
+
+
+def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
+    """Yield each row's partition, offset and topic, and its record."""
+    columns = [piece[name] for name in ("kafka_partition", "kafka_offset", "kafka_topic", "key", "value")]
+    rows = zip(*(column.to_pylist() for column in (*columns, times_of(piece), piece["kafka_headers"])), strict=True)
+    for partition, offset, source, key, value, timestamp, headers in rows:
+        record: dict[str, Any] = {"key": key, "value": value, "timestamp": timestamp}
+        if headers:
+            record["headers"] = [(each["key"], each["value"]) for each in headers]
+        yield partition, offset, source, record
+
+
+def pieces(staged: Staged) -> Iterator[pa.Table]:
+    """Yield all rows of an attempt, a piece at a time; the parts of a range that was cut come in their order."""
+    for file in sorted(staged.receipt.files, key=first_offset):
+        path = staged.data / file.name
+        try:
+            with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as found:
+                names = [name for name in OTHERS if name in found.schema_arrow.names]
+                for group in range(found.num_row_groups):
+                    for batch in found.iter_batches(PIECE, row_groups=[group], columns=[*COLUMNS, *names]):
+                        yield with_all(pa.Table.from_batches([batch]))
+        except pa.ArrowException as error:
+            raise StagedOutputUnusableError(f"{path} is damaged: {error}") from error
+
+
+def with_all(piece: pa.Table) -> pa.Table:
+    """Return a piece with nulls in columns that its file lacks."""
+    for name, kind in OTHERS.items():
+        if name not in piece.column_names:
+            piece = piece.append_column(name, pa.array([None] * len(piece), kind))
+    return piece
+
+
+def first_offset(file: WrittenFile) -> int:
+    """Return the smallest offset in a file; of a range that was cut each part is a file of its own."""
+    return min(held.smallest_offset for held in file.partitions)
