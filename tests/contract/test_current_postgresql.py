@@ -217,23 +217,23 @@ def test_a_record_that_is_no_event_of_a_key_stops_the_feed_before_the_batch_is_c
 
 @pytest.mark.parametrize(
     "other",
-    [Event(9, "u", 1, partition=1), Event(9, "u", 1, topic="refunds"), Event(9, "u", 1, topic_id="second")],
-    ids=["partition", "topic", "topic id"],
+    [Event(9, "u", 1, partition=1), Event(2, "u", 1, topic="refunds"), Event(9, "u", 1, topic_id="second")],
+    ids=["partition", "topic, with a smaller offset", "topic id"],
 )
 def test_a_key_that_is_in_another_log_than_before_stops_the_feed(output: CurrentOutput, other: Event) -> None:
-    output.take(Event(0, "c", 1, "Bern"))
+    output.take(Event(5, "c", 1, "Bern"))
     directory, published = output.stage([other])
-    place = f"{other.topic}-{other.partition}@9 of topic id {other.topic_id}"
+    place = f"{other.topic}-{other.partition}@{other.offset} of topic id {other.topic_id}"
     with pytest.raises(
-        OutputConflictError, match=f"at {place} a key whose row is from orders-0@0 of topic id {TOPIC_ID}"
+        OutputConflictError, match=f"at {place} a key whose row is from orders-0@5 of topic id {TOPIC_ID}"
     ):
         output.sink.publisher.can_take(directory, published.receipt)
     with pytest.raises(OutputConflictError, match="no offset was moved"):
         output.sink.publisher.publish(directory, published)
-    assert output.rows() == [(1, "Bern", "0")]
+    assert output.rows() == [(1, "Bern", "5")]
     execute(output.path, "DELETE FROM {}")
     output.sink.publisher.publish(directory, published)
-    assert output.rows() == [(1, None, "9")]
+    assert output.rows() == [(1, None, str(other.offset))]
 
 
 def test_a_key_in_two_partitions_of_one_batch_stops_the_feed(output: CurrentOutput) -> None:

@@ -183,8 +183,11 @@ class PostgresqlCommits:
         events = self._events(connection, staged, copied)
         own = events.truncations(connection)
         truncations = self._truncations(events, connection)
-        self._check_moved(events, connection, truncations, batch_id)
-        short, changes = events.apply(connection, batch_id, state, truncations)
+        if truncations:  # which will have removed rows, of whichever partition
+            self._check_moved(events, connection, truncations, batch_id)
+        moved, short, changes = events.apply(connection, batch_id, state, truncations)
+        if moved:
+            self._check_moved(events, connection, truncations, batch_id)
         if short or changes.records != staged.receipt.rows:
             raise OtherCountError(
                 f"expected {counted(staged.receipt.rows, 'event')} and all rows of keys that they change, found "

@@ -5,7 +5,7 @@ All in a few statements over all keys. Of a key the event wins that :mod:`kafka_
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
@@ -28,6 +28,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
 from kafka_ingest.model.batch_column import BATCH_COLUMN
@@ -45,12 +46,16 @@ from kafka_ingest.model.change_events import (
 from kafka_ingest.sinks.postgresql.columns import Column
 
 ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")
-IS_KNOWN, IS_UNKNOWN = "kafka_is_known", "kafka_is_unknown"
-"""Of an event within the statement: its key has a row; a value of it is not known."""
+IS_KNOWN, IS_UNKNOWN, IS_MOVED = "kafka_is_known", "kafka_is_unknown", "kafka_is_moved"
+"""Of an event within the statement: its key has a row; a value of it is not known; its key's row is of another log."""
 OF_CHANGES = literal(2**62, BigInteger())
 """More than any offset."""
 HAS_TRUNCATIONS = text("jsonb_array_length(changes -> 'truncations') > 0")
 """Which marks have some; without parameters, so that the index of these marks is used."""
+ENOUGH_MEMORY: Final = text(
+    "SELECT set_config('work_mem', '64MB', true) WHERE pg_size_bytes(current_setting('work_mem')) < 64 * 1024 * 1024"
+)
+"""For one transaction: with PostgreSQL's 4 MB, the keys of a batch are grouped and joined in files."""
 Condition = ColumnElement[bool]
 Truncation = tuple[str, str | None, int, int]
 """A topic, its id, its only partition, and the offset before which all of it was removed."""
@@ -96,31 +101,31 @@ class StagedEvents:
         One of each kind, by its position; a truncation orders one partition alone.
         """
         e, t = self.events.c, self.table.c
+        connection.execute(ENOUGH_MEMORY)
         of_rows = e[CHANGE].not_in([TRUNCATES, NOTHING])
-        logs = [func.coalesce(cast(e[name], Text()), "") for name in ONE_LOG]
+        keys = [each.label(f"key_{number}") for number, each in enumerate(self._keys(e))]
+        logs = [e[name] for name in ONE_LOG]
+        placed = select(*keys, *logs, func.max(e.kafka_offset).label("last")).where(of_rows).group_by(*keys, *logs)
+        p = placed.subquery("placed").c
         twice = (
-            select(func.max(e.kafka_topic), func.max(e.kafka_partition), func.max(e.kafka_offset))
-            .where(of_rows)
-            .group_by(*self._keys(e))
-            .having(or_(*(func.min(each) != func.max(each) for each in logs)))
-            .limit(1)
+            select(func.max(p.kafka_topic), func.max(p.kafka_partition), func.max(p.last))
+            .group_by(*(p[each.name] for each in keys))
+            .having(func.count() > 1)
         )
         found = [
             f"a key of {topic}-{partition} that is in another partition or topic, too, at offset {offset} at most"
-            for topic, partition, offset in connection.execute(twice)
+            for topic, partition, offset in one_of(connection, twice)
         ]
-        other = or_(*(e[name].is_distinct_from(t[name]) for name in ONE_LOG))
         there = (t[name] for name in (*ONE_LOG, "kafka_offset"))
         before = (
             select(e.kafka_topic, e.kafka_partition, e.kafka_offset, e.kafka_topic_id, *there)
             .join_from(self.events, self.table, self._same(e, t))
-            .where(of_rows, other)
-            .limit(1)
+            .where(of_rows, in_other_log(e, t))
         )
         found += [
             f"at {topic}-{partition}@{offset} of topic id {topic_id} a key whose row is from "
             f"{of}-{number}@{last} of topic id {of_id}"
-            for topic, partition, offset, topic_id, of, of_id, number, last in connection.execute(before)
+            for topic, partition, offset, topic_id, of, of_id, number, last in one_of(connection, before)
         ]
         for columns, some in ((e, truncations), (t, self.truncations(connection))):
             for topic, topic_id, partition, _ in some:
@@ -146,12 +151,14 @@ class StagedEvents:
         batch_id: UUID,
         state: CurrentState,
         truncations: Sequence[Truncation],
-    ) -> tuple[int, Changes]:
-        """Change the table; return how many rows should have changed beyond those that did, and what was done.
+    ) -> tuple[int, int, Changes]:
+        """Change the table; return how many keys have moved, how many rows have not changed, and what was done.
 
-        ``truncations``: of the batch and of all before it.
+        What has moved is left as it is, and counts among what has not changed. ``truncations``: of the batch and of
+        all before it.
         """
         t, e = self.table.c, self.events.c
+        connection.execute(ENOUGH_MEMORY)
         counting = connection.execution_options(preserve_rowcount=True)
         truncated = 0
         for each in self.truncations(connection):
@@ -174,43 +181,48 @@ class StagedEvents:
         )
         # What records have no more would outlive the deletion.
         others = [each.name for each in self.columns.values() if each.name not in into and each.can_be_null]
-        adding = insert(self.table).from_select(into, rows.where(w[CHANGE] != DELETES) if state.removes else rows)
-        written = (
-            adding.on_conflict_do_update(
-                index_elements=list(self.key),
-                set_={name: adding.excluded[name] for name in into if name not in self.key}
-                | {name: case((not_(adding.excluded[IS_DELETED]), t[name])) for name in others},
-                where=rank_of_row(adding.excluded) > rank_of_row(t),
-            )
+        is_deletion, stays = w[CHANGE] == DELETES, not_(w[IS_MOVED])
+        if state.removes:
+            rows = rows.where(not_(is_deletion))
+        adding = insert(self.table).from_select(into, rows.where(not_(w[IS_KNOWN])))
+        added = adding.on_conflict_do_nothing(index_elements=list(self.key)).returning(t.kafka_offset).cte("added")
+        own = {name: value for name, value in zip(into, rows.selected_columns, strict=True) if name not in self.key}
+        own |= {name: case((not_(is_deletion), t[name])) for name in others}
+        known = [w[IS_KNOWN], stays, *([not_(is_deletion)] if state.removes else [])]
+        updated = (
+            sql_update(self.table)
+            .values(own)
+            .where(self._same(w, t), *known, rank(w) > rank_of_row(t))
             .returning(t.kafka_offset)
-            .cte("written")
+            .cte("updated")
         )
         removed = (
-            delete(self.table).where(self._same(w, t), w[CHANGE] == DELETES).returning(t.kafka_offset).cte("removed")
+            delete(self.table).where(self._same(w, t), is_deletion, stays).returning(t.kafka_offset).cte("removed")
         )
-        changed = [select(func.count()).select_from(written).scalar_subquery()]
-        if state.removes:
-            changed.append(select(func.count()).select_from(removed).scalar_subquery())
-        is_deletion = w[CHANGE] == DELETES
+        done = [added, updated, *([removed] if state.removes else [])]
         counts = select(
             func.count().filter(not_(w[IS_KNOWN]), not_(is_deletion)),
             func.count().filter(w[IS_KNOWN], not_(is_deletion)),
             func.count().filter(is_deletion),
             func.count().filter(w[IS_UNKNOWN]),
-            *changed,
+            func.count().filter(w[IS_MOVED]),
+            *(select(func.count()).select_from(each).scalar_subquery() for each in done),
         ).select_from(winning)
-        inserted, updated, deleted, unknown, *done = connection.execute(counts).one()
-        changes = Changes(records, inserted, updated, deleted, unknown, truncated)
-        return inserted + updated + deleted - sum(done), changes
+        inserted, updated_, deleted, unknown, moved, *changed = connection.execute(counts).one()
+        changes = Changes(records, inserted, updated_, deleted, unknown, truncated)
+        return moved, inserted + updated_ + deleted - sum(changed), changes
 
     def newest(self, truncations: Sequence[Truncation] = ()) -> Select[Any]:
-        """Return the event of each key that wins among the batch's: found by keys and ranks, which need no sorting."""
+        """Return the event of each key that wins among the batch's: found by keys and ranks, which need no sorting.
+
+        None has more than the largest rank; by "equal to it" PostgreSQL would expect few, and look rows up one by one.
+        """
         e = self.events.c
         keys = [each.label(f"key_{number}") for number, each in enumerate(self._keys(e))]
         last = select(*keys, func.max(rank(e)).label("rank")).where(*self._of_rows(e, truncations)).group_by(*keys)
         of_key = last.subquery("last")
         same = (each == of_key.c[f"key_{number}"] for number, each in enumerate(self._keys(e)))
-        return select(self.events).join_from(self.events, of_key, and_(*same, rank(e) == of_key.c.rank))
+        return select(self.events).join_from(self.events, of_key, and_(*same, rank(e) >= of_key.c.rank))
 
     def _winning(
         self,
@@ -237,12 +249,13 @@ class StagedEvents:
             hidden = lists(n[UNAVAILABLE_COLUMNS], name)
             found[name] = case((not_(hidden), n[name]), (in_batch, earlier.c[name]), else_=own)
             lacking.append(and_(hidden, not_(is_known), earlier.c.kafka_offset.is_(None)))
-        wins = or_(not_(is_known), rank(n) > rank_of_row(t))
+        is_moved = and_(is_known, in_other_log(n, t))
+        wins = or_(not_(is_known), is_moved, rank(n) > rank_of_row(t))
         takes = or_(n[CHANGE] != DELETES, is_known) if removes else literal(value=True)
         unknown = or_(*lacking) if lacking else literal(value=False)
         labelled = [each.label(name) for name, each in found.items()]
         return (
-            select(*labelled, is_known.label(IS_KNOWN), unknown.label(IS_UNKNOWN))
+            select(*labelled, is_known.label(IS_KNOWN), unknown.label(IS_UNKNOWN), is_moved.label(IS_MOVED))
             .select_from(joined)
             .where(wins, takes)
         )
@@ -290,6 +303,18 @@ def of_topic(columns: Any, topic: str, topic_id: str | None) -> Condition:  # no
     """Whether an event or a row is of a topic with that id."""
     of_id = columns.kafka_topic_id.is_not_distinct_from(cast(literal(topic_id, Text()), Text()))
     return and_(columns.kafka_topic == topic, of_id)
+
+
+def in_other_log(some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
+    """Whether an event and a row are in different partitions, topics or topic ids."""
+    return or_(*(some[name].is_distinct_from(others[name]) for name in ONE_LOG))
+
+
+def one_of(connection: Connection, query: Select[Any]) -> Sequence[Any]:
+    """Return one row of those that are nearly always none: a limit makes PostgreSQL look keys up one by one."""
+    if connection.execute(select(func.count()).select_from(query.subquery())).scalar_one():
+        return connection.execute(query.limit(1)).all()
+    return ()
 
 
 def rank(events: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
