@@ -11,6 +11,7 @@ test-quick: WORKERS ?= 2
 PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 SINK ?= parquet
+KAFKA_VERSION ?= 4.3.1
 SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: waiting for it.'; \
 	flock Makefile $(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON)
 
@@ -18,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -42,7 +43,12 @@ setup-azure: ## install besides what tables in Azure Data Lake Storage need, for
 	$(SET_UP) run jvm azure
 	@echo 'Set up: feeds may write to abfss://...'
 
-demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta, iceberg or postgresql
+setup-kafka: ## install an embedded broker of KAFKA_VERSION=3.9.1 or another; tests with the same variable run on it
+	$(SET_UP) run jvm
+	@.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/broker.xml --target .jvm/kafka-$(KAFKA_VERSION) \
+		--configurations broker --set kafka.version=$(KAFKA_VERSION)
+
+demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta, iceberg, postgresql or kafka
 	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(subst postgresql,dev,$(filter delta iceberg postgresql,$(SINK))))
 	@.venv/bin/python dev/demo.py $(SINK)
 

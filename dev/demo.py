@@ -1,4 +1,4 @@
-"""`make demo`: the main job on real parts. Kafka → Spark → Parquet or a table, committed by Airflow, three runs."""
+"""`make demo`: the main job on real parts. Kafka → Spark → an output of any format, by Airflow, three runs."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ from typing import Any
 from rich.markup import escape
 
 from demo_sinks import SINKS, DemoSink, catalog, environment_of
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import KAFKA_VERSION, BrokerError, EmbeddedBroker
 from environment import ROOT, airflow_home, child_environment, control_tables, output
 from kafka_ingest.answers.fitting_table import FittingTable
 from order_events import PARTITIONS, create_topic, order_events, produce
@@ -125,9 +125,10 @@ def demo(sink: DemoSink) -> None:
     """Run the feed three times: a backlog, what arrived since, and nothing new."""
     clear()
     with contextlib.ExitStack() as stack:
-        with step("Kafka 4.3.1, a real broker (KRaft)"):
+        with step(f"Kafka {KAFKA_VERSION}, a real broker (KRaft)"):
             broker = stack.enter_context(EmbeddedBroker(HOME / "kafka"))
-        environment = child_environment(HOME, broker.bootstrap_servers) | environment_of(sink, HOME, stack)
+        environment = child_environment(HOME, broker.bootstrap_servers)
+        environment |= environment_of(sink, HOME, stack, broker.bootstrap_servers)
         stage = Stage(HOME / "logs", environment)
         events = order_events(FIRST_EVENTS + MORE_EVENTS, SEED)
         with step(f"{FIRST_EVENTS:,} order events into topic {FEED}, {PARTITIONS} uneven partitions"):
@@ -146,6 +147,7 @@ def demo(sink: DemoSink) -> None:
         with step(f"Airflow runs DAG {FEED} again") as shown:
             stage.run_dag("second-run", shown)
         show(stage, "After the second run: exactly the new events")
+        show_output(sink)
         with step(f"Airflow runs DAG {FEED} a third time: nothing is new") as shown:
             tasks = stage.run_dag("third-run", shown)
         console.print(
@@ -198,10 +200,11 @@ def show(stage: Stage, title: str) -> None:
 
 
 def show_output(sink: DemoSink) -> None:
-    """Show where the output is, and its first rows, read back by a reader of its format."""
-    directory = output(HOME) / FEED
-    console.print(f"     output: {directory.relative_to(ROOT)}, {sink.settings['format']}", soft_wrap=True)
-    rows = sink.first_rows(HOME)
+    """Show where the output is, how many rows it has, and the first ones, read back by a reader of its format."""
+    settings = sink.settings
+    place = settings.get("topic") or settings.get("table") or (output(HOME) / FEED).relative_to(ROOT)
+    count, rows = sink.read_back(HOME)
+    console.print(f"     output: {place}, {settings['format']}, with {count:,} rows", soft_wrap=True)
     names = [name.removeprefix("kafka_") for name in rows.column_names]
     table = FittingTable(f"The first rows, read back with {sink.reader}", names)
     for row in rows.to_pylist():

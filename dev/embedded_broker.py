@@ -20,7 +20,11 @@ from java_command import java_command
 from kafka_ingest.spark_launch.class_archive import ArchivePlace
 from kafka_ingest.spark_launch.java_options import ARCHIVE, using
 
-JARS = Path(__file__).resolve().parent.parent / ".jvm" / "broker"
+PINNED_VERSION = "4.3.1"
+KAFKA_VERSION = os.environ.get("KAFKA_VERSION", PINNED_VERSION)
+"""Another one than the pinned is there after `make setup-kafka KAFKA_VERSION=3.9.1`."""
+_JVM = Path(__file__).resolve().parent.parent / ".jvm"
+JARS = _JVM / ("broker" if KAFKA_VERSION == PINNED_VERSION else f"kafka-{KAFKA_VERSION}/broker")
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -237,7 +241,10 @@ class EmbeddedBroker:
 
     def _check_jars(self) -> None:
         if not any(self._jars.glob("kafka_*.jar")):
-            raise BrokerError(f"expected Kafka's jars in {self._jars}, found none: run make setup")
+            raise BrokerError(
+                f"expected Kafka's jars in {self._jars}, found none: run make setup, or for "
+                "another version than the pinned one make setup-kafka KAFKA_VERSION=…"
+            )
 
     def _write_settings(self) -> Path:
         client, controller, *further = self._choose_ports()

@@ -35,6 +35,8 @@ class Wanted:
     ivy_file: Path
     target: Path
     configurations: Sequence[str]
+    variables: Sequence[str] = ()
+    """Of the Ivy file, each as NAME=VALUE."""
 
     @property
     def partial(self) -> Path:
@@ -94,7 +96,7 @@ def _ivy_command(wanted: Wanted) -> list[str]:
         raise ResolveError("expected pyspark in this environment, found none: run make setup")
     jars = Path(pyspark.submodule_search_locations[0]) / "jars"
     return [
-        *(java_command(), "-cp", f"{jars}/*", "org.apache.ivy.Main"),
+        *(java_command(), *(f"-D{each}" for each in wanted.variables), "-cp", f"{jars}/*", "org.apache.ivy.Main"),
         *("-settings", str(SETTINGS), "-ivy", str(wanted.ivy_file)),
         # A cache of our own: the user's may be unwritable, half filled, or in use by another Ivy at this moment.
         *("-cache", str(wanted.target / "cache"), "-confs", *wanted.configurations),
@@ -118,8 +120,9 @@ def _wanted() -> Wanted:
     parser.add_argument("--ivy-file", type=Path, default=JVM.ivy_file, metavar="XML", help="what is asked for")
     parser.add_argument("--target", type=Path, default=JVM.target, metavar="DIRECTORY", help="where the jars go")
     parser.add_argument("--configurations", nargs="+", default=JVM.configurations, metavar="NAME", help="which of it")
+    parser.add_argument("--set", nargs="*", default=(), metavar="NAME=VALUE", help="variables of the Ivy file")
     options = parser.parse_args()
-    return Wanted(options.ivy_file.resolve(), options.target.resolve(), options.configurations)
+    return Wanted(options.ivy_file.resolve(), options.target.resolve(), options.configurations, options.set)
 
 
 if __name__ == "__main__":

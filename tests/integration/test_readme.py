@@ -67,9 +67,10 @@ def test_the_demos_feed_is_committed_and_its_rows_are_read_back_from_any_sink(
     events = list(order_events(20, seed=7))
     produce(servers, topic, events)
     with ExitStack() as stack:
-        quick.environment |= environment_of(sink, quick.home, stack)
+        quick.environment |= environment_of(sink, quick.home, stack, servers)
         quick.edit_feed(kafka={"topics": [topic]})
         assert [(batch["state"], batch["rows"]) for batch in quick.run()] == [("COMMITTED", 20)]
-        rows = sink.first_rows(quick.home).to_pylist()
-    assert len(rows) == ROWS
+        count, first = sink.read_back(quick.home)
+        rows = first.to_pylist()
+    assert (count, len(rows)) == (20, ROWS)
     assert {row["value"] for row in rows} <= {event.value for event in events}
