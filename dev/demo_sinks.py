@@ -135,7 +135,7 @@ def rows_of_topic(_home: Path) -> tuple[int, pa.Table]:
 def row_of(message: Message) -> dict[str, Any]:
     """Return a record as a row of :data:`COLUMNS`."""
     milliseconds = message.timestamp()[1]
-    headers = [{"key": name, "value": value} for name, value in message.headers() or ()]
+    headers = [{"key": each[0], "value": each[1]} for each in message.headers() or ()]
     place = message.partition(), message.offset(), datetime.fromtimestamp(milliseconds / 1000, UTC)
     return dict(zip(COLUMNS, (*place, message.key(), message.value(), headers), strict=True))
 
