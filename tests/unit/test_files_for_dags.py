@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kafka_ingest.settings import feed_file, feed_files
+from kafka_ingest.settings import feed_file, feed_files, plain_yaml
 from kafka_ingest.settings.feed_file import FeedFile, error_id
 from kafka_ingest.settings.feed_files import checked_against_others, feed_file_named, read_feed_files
 from kafka_ingest.settings.files_for_dags import files_for_dags
@@ -36,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of all feed files that are opened from now on."""
     names: list[str] = []
 
-    def counted(path: Path, read: Callable[[Path], str] = feed_file.text_of) -> str:
+    def counted(path: Path, read: Callable[[Path], str] = plain_yaml.text_of) -> str:
         names.append(path.name)
         return read(path)
 

@@ -4,7 +4,8 @@ import re
 
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_file import FeedFile, text_of
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.plain_yaml import text_of
 from kafka_ingest.settings.wrong_settings import cut
 
 MAX_TOPICS = 500

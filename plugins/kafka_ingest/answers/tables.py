@@ -1,5 +1,6 @@
 """Tables for people."""
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchSummary, FeedSummary
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
 from kafka_ingest.planning.decide import PlanDecision
+from kafka_ingest.settings.defaults import Value
 from kafka_ingest.settings.feed_file import FeedFile
 
 
@@ -152,6 +154,15 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
                 f"{file.feed.sink.format} {file.feed.sink.path}",
                 file.path.name,
             )
+    return made
+
+
+def written_values_table(name: str, values: Iterable[Value]) -> FittingTable:
+    """Return what a feed comes to: each value as JSON, and which line of which file says it."""
+    made = table(f"feed {name}", "key", "value", "from")
+    for each in values:
+        line = f":{each.line}" if each.line is not None else ""
+        made.add_line(each.key, json.dumps(each.value, ensure_ascii=False), f"{each.path}{line}")
     return made
 
 

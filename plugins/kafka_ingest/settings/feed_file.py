@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ from pydantic import ValidationError
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.alert_settings import Alerts
+from kafka_ingest.settings.defaults import DEFAULTS, MISNAMED, Place, defaults_of, merged, says, source_of
 from kafka_ingest.settings.feed import Feed, why_no_schedule
-from kafka_ingest.settings.plain_yaml import MAX_BYTES, read_plain_yaml
+from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
 from kafka_ingest.settings.wrong_settings import cut, describe
 
 SUFFIXES: Final = (".yaml", ".yml")
@@ -63,20 +63,30 @@ class FeedFile:
 
 
 def read_feed_file(path: Path) -> FeedFile:
-    """Return a feed file, with its error where it cannot be used, whatever is wrong with it."""
+    """Return a feed file over its folder's defaults, with its error where it cannot be used, whatever is wrong."""
     try:
-        document = read_plain_yaml(text_of(path))
+        own = read_plain_yaml(text_of(path))
     except (OSError, ValueError) as error:
         return unusable(path, f"cannot be read as YAML: {error}")
-    if not isinstance(document, dict):
-        found = "an empty file" if document is None else type(document).__name__
-        return unusable(path, f"expected a mapping with name, kafka and sink, found {found}")
+    if path.name == MISNAMED or not isinstance(own, dict):
+        found = "an empty file" if own is None else type(own).__name__
+        expected = f"expected defaults to be in a file {DEFAULTS}. Rename it"
+        no_feed = f"expected a mapping with name, kafka and sink, found {found}"
+        return unusable(path, expected if path.name == MISNAMED else no_feed)
+    defaults = defaults_of(path.parent)
+    document = own if defaults.document is None else merged(defaults.document, own)
     declared: DeclaredFields = {}
     try:
         declared = declared_fields(document)
+        if defaults.error is not None:
+            return unusable(path, defaults.error, **declared)
         return FeedFile(path, Feed.model_validate(document), None, **declared)
     except ValidationError as error:
-        return unusable(path, "; ".join(describe(error, Feed)), **declared)
+
+        def source(place: Place) -> Path | None:
+            return None if says(own, place) else source_of(place, defaults.layers)
+
+        return unusable(path, "; ".join(describe(error, Feed, source)), **declared)
     except Exception as error:  # noqa: BLE001 - an unforeseen error must not remove the other feeds
         return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **declared)
 
@@ -105,25 +115,6 @@ def alerts_in(document: Mapping[object, object]) -> Alerts | None:
         return None
 
 
-def text_of(path: Path) -> str:
-    """Return the text in a file; raises OSError, ValueError where it is not a file, too large or not UTF-8."""
-    return content_of(path).decode("utf-8")
-
-
-def content_of(path: Path) -> bytes:
-    """Return what is in a file; raises OSError, or ValueError where it is no file or too large.
-
-    Opened without waiting: opening a named pipe would block forever.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123 - of a descriptor
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("expected a file, found something else under this name")
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"expected at most {MAX_BYTES:,} bytes, found more")
-    return content
-
-
 def unusable(path: Path, reason: str, **declared: Unpack[DeclaredFields]) -> FeedFile:
     """Return a feed file with its error, whose text is bounded: it is stored, logged and shown in many places."""
     error = InvalidFeedError(f"{storable(str(path))}: {storable(cut(reason, MAX_REASON))}")
@@ -132,10 +123,12 @@ def unusable(path: Path, reason: str, **declared: Unpack[DeclaredFields]) -> Fee
 
 def error_id(path: Path) -> str:
     """Return the id of the DAG, and of the maintenance's task, that is red for a broken file."""
+    # Folders with defaults may have files of one name.
+    name = f"{path.parent.name}/{path.name}" if os.path.lexists(path.parent / DEFAULTS) else path.name
     # Two file names may give the same readable id; the checksum keeps them apart.
-    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[:150]
+    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:150]
     exact = f"{FEED_ERROR}{readable}"
-    return exact if readable == path.name else f"{exact}_{crc32(os.fsencode(path.name)):08x}"
+    return exact if readable == name else f"{exact}_{crc32(os.fsencode(name)):08x}"
 
 
 def feed_of(file: FeedFile) -> Feed:

@@ -12,10 +12,12 @@ from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
+from kafka_ingest.settings.defaults import DEFAULTS
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
-from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
+from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file
 from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
+from kafka_ingest.settings.plain_yaml import text_of
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
@@ -32,7 +34,25 @@ def feed_paths(directory: Path) -> list[Path]:
     """Return the feed files of a folder, by name; raises InvalidFeedError where there is no such folder."""
     if not directory.is_dir():
         raise InvalidFeedError(f"expected a folder of feed files, found none at {directory}. Set {FEEDS_VARIABLE}.")
-    return sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES)
+    return sorted(
+        path
+        for folder in feed_folders(directory)
+        for path in folder.iterdir()
+        if path.suffix in SUFFIXES and path.name != DEFAULTS
+    )
+
+
+def feed_folders(directory: Path) -> list[Path]:
+    """Return a folder and those in it whose files are feeds, too: they have defaults, which may be empty."""
+    with os.scandir(directory) as entries:
+        names = [each.name for each in entries if not each.name.startswith(".") and each.is_dir()]
+    return [directory, *(directory / name for name in sorted(names) if os.path.lexists(directory / name / DEFAULTS))]
+
+
+def folder_of_feeds(path: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of feed files that a file is in, also where it is in a folder there."""
+    directory = feeds_directory(environment)
+    return directory if directory in path.parents else path.parent
 
 
 def read_feed_files(directory: Path, environment: Mapping[str, str] = os.environ) -> list[FeedFile]:
@@ -52,7 +72,7 @@ def read_those(paths: Iterable[Path]) -> list[FeedFile]:
 
 def checked_against_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
     """Return a feed's file, with an error where its feed shares something with another file of its folder."""
-    return checked_against(file, texts_of(feed_paths(file.path.parent)), environment)
+    return checked_against(file, texts_of(feed_paths(folder_of_feeds(file.path, environment))), environment)
 
 
 def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:

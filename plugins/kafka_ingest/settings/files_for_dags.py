@@ -12,7 +12,14 @@ from pathlib import Path
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.feed_file import FEED_ERROR, SUFFIXES, FeedFile, error_id, read_feed_file, unusable
-from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, read_those, texts_of
+from kafka_ingest.settings.feed_files import (
+    feed_folders,
+    feed_paths,
+    feeds_directory,
+    read_feed_files,
+    read_those,
+    texts_of,
+)
 from kafka_ingest.settings.feed_mentions import may_name
 from kafka_ingest.settings.fleets import fleets_of
 
@@ -45,7 +52,8 @@ def file_of_feed(name: str, directory: Path) -> FeedFile | None:
 
     Of several files that claim one name only the one that is called after it has its DAG.
     """
-    called_after = [path for suffix in SUFFIXES if os.path.lexists(path := directory / f"{name}{suffix}")]
+    called = (folder / f"{name}{suffix}" for folder in feed_folders(directory) for suffix in SUFFIXES)
+    called_after = [path for path in called if os.path.lexists(path)]
     if found := holding(name, called_after):
         return found[0] if len(found) == 1 else None
     naming = may_name(name)

@@ -10,9 +10,12 @@ a file means the same on every machine, and its error has the same words.
 """
 
 import contextlib
+import os
 import re
+import stat
 from collections.abc import Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -67,6 +70,25 @@ class Node:
     value: Any
     values: int
     size: int
+
+
+def text_of(path: Path) -> str:
+    """Return the text in a file; raises OSError, ValueError where it is not a file, too large or not UTF-8."""
+    return content_of(path).decode("utf-8")
+
+
+def content_of(path: Path) -> bytes:
+    """Return what is in a file; raises OSError, or ValueError where it is no file or too large.
+
+    Opened without waiting: opening a named pipe would block forever.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123 - of a descriptor
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("expected a file, found something else under this name")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"expected at most {MAX_BYTES:,} bytes, found more")
+    return content
 
 
 def read_plain_yaml(text: str) -> Any:  # noqa: ANN401 - whatever the text holds

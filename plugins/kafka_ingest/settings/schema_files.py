@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from kafka_ingest.errors import InvalidSchemaError
-from kafka_ingest.settings.feed_file import content_of
 from kafka_ingest.settings.feed_files import feeds_directory
+from kafka_ingest.settings.plain_yaml import content_of
 
 
 def read_schema_file(name: str, environment: Mapping[str, str]) -> bytes:

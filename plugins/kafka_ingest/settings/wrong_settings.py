@@ -3,6 +3,7 @@
 import difflib
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -50,13 +51,17 @@ EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 """What each of pydantic's refusals expected; those that our own validators raise say so themselves."""
 
 
-def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
+SourceOf = Callable[[tuple[int | str, ...]], Path | None]
+"""From which file the value at a place is."""
+
+
+def describe(error: ValidationError, model: type[BaseModel], source_of: SourceOf = lambda _: None) -> list[str]:
     """Return what is wrong, one text per field: where, what was expected, what was found. At most a few, and short."""
     problems = error.errors(include_url=False)
     # pydantic also reports a list whose entries are wrong as too short.
     holders = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     texts = (
-        described(problem, model)
+        described(problem, model, source_of)
         for problem in problems
         if not (problem["type"] == "too_short" and problem["loc"] in holders)
     )
@@ -65,11 +70,12 @@ def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
     return different[:MAX_PROBLEMS] + ([f"and {more:,} more"] if more > 0 else [])
 
 
-def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+def described(problem: Mapping[str, Any], model: type[BaseModel], source_of: SourceOf) -> str:
     """Return one problem as a sentence."""
     # Positions inside a union carry the name of the alternative; the user wrote none of them.
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG, RECORD_TAG))]
-    where = ".".join(cut(part, 100) for part in parts)
+    place = tuple(part for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG, RECORD_TAG)))
+    parts, source = [str(part) for part in place], source_of(place) if place else None
+    where = ".".join(cut(part, 100) for part in parts) + (f" in {source}" if source is not None else "")
     match problem["type"]:
         case "extra_forbidden":
             return f"{where}: unknown key{did_you_mean(problem['loc'], model)}"

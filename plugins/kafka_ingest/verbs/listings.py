@@ -7,13 +7,15 @@ from pydantic import Field
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.history_tables import history_table
-from kafka_ingest.answers.tables import batches_table, feed_files_table, gaps_table
+from kafka_ingest.answers.tables import batches_table, feed_files_table, gaps_table, written_values_table
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.observing.history import history
-from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.defaults import written_values
+from kafka_ingest.settings.feed_file import feed_of
+from kafka_ingest.settings.feed_files import feed_file_named, feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.form_fields import time_with_zone
 from kafka_ingest.sinks.choose import FORMATS
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
@@ -29,6 +31,23 @@ def known_or_new(call: Call, feed_name: str) -> FeedSnapshot | None:
     return feed
 
 
+def what_it_comes_to(name: str) -> Answer:
+    """Show a feed as its file and the defaults say it together, and which line of which file says each value."""
+    file = feed_file_named(name, feeds_directory())
+    if file.contested is None:
+        feed_of(file)  # a broken file's values may be anything, secrets in the wrong place too
+    values = list(written_values(file.path))
+    document = {
+        "feed": name,
+        "file": str(file.path),
+        "values": [
+            {"key": each.key, "value": each.value, "from": {"file": str(each.path), "line": each.line}}
+            for each in values
+        ],
+    }
+    return Answer(document, [written_values_table(name, values)])
+
+
 class Feeds(Request):
     """Validate all feed files and list them. Exit code 2 where one cannot be used."""
 
@@ -36,9 +55,15 @@ class Feeds(Request):
     deciding = Deciding.ONLY_SHOWS
     command_names_feed = needs_feed = False
 
+    show: Annotated[
+        str | None, Option("What a feed comes to with _defaults.yaml, and from where each value is.", metavar="NAME")
+    ] = None
+
     def answer(self, call: Call) -> Answer:
         """List them, and what is wrong with them."""
         _ = call
+        if self.show is not None:
+            return what_it_comes_to(self.show)
         files = read_feed_files(feeds_directory())
         broken = [file for file in files if file.error is not None]
         document = {

@@ -1,0 +1,176 @@
+"""What feed files share: ``_defaults.yaml`` of their folder, and below it that of the folder above.
+
+A feed's own key wins. Mappings are merged key by key, lists are replaced, and null takes away what the defaults say.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
+
+DEFAULTS: Final = "_defaults.yaml"
+MISNAMED: Final = "_defaults.yml"
+
+Place = tuple[str | int, ...]
+"""Where a value is in a document: the keys, and positions in lists, that lead to it."""
+
+Document = Mapping[Any, Any]
+
+OF_ONE_FEED: Final[tuple[Place, ...]] = (
+    ("name",),
+    *(("kafka", key) for key in ("topics", "topic_pattern", "group")),
+    *(("sink", key) for key in ("path", "table", "topic")),
+)
+"""What no two feeds may share, and what is read. A feed is found by these in the text of its file."""
+
+BY_FORMAT: Final[tuple[Place, ...]] = (("sink",), ("key",), ("value",))
+"""Mappings whose other keys belong to their ``format``: one with another format replaces the defaults'."""
+
+ONE_VALUE: Final[tuple[Place, ...]] = (("start",), ("sink", "partition_by"))
+"""Mappings that are one value."""
+
+NULL_SAYS_SOMETHING: Final[tuple[Place, ...]] = (("schedule",), ("limits", "max_records"))
+"""Where null is not the same as nothing: runs by hand, and no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one file says."""
+
+    path: Path
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The defaults of a folder, the more general file first; what they say together; why they cannot be used."""
+
+    layers: tuple[Layer, ...] = ()
+    document: Document | None = None
+    error: str | None = None
+
+
+def defaults_of(folder: Path) -> Defaults:
+    """Return the defaults that files of a folder have; those of the folder above count where it has its own, too."""
+    if (own := version_of(folder)) is None:
+        return Defaults()
+    above = version_of(folder.parent)
+    return read_defaults(own) if above is None else read_defaults(above, own)
+
+
+def version_of(folder: Path) -> tuple[Path, int, int, int] | None:
+    """Return the file of a folder's defaults, as it is now; None where it has none."""
+    path = folder / DEFAULTS
+    try:
+        found = path.stat()
+    except OSError:
+        return (path, 0, 0, 0) if os.path.lexists(path) else None
+    return path, found.st_ino, found.st_size, found.st_ctime_ns
+
+
+@lru_cache(maxsize=100)  # asked for each feed file
+def read_defaults(*versions: tuple[Path, int, int, int]) -> Defaults:
+    """Return what these files say together."""
+    layers: list[Layer] = []
+    for path, *_ in versions:
+        try:
+            document = read_plain_yaml(text_of(path))
+        except (OSError, ValueError) as error:
+            return Defaults(error=f"{path} cannot be read as YAML: {error}")
+        if not isinstance(document, dict | None):
+            return Defaults(error=f"{path}: expected a mapping of what feeds share, found {type(document).__name__}")
+        layers.append(Layer(path, document or {}))
+        for place in OF_ONE_FEED:
+            if says(layers[-1].document, place):
+                key = ".".join(map(str, place))
+                return Defaults(error=f"{path}: expected what feeds share, found {key}, which is each feed's own")
+    return Defaults(tuple(layers), reduce(merged, (layer.document for layer in layers)))
+
+
+def merged(below: Document, own: Document, place: Place = ()) -> Document:
+    """Return what a mapping comes to over the defaults at its place."""
+    if place in BY_FORMAT and own.get("format", below.get("format")) != below.get("format", own.get("format")):
+        return own
+    found = dict(below)
+    for key, value in own.items():
+        at, default = (*place, key), below.get(key)
+        if value is None and key in below and at not in NULL_SAYS_SOMETHING:
+            del found[key]
+        elif isinstance(value, dict) and isinstance(default, dict) and at not in ONE_VALUE:
+            found[key] = merged(default, value, at)
+        else:
+            found[key] = value
+    return found
+
+
+def says(document: object, place: Place) -> bool:
+    """Whether a document has something at a place."""
+    for step in place:
+        entries = dict(enumerate(document)) if isinstance(document, list) else document
+        if not isinstance(entries, dict) or step not in entries:
+            return False
+        document = entries[step]
+    return True
+
+
+def source_of(place: Place, layers: Sequence[Layer]) -> Path | None:
+    """Return the file from which a value is: of those that say something there the most particular one."""
+    return next((layer.path for layer in reversed(layers) if says(layer.document, place)), None)
+
+
+def all_layers(path: Path) -> tuple[Layer, ...]:
+    """Return what the defaults of a feed file and the file itself say; raises OSError or ValueError."""
+    own = read_plain_yaml(text_of(path))
+    return (*defaults_of(path.parent).layers, Layer(path, own if isinstance(own, dict) else {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, where it is in a feed, and from which line of which file it is."""
+
+    place: Place
+    value: Any
+    path: Path
+    line: int | None
+
+    @property
+    def key(self) -> str:
+        """Where it is, with dots between."""
+        return ".".join(map(str, self.place))
+
+
+def written_values(path: Path) -> Iterator[Value]:
+    """Yield the values that a feed file comes to; a list is one value. Raises OSError or ValueError."""
+    layers = all_layers(path)
+    lines = {layer.path: dict(lines_of(layer.path)) for layer in layers}
+    for place, value in leaves(reduce(merged, (layer.document for layer in layers))):
+        source = source_of(place, layers) or path
+        yield Value(place, value, source, lines[source].get(place))
+
+
+def leaves(document: Document, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yield all values but mappings that hold others, in the document's order."""
+    for key, value in document.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*place, key))
+        else:
+            yield (*place, key), value
+
+
+def lines_of(path: Path) -> Iterator[tuple[Place, int]]:
+    """Yield on which line each key of a file is, which was read as plain YAML before."""
+    try:
+        root = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return
+    open_nodes: list[tuple[Place, Any]] = [((), root)]
+    for place, node in open_nodes:
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            yield (*place, key.value), key.start_mark.line + 1
+            open_nodes.append(((*place, key.value), value))
