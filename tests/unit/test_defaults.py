@@ -73,6 +73,15 @@ def test_a_folder_in_the_feeds_folder_that_has_defaults_holds_feeds_too_and_its_
     assert [file.path for file in files_for_dags("orders")] == [folder / "shop" / "orders.yaml"]
 
 
+def test_a_folder_may_be_a_fleet(folder: Path) -> None:
+    share(folder / "shop", "fleet: shop")
+    for name in ("orders", "refunds"):
+        write(folder / "shop", name)
+    write(folder / "shop", "alone", "fleet: null")
+    write(folder, "other")
+    assert [file.name for file in files_for_dags("shop")] == ["orders", "refunds"]
+
+
 def test_null_takes_away_what_the_defaults_say(folder: Path) -> None:
     share(
         folder, "alerts: {lag: 5}\nlimits: {min_records: 5, max_wait: 1h, max_records: 9}\nspark: {conf: {spark.a: 1}}"

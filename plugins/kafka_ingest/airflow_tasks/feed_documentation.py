@@ -20,7 +20,7 @@ or let the next run continue: no offset is moved before its records are in the o
 A run by hand may end at a number of records, at a time or at offsets. Earlier offsets are read by the DAG
 `backfill_offsets`.
 
-{file}:
+{file}, to which `_defaults.yaml` of its folder may add (`kafka-ingest feeds --show {name}`):
 
 {fence}yaml
 {content}

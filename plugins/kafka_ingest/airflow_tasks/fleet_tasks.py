@@ -22,7 +22,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import each_tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_in_task
-from kafka_ingest.settings.feed_files import read_feed_files
+from kafka_ingest.settings.feed_files import folder_of_feeds, read_feed_files
 from kafka_ingest.settings.fleets import Fleet
 from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
 from kafka_ingest.write_step import Work, write_batches
@@ -91,7 +91,9 @@ class FleetPlanOperator(FleetOperator):
         with errors_for_airflow():
             members = [each for each in self.fleet.members if asked is None or each.feed.name in asked]
             parts = parts_by_name(self.fleet, [each.feed.name for each in members])
-            now = {file.path: file for file in read_feed_files(members[0].file.path.parent)} if members else {}
+            now = (
+                {file.path: file for file in read_feed_files(folder_of_feeds(members[0].file.path))} if members else {}
+            )
 
             def plan(name: str) -> PlanOutcome:
                 path = next(each.file.path for each in members if each.feed.name == name)

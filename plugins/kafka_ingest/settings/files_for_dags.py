@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.settings.defaults import defaults_of
 from kafka_ingest.settings.feed_file import FEED_ERROR, SUFFIXES, FeedFile, error_id, read_feed_file, unusable
 from kafka_ingest.settings.feed_files import (
     feed_folders,
@@ -43,8 +44,14 @@ def files_for_dags(asked: str | None) -> list[FeedFile]:
 def files_of_fleet(name: str, directory: Path) -> list[FeedFile]:
     """Return the files of the feeds of a fleet, each as it is by itself."""
     naming = may_name(name)
-    files = read_those(path for path, text in texts_of(feed_paths(directory)) if naming(text))
+    texts = texts_of(feed_paths(directory))
+    files = read_those(path for path, text in texts if naming(text) or shared_fleet(path.parent) == name)
     return [file for file in files if file.feed is not None and file.feed.fleet == name]
+
+
+def shared_fleet(folder: Path) -> object:
+    """Return the fleet that the defaults of a folder name."""
+    return (defaults_of(folder).document or {}).get("fleet")
 
 
 def file_of_feed(name: str, directory: Path) -> FeedFile | None:
