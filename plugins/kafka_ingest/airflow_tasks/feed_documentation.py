@@ -18,9 +18,9 @@ or let the next run continue: no offset is moved before its records are in the o
 
 `kafka-ingest status {name}` shows stored offsets and lag, `kafka-ingest doctor {name}` what stands in the feed's way.
 A run by hand may end at a number of records, at a time or at offsets. Earlier offsets are read by the DAG
-`backfill_offsets`.
+`backfill_offsets`. What `_defaults.yaml` adds to this file, `kafka-ingest feeds --show {name}` prints.
 
-{file}, to which `_defaults.yaml` of its folder may add (`kafka-ingest feeds --show {name}`):
+{file}:
 
 {fence}yaml
 {content}
