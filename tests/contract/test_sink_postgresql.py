@@ -273,6 +273,26 @@ def test_a_row_that_a_constraint_refuses_stops_the_commit_with_its_offset_and_no
     assert output.seen() == rows_of(published)
 
 
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        "UNIQUE (kafka_offset)",
+        "UNIQUE (kafka_offset) DEFERRABLE INITIALLY DEFERRED",
+        "FOREIGN KEY (kafka_partition) REFERENCES {schema}.partitions DEFERRABLE INITIALLY DEFERRED",
+    ],
+)
+def test_a_row_that_is_refused_beside_another_or_at_the_end_alone_stops_the_commit_with_its_offset(
+    output: PostgresqlOutput, constraint: LiteralString
+) -> None:
+    execute(output.path, "CREATE TABLE {schema}.partitions AS SELECT 0 AS number")
+    execute(output.path, "ALTER TABLE {schema}.partitions ADD PRIMARY KEY (number)")
+    execute(output.path, "CREATE TABLE {} (" + RAW + ", " + constraint + ")")
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputConflictError, match=r"refuses orders-1@0: .* constraint .*no offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
 def test_a_row_that_a_trigger_refuses_stops_the_commit_with_its_offset(output: PostgresqlOutput) -> None:
     execute(output.path, "CREATE TABLE {} (" + RAW + ")")
     execute(

@@ -24,6 +24,7 @@ from sqlalchemy import (
     insert,
     literal,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -271,8 +272,9 @@ class PostgresqlCommits:
         """Return the error that names the record whose row the table refuses, if copied rows alone show which."""
         position = None
         if staged is not None and copied is not None:
-            with self._table.transaction() as connection:
+            with self._table.transaction() as connection, connection.begin_nested() as undone:
                 position = self._refused_position(connection, mark.batch_id, staged, copied)
+                undone.rollback()
         record = "{}-{}@{}".format(*position) if position is not None else "a row"
         return OutputConflictError(
             f"{self._table}: expected to add all rows of batch {mark.batch_id}, found that the table refuses {record}: "
@@ -284,7 +286,11 @@ class PostgresqlCommits:
     def _refused_position(
         self, connection: Connection, batch_id: UUID, staged: Staged, copied: Table
     ) -> tuple[str, int, int] | None:
-        """Return the position of one row that is refused by itself, None where none is; each try is undone."""
+        """Return the position of the first row that is refused by itself or beside those before it, None where none is.
+
+        What was tried is undone; constraints that wait for the commit are looked at with each row.
+        """
+        connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
         state = self._table.state
         events = self._events(connection, staged, copied) if state is not None else None
         rows = (events.newest() if events is not None else select(copied)).subquery()
@@ -294,12 +300,11 @@ class PostgresqlCommits:
             middle = max((first + end) // 2, first + 1)
             part = select(rows).order_by(*order).offset(first).limit(middle - first).subquery()
             try:
-                with connection.begin_nested() as undone:
+                with connection.begin_nested():
                     if events is not None and state is not None:
                         replace(events, events=part).apply(connection, batch_id, state, ())
                     else:
                         connection.execute(self._insertion(connection, batch_id, part))
-                    undone.rollback()
                 first = middle
             except DBAPIError as error:
                 if not is_refusal(error):
