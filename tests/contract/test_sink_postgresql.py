@@ -308,6 +308,24 @@ def test_a_row_that_a_trigger_refuses_stops_the_commit_with_its_offset(output: P
     assert output.seen() == Counter()
 
 
+def test_a_full_disk_is_named_with_what_to_do(output: PostgresqlOutput) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$",
+    )
+    execute(
+        output.path, "CREATE TRIGGER full_disk BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION {schema}.no_space()"
+    )
+    directory, published = taken(output, 1)
+    with pytest.raises(
+        OutputUnavailableError, match=r"extend file\. No offset was moved; free space on the server, then"
+    ):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
 def test_a_mark_that_a_trigger_keeps_out_is_missed_and_nothing_is_published(output: PostgresqlOutput) -> None:
     first = publish(output, plan_to(output, 1))
     execute(

@@ -32,7 +32,7 @@ from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.arrow_types import struct_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
-from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+from kafka_ingest.sinks.postgresql.database import DISK_FULL, FREE_SPACE, DatabaseSettings
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
@@ -99,9 +99,10 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: 
         if (error.sqlstate or "").startswith(DATA_EXCEPTION):
             raise refused_value(staged, table.name, error, events) from None
         said = settings.without_secrets(str(error).partition("\n")[0])
+        next_step = FREE_SPACE if error.sqlstate == DISK_FULL else "run this again"
         raise OutputUnavailableError(
             f"{table.schema}.{table.name}: rows of batch {staged.receipt.batch_id} could not be copied through "
-            f"connection {settings.conn_id!r}: {said}. Nothing was published and no offset was moved; run this again."
+            f"connection {settings.conn_id!r}: {said}. Nothing was published and no offset was moved; {next_step}."
         ) from None
 
 

@@ -20,6 +20,8 @@ LOCK_TIMEOUT_S: Final = 60
 """So long a statement waits for a lock, such as that of a rival who publishes the same batch."""
 INSUFFICIENT_PRIVILEGE: Final = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 LOCK_NOT_AVAILABLE: Final = "55P03"
+DISK_FULL: Final = "53100"
+FREE_SPACE: Final = "free space on the server, then run this again"
 DURABLE: Final = (
     "SELECT set_config('lock_timeout', :lock_timeout, true), set_config('synchronous_commit', "
     "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, "
@@ -109,6 +111,8 @@ class Database:
                 f"{found} Another session has held a lock for more than {LOCK_TIMEOUT_S} s: pg_stat_activity and "
                 "pg_blocking_pids() name it. No offset was moved; run this again once it has ended."
             )
+        if state == DISK_FULL:
+            return OutputUnavailableError(f"{found} No offset was moved; {FREE_SPACE}.")
         return OutputUnavailableError(
             f"{found} No offset was moved; run this again when the database answers: the batch's mark in it then says "
             "whether it was done."
