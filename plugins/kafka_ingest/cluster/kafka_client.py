@@ -60,6 +60,7 @@ class KafkaClient:
         self._refused_until = 0.0
         self._used_at = 0.0
         self._asking = 0
+        self._is_in_doubt = False
         # Feeds that are planned or committed at once share a client: none closes it while another one asks.
         self._lock = RLock()
 
@@ -79,26 +80,36 @@ class KafkaClient:
         return self.connected_admin()
 
     def connected_admin(self) -> AdminClient:
-        """Return the client once a broker has accepted it; raises the error that says why none did."""
+        """Return the client once a broker has accepted it; raises the error that says why none did.
+
+        After a question without an answer the broker is asked first whether it is there: if it is not, all feeds of
+        the connection get that error, instead of a time limit each.
+        """
         with self._lock:
-            if self._client is not None:
+            if self._client is not None and not self._is_in_doubt:
                 return self._client
             if self._refused is not None and time.monotonic() < self._refused_until:
                 raise copy(self._refused)
-            self._reported = ClientErrors()
             try:
-                with contextlib.ExitStack() as unless_let_in:
-                    client = unless_let_in.enter_context(self._new_client())
+                client = self._client or self._new_client_let_in()
+                if self._is_in_doubt:
                     shake_hands(client, self._reported, self.settings, self.request_timeout_s)
-                    unless_let_in.pop_all()
             except KafkaIngestError as error:
                 # A copy has no traceback, which would hold what asked.
                 self._refused = copy(error)
                 is_final = isinstance(error, KafkaLoginRefusedError)
                 self._refused_until = math.inf if is_final else time.monotonic() + REFUSED_S
                 raise
-            self._client = client
+            self._client, self._is_in_doubt = client, False
             return client
+
+    def _new_client_let_in(self) -> AdminClient:
+        self._reported, self._is_in_doubt = ClientErrors(), False
+        with contextlib.ExitStack() as unless_let_in:
+            client = unless_let_in.enter_context(self._new_client())
+            shake_hands(client, self._reported, self.settings, self.request_timeout_s)
+            unless_let_in.pop_all()
+        return client
 
     def check_let_in(self) -> None:
         """Raise the error that says why no broker accepts the client; it is closed again."""
@@ -171,7 +182,7 @@ class KafkaClient:
     def time_limited(self, question: str) -> Iterator[None]:
         """Ask a question inside this: what fails is raised as the error that names the question and the cause."""
         with self._lock:
-            if not self._asking and time.monotonic() - self._used_at > CLIENT_IDLE_S:
+            if not self._asking and (self._is_in_doubt or time.monotonic() - self._used_at > CLIENT_IDLE_S):
                 self._close()
             self._asking += 1
         try:
@@ -212,6 +223,7 @@ class KafkaClient:
         )
 
     def _no_answer(self, question: str, cause: str) -> KafkaIngestError:
+        self._is_in_doubt = True
         if self._client is not None:
             self._client.poll(0)
         return unreachable(self._reported, self.settings, self.request_timeout_s, question, cause)
