@@ -28,9 +28,9 @@ def test_a_fleet_is_one_run_whose_feeds_are_committed_each_and_that_is_red_where
     assert project.positions("other") == []
     assert len(airflow.announced) == 2
     [(_, conf)] = airflow.triggered
-    assert conf == {"feeds": ["b"], "retry": 1}
+    assert conf == {"feeds": ["b"], "retry": {}}
 
-    second = airflow.run("shop", conf={"feeds": ["b"], "retry": 1})
+    second = airflow.run("shop", conf=conf)
     assert second["state"] == "success", airflow.log[-4000:]
     assert project.positions("b") == positions_of(events)
     assert project.group_offsets("b") == project.stored_offsets("b")

@@ -24,11 +24,8 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed_files import folder_of_feeds, read_feed_files
 from kafka_ingest.settings.fleets import Fleet
-from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.settings.run_request import FleetRequest, RunRequest, why_no_run_follows
 from kafka_ingest.write_step import Work, write_batches
-
-FEEDS, RETRY = "feeds", "retry"
-"""What a run that follows another is asked for: these feeds alone, and which retry of the failed ones it is."""
 
 Failures = dict[str, dict[str, Any]]
 
@@ -87,8 +84,9 @@ class FleetPlanOperator(FleetOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Return the batches to write and commit."""
-        actor, asked = run_of(context), (context["dag_run"].conf or {}).get(FEEDS)
+        actor = run_of(context)
         with errors_for_airflow():
+            asked = request_of(self.fleet, context).feeds
             members = [each for each in self.fleet.members if asked is None or each.feed.name in asked]
             parts = parts_by_name(self.fleet, [each.feed.name for each in members])
             now = (
@@ -186,6 +184,11 @@ class FleetCommitOperator(FleetOperator):
         return {"committed": done, "again": again, "failed": failures(errors)}
 
 
+def request_of(fleet: Fleet, context: Context) -> FleetRequest:
+    """Return what a run is for; raises InvalidRunRequestError."""
+    return FleetRequest.of(context["dag_run"].conf or {}, [each.feed.name for each in fleet.members])
+
+
 def failed_in(context: Context) -> Failures:
     """Return which feeds of a run failed in any of its steps."""
     found = (context["ti"].xcom_pull(task_ids=step) or {} for step in ("plan", "write", "commit"))
@@ -201,14 +204,14 @@ class NextFleetOperator(TriggerDagRunOperator):
 
     def execute(self, context: Context) -> None:
         """Trigger it."""
-        conf = context["dag_run"].conf or {}
-        tried = int(conf.get(RETRY, 0))
+        tried = request_of(self.fleet, context).retry or {}
         again = list((context["ti"].xcom_pull(task_ids="commit") or {}).get("again", []))
-        if tried < self.fleet.first.airflow.retries:
-            again += [name for name, each in failed_in(context).items() if each["may_retry"]]
-        if not again:
+        # Of each feed the retries since it was last committed.
+        retry = {name: tried.get(name, 0) + 1 for name, each in failed_in(context).items() if each["may_retry"]}
+        retry = {name: count for name, count in retry.items() if count <= self.fleet.first.airflow.retries}
+        if not again and not retry:
             raise AirflowSkipException("no records are left, and no retry may succeed")
-        self.conf = {FEEDS: sorted(again), RETRY: tried + 1}
+        self.conf = {"feeds": sorted({*again, *retry}), "retry": retry}
         # The same each time this task is tried, and no longer the more runs follow one another.
         self.trigger_run_id = f"next_batch__{uuid5(NAMESPACE_URL, str(context['dag_run'].run_id))}"
         super().execute(context)

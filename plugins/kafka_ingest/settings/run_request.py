@@ -1,15 +1,15 @@
 """What one manual run may ask for: a DAG run's conf, or options of the command line. The feed file stays as it is."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
 from kafka_ingest.settings.setting_types import Instant, Offset, Records, Settings, not_blank
 from kafka_ingest.settings.wrong_settings import describe
@@ -27,6 +27,11 @@ def a_partition_number(key: object) -> object:
 def none_where_null(value: object) -> object:
     """Read a form's field that was left empty."""
     return {} if value is None else value
+
+
+def one_or_more(value: object) -> object:
+    """Read one name as a list of it."""
+    return [value] if isinstance(value, str) else value
 
 
 PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0)]
@@ -71,12 +76,7 @@ class RunRequest(Settings):
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> "RunRequest":
         """Read a request; raises InvalidRunRequestError, which says what was expected."""
-        try:
-            request = cls.model_validate(conf)
-        except ValidationError as error:
-            raise InvalidRunRequestError(
-                f"the run asks for what it cannot have: {'; '.join(describe(error, cls))}"
-            ) from error
+        request = validated(cls, conf)
         if request.end_timestamp is not None and request.end_offsets:
             raise InvalidRunRequestError("expected end_timestamp or end_offsets, found both")
         return request
@@ -94,6 +94,43 @@ class RunRequest(Settings):
                 for partition, offset in offsets.items()
             }
         )
+
+
+class FleetRequest(Settings):
+    """What a run of a fleet's DAG is for: feeds by name, else all of them.
+
+    ``retry`` is of runs that follow others: the feeds that had failed there, each with which retry of it this is.
+    """
+
+    feeds: Annotated[Sequence[str], BeforeValidator(one_or_more), Field(min_length=1)] | None = None
+    retry: Mapping[str, int] | None = None
+
+    @classmethod
+    def of(cls, conf: Mapping[str, Any], members: Collection[str]) -> "FleetRequest":
+        """Read one; raises InvalidRunRequestError where it names a feed that is not in the fleet.
+
+        A run that follows leaves such a one out: it was taken out of the fleet meanwhile.
+        """
+        request = validated(cls, without_lineage(conf))
+        unknown = [name for name in request.feeds or () if name not in members]
+        if unknown and request.retry is None:
+            raise InvalidRunRequestError(
+                f"feeds: expected names of feeds of this fleet, found {listing(unknown)}; it has {listing(members)}"
+            )
+        return request
+
+
+Request = TypeVar("Request", bound=Settings)
+
+
+def validated(kind: type[Request], conf: Mapping[str, Any]) -> Request:
+    """Read what a run asks for; raises InvalidRunRequestError, which says what was expected."""
+    try:
+        return kind.model_validate(conf)
+    except ValidationError as error:
+        raise InvalidRunRequestError(
+            f"the run asks for what it cannot have: {'; '.join(describe(error, kind))}"
+        ) from error
 
 
 def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | None:
