@@ -19,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format dist bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -71,6 +71,12 @@ format: ## format the code and mend what can be mended
 	$(SET_UP) dev
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+dist: ## build the wheel into dist/: the same sources give the same bytes
+	$(SET_UP) run
+	rm -rf dist build && mkdir dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-315532800} .venv/bin/uv build --quiet --system-certs --wheel --out-dir dist
+	rm -rf build dist/.gitignore && cd dist && sha256sum *.whl
 
 bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; an hour or more, some GB of disk
 	$(SET_UP) dev jvm s3 tables flink

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from link_jars import link_jars
+
 pytest.register_assert_rewrite("tests")
 
 # What is imported and collected from here on stays until the end. The collector of garbage would go through all of it
 # again and again: a tenth of the processor's time of the quick tests.
 gc.disable()
+
+link_jars()
 
 
 @pytest.hookimpl(wrapper=True)

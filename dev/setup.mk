@@ -14,6 +14,7 @@ run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
 jvm: .jvm/.stamp
+	.venv/bin/python dev/link_jars.py
 	.venv/bin/python dev/archive_broker.py
 	.venv/bin/python dev/archive_classes.py
 

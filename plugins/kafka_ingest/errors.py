@@ -69,6 +69,10 @@ class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
 
+class JarsUnavailableError(RetryableError):
+    """A repository did not deliver a jar that Spark needs."""
+
+
 class NotPrintedError(RetryableError):
     """What a command answers could not be printed; what it was asked for may be done all the same."""
 

@@ -884,9 +884,20 @@ def test_an_empty_folder_has_no_feeds(folder: Path) -> None:
     assert read_feed_files(folder) == []
 
 
-def test_the_folder_of_feed_files_is_beside_the_plugins_unless_it_is_named() -> None:
-    assert feeds_directory({}) == ROOT / "dags" / "feeds"
-    assert feeds_directory({"KAFKA_INGEST_FEEDS": "/etc/feeds"}) == Path("/etc/feeds")
+def test_the_folder_of_feed_files_is_named_or_in_airflows_folder_of_dags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = {"AIRFLOW_HOME": str(tmp_path)}
+    assert feeds_directory({**home, "KAFKA_INGEST_FEEDS": "/etc/feeds"}) == Path("/etc/feeds")
+    assert feeds_directory({**home, "AIRFLOW__CORE__DAGS_FOLDER": "/srv/dags"}) == Path("/srv/dags/feeds")
+    monkeypatch.chdir(tmp_path)
+    assert feeds_directory(home) == tmp_path / "dags" / "feeds"
+    (tmp_path / "airflow.cfg").write_text("[core]\ndags_folder = /opt/team/dags\nx = 100%\n")
+    assert feeds_directory(home) == Path("/opt/team/dags/feeds")
+    (tmp_path / "airflow.cfg").write_text("dags_folder")
+    assert feeds_directory(home) == tmp_path / "dags" / "feeds"
+    monkeypatch.chdir(ROOT)
+    assert feeds_directory(home) == ROOT / "dags" / "feeds"
 
 
 @pytest.mark.parametrize(

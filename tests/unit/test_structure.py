@@ -23,7 +23,9 @@ from kafka_ingest.message_types import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
 from kafka_ingest.sinks.iceberg import library as iceberg_library
 from kafka_ingest.sinks.postgresql import output as postgresql_output
+from kafka_ingest.spark_launch.fetch_jars import sum_of
 from kafka_ingest.spark_launch.installation import CONNECTOR
+from kafka_ingest.spark_launch.known_jars import jars_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
@@ -243,6 +245,17 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
     assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
 
+def test_each_pin_lies_in_the_range_that_the_wheel_asks_for_and_each_range_has_its_pin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ranges = {f"requirements-{extra}.txt": asked for extra, asked in project["optional-dependencies"].items()}
+    assert ranges.keys() == {OF_FORMATS, OF_LINEAGE, *OF_SINKS}
+    for file, asked in {"requirements.txt": project["dependencies"], **ranges}.items():
+        found = {each.name: each.specifier for each in map(Requirement, asked)}
+        pinned = {name: version for name, version in pins(file).items() if name != "pytest"}
+        assert found.keys() == pinned.keys(), file
+        assert [name for name, version in pinned.items() if not found[name].contains(version)] == [], file
+
+
 def test_the_two_requirements_files_pin_nothing_twice() -> None:
     assert pins("requirements.txt").keys() & pins("requirements-dev.txt").keys() == set()
 
@@ -339,7 +352,7 @@ def imported_with(path: Path) -> set[Path]:
 def test_the_dag_file_of_feeds_reads_no_more_of_the_package_than_it_did() -> None:
     # Airflow imports it every half minute, in a process of its own. The number may fall; what only some feeds need,
     # such as a format's library, is imported where it is used.
-    assert len(imported_with(ROOT / "dags" / "ingest_feeds.py")) <= 310
+    assert len(imported_with(PACKAGE / "airflow_tasks" / "dags" / "feed_dags.py")) <= 310
 
 
 def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch() -> None:
@@ -370,6 +383,15 @@ def test_the_jars_that_are_installed_are_the_ones_that_are_named() -> None:
     jars = {jar.name for jar in (ROOT / ".jvm" / "spark").glob("*.jar")}
     spark_side = [CONNECTOR, "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"]
     assert jars == {f"{name}-{jvm_versions()[name]}.jar" for name in spark_side}
+
+
+@pytest.mark.parametrize("name", ["spark", "avro"])
+def test_the_jars_of_development_are_those_that_the_command_fetches(name: str) -> None:
+    known = jars_for(pins("requirements.txt")["pyspark"], (name,))[name]
+    folder = ROOT / ".jvm" / name
+    assert {jar.name: sum_of(jar) for jar in folder.glob("*.jar")} == {
+        Path(path).name: sha256 for path, sha256 in known.items()
+    }
 
 
 def test_the_schema_that_the_code_needs_is_the_newest_migration() -> None:

@@ -166,13 +166,11 @@ def spark_versions() -> str:
     if missing:
         raise InstallationError(
             f"expected {', '.join(missing)} for Spark {version} in {installed.jars[0].parent}, found "
-            f"{', '.join(names)}. Run `make setup`."
+            f"{', '.join(names)}. Run `kafka-ingest jars`."
         )
     binary = shutil.which("spark-submit", path=installed.search_path)
     if binary is None:
-        raise InstallationError(
-            "expected spark-submit on the PATH, found none. It comes with pyspark: run `make setup`."
-        )
+        raise InstallationError("expected spark-submit on the PATH, found none. It comes with pyspark: install that.")
     return f"{version}, connector in {installed.jars[0].parent}, {binary}"
 
 

@@ -10,11 +10,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.models import CommandInfo
 
-from kafka_ingest.cli import (
-    backfill_command,
-    replay_command,
-    run_command,
-)
+from kafka_ingest.cli import backfill_command, init_command, jars_command, replay_command, run_command
 from kafka_ingest.cli.made_commands import add_made_commands
 from kafka_ingest.cli.output import (
     STOPPED,
@@ -34,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 PANELS = {
+    "Set up": ("jars", "init"),
     "Run": ("feeds", "doctor", "preview", "plan", "run"),
     "Look": (
         "status",
@@ -58,6 +55,8 @@ app.add_typer(db, name="db", rich_help_panel="Keep in order")
 backfill_command.add_to(app)
 replay_command.add_to(app)
 app.command()(run_command.run)
+app.command()(jars_command.jars)
+app.command()(init_command.init)
 add_made_commands(app, {"db": db})
 
 

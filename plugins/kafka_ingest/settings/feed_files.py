@@ -3,6 +3,8 @@
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,13 +23,26 @@ from kafka_ingest.settings.plain_yaml import text_of
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
+FEEDS_FOLDER = "feeds"
 NO_ADDRESS: Final[Mapping[str, str]] = {}
 
 
 def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of feed files: KAFKA_INGEST_FEEDS, or ``dags/feeds`` next to ``plugins/``."""
-    named = environment.get(FEEDS_VARIABLE)
-    return Path(named) if named else Path(__file__).resolve().parents[3] / "dags" / "feeds"
+    """Return the folder of feed files: KAFKA_INGEST_FEEDS; or ``feeds/`` in Airflow's folder of DAGs.
+
+    Airflow is not imported for that: its folder is named by the environment, is ``dags/`` here, or stands in
+    ``airflow.cfg``.
+    """
+    if named := environment.get(FEEDS_VARIABLE):
+        return Path(named)
+    here, home = Path.cwd() / "dags", Path(environment.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+    dags = environment.get("AIRFLOW__CORE__DAGS_FOLDER")
+    if not dags and not (here / FEEDS_FOLDER).is_dir():
+        config = RawConfigParser(strict=False)
+        with contextlib.suppress(ConfigError, OSError, ValueError):
+            config.read(home / "airflow.cfg", encoding="utf-8")
+        dags = config.get("core", "dags_folder", fallback=str(home / "dags"))
+    return (Path(dags).expanduser() if dags else here) / FEEDS_FOLDER
 
 
 def feed_paths(directory: Path) -> list[Path]:

@@ -12,8 +12,11 @@ from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, Cho
 from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 
+ROOT_VARIABLE = "KAFKA_INGEST_JARS"
+CONNECTOR_FOLDER, AVRO_FOLDER = "spark", "avro"
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
 AVRO_JARS_VARIABLE = "KAFKA_INGEST_AVRO_JARS"
+APPLICATION = Path(__file__).resolve().parents[1] / "writing" / "main" / "write_batch.py"
 AVRO_JAR = "spark-avro_"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
@@ -45,8 +48,8 @@ class Installation:
         own = (self.spark_home / "jars").glob("*.jar") if self.spark_home is not None else ()
         if not any(jar.name.startswith(AVRO_JAR) for jar in (*self.avro_jars, *own)):
             raise InstallationError(
-                f"expected {AVRO_JAR}*.jar for records in Avro, found none in .jvm/avro or in Spark's own jars. Run "
-                f"`make setup`, or set {AVRO_JARS_VARIABLE} to the folder of that jar."
+                f"expected {AVRO_JAR}*.jar for records in Avro, found none in {jars_root() / AVRO_FOLDER} or in "
+                f"Spark's own jars. Run `kafka-ingest jars`, or set {AVRO_JARS_VARIABLE} to the folder of that jar."
             )
 
     def check_store_jars(self, scheme: str) -> None:
@@ -57,8 +60,8 @@ class Installation:
         if missing := [start for start in store.jars if not any(name.startswith(start) for name in names)]:
             raise InstallationError(
                 f"expected {' and '.join(f'{each}*.jar' for each in missing)} for an output in {store.name}, found "
-                f"none in .jvm/{store.folder} or in Spark's own jars. Run `make {store.target}`, or set "
-                f"{store.jars_variable} to the folder of those jars (docs/sinks.md)."
+                f"none in {jars_root() / store.folder} or in Spark's own jars. Run `kafka-ingest jars "
+                f"{store.folder}`, or set {store.jars_variable} to the folder of those jars (docs/sinks.md)."
             )
 
     @property
@@ -70,20 +73,15 @@ class Installation:
 def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     """Return this installation; raises InstallationError naming what is missing.
 
-    ``jobs/`` and ``.jvm/spark`` are next to ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
+    Jars are where `kafka-ingest jars` brings them; KAFKA_INGEST_SPARK_JARS names another folder for the connector's.
     """
-    root = Path(__file__).resolve().parents[3]
-    application = root / "jobs" / "write_batch.py"
-    if not application.is_file():
-        raise InstallationError(
-            f"expected the Spark job at {application}, found no such file. Install jobs/ next to plugins/."
-        )
-    folder = Path(environment.get(JARS_VARIABLE) or root / ".jvm" / "spark")
+    root = jars_root(environment)
+    folder = Path(environment.get(JARS_VARIABLE) or root / CONNECTOR_FOLDER)
     jars = tuple(sorted(folder.glob("*.jar")))
     if not any(jar.name.startswith(CONNECTOR) for jar in jars):
         raise InstallationError(
             f"expected Spark's Kafka connector ({CONNECTOR}) in {folder}, found {len(jars)} jars without it. "
-            f"Run `make setup`, or set {JARS_VARIABLE} to the folder of its jars."
+            f"Run `kafka-ingest jars`, or set {JARS_VARIABLE} to the folder of its jars."
         )
     python = Path(sys.executable)
     # spark-submit is next to the Python that pyspark was installed for, also where its environment is not activated.
@@ -94,12 +92,11 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     if java and spark and not environment.get(SETTINGS_VARIABLE):
         place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
     store_folders = {
-        scheme: Path(environment.get(each.jars_variable) or root / ".jvm" / each.folder)
-        for scheme, each in SPARK_STORES.items()
+        scheme: Path(environment.get(each.jars_variable) or root / each.folder) for scheme, each in SPARK_STORES.items()
     }
-    avro_folder = Path(environment.get(AVRO_JARS_VARIABLE) or root / ".jvm" / "avro")
+    avro_folder = Path(environment.get(AVRO_JARS_VARIABLE) or root / AVRO_FOLDER)
     return Installation(
-        application,
+        APPLICATION,
         jars,
         python,
         search_path,
@@ -109,6 +106,20 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
         store_jars={scheme: tuple(sorted(each.glob("*.jar"))) for scheme, each in store_folders.items()},
         avro_jars=tuple(sorted(avro_folder.glob("*.jar"))),
     )
+
+
+def jars_root(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the folders of jars: KAFKA_INGEST_JARS, or a place in this Python environment.
+
+    Where this user may not write into the environment, and has not done so before, it is one of the user's own.
+    """
+    if named := environment.get(ROOT_VARIABLE):
+        return Path(named).resolve()
+    here = Path(sys.prefix) / "share" / "kafka-ingest" / "jars"
+    data = environment.get("XDG_DATA_HOME") or Path(environment.get("HOME") or Path.home()) / ".local" / "share"
+    own = Path(data) / "kafka-ingest" / "jars"
+    # Resolved: an archive of classes fits one class path alone.
+    return (own if not here.is_dir() and (own.is_dir() or not os.access(sys.prefix, os.W_OK)) else here).resolve()
 
 
 def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:

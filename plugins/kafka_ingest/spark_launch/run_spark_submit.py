@@ -48,7 +48,7 @@ def exit_code_of(
     """Run Spark to its end; return its exit code."""
     if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
         raise InstallationError(
-            f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: run `make setup`."
+            f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: install that."
         )
     with log_file.open("wb") as log:
         try:

@@ -16,15 +16,14 @@ COMMITTER: Mapping[str, str] = {
 class SparkStore:
     """A store as Spark has it. ``role``: how names in the environment begin that say what the machine's own role is.
 
-    ``jars``: how the names of the jars begin that have to be there; ``folder`` in ``.jvm`` has them, or the one that
-    the environment's ``jars_variable`` names; ``target`` makes them.
+    ``jars``: how the names of the jars begin that have to be there; ``folder`` where jars are has them, or the one
+    that the environment's ``jars_variable`` names.
     """
 
     name: str
     jars: tuple[str, ...]
     folder: str
     jars_variable: str
-    target: str
     conf: Mapping[str, str]
     environment: Mapping[str, str]
     role: tuple[str, ...]
@@ -36,7 +35,6 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         jars=("hadoop-aws-", CLOUD),
         folder="s3",
         jars_variable="KAFKA_INGEST_S3_JARS",
-        target="setup-s3",
         # Uploads are completed by the job's commit: a task that failed, or whose job did, leaves no file. Without the
         # committer every file would be copied to its name, which readers could see half done, and which a task that
         # runs late could do once more.
@@ -58,7 +56,6 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         jars=("gcs-connector-", CLOUD),
         folder="gcs",
         jars_variable="KAFKA_INGEST_GCS_JARS",
-        target="setup-gcs",
         # Hadoop's committer for stores that rename files one by one: the job's commit gives them their names, and what
         # a task that failed or runs late has written stays where only the attempt's removal finds it.
         conf={
@@ -77,7 +74,6 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         jars=("hadoop-azure-", CLOUD),
         folder="azure",
         jars_variable="KAFKA_INGEST_AZURE_JARS",
-        target="setup-azure",
         # As for Google's: files get their names when the job commits. The factory is that of Azure's own, which also
         # finds out whether a rename whose answer was lost has happened.
         conf={

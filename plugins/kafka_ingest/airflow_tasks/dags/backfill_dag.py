@@ -1,0 +1,190 @@
+"""Reads offsets of a feed again, or skipped ones, without moving its stored offsets: plan >> write >> commit by chunk.
+
+Each chunk is a separate batch: a failed one is cleared and run again alone, the others stay.
+"""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_parsing_context, task_group
+
+from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
+from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
+from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
+from kafka_ingest.airflow_tasks.form_params import lines, number, text, tick
+from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.settings.backfill_form import CAUSE, PLACE
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
+from kafka_ingest.settings.form_fields import OFFSET_RANGE
+
+DAG_ID = "backfill_offsets"
+CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
+"""How many chunks are written at a time, of all runs, 2 unless it is set: each is a Spark application."""
+
+EXECUTION_TIMEOUT = timedelta(hours=12)
+"""Of each task, also where the feed sets another limit for its own DAG: a chunk is about as large as a live batch."""
+
+
+def chunks_at_a_time() -> int:
+    """Return how many chunks are written concurrently; raises ValueError where the number is not valid."""
+    text = os.environ.get(CHUNKS_VARIABLE) or "2"
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"expected {CHUNKS_VARIABLE} to be a number from 1 on, found {text!r}")
+    return int(text)
+
+
+def feed_names() -> list[str]:
+    """Return the feeds that can be used; the DAG of a broken one shows its error.
+
+    Empty where a task is started: it needs no form, and fails itself where its run's feed is unknown.
+    """
+    if get_parsing_context().task_id is not None:
+        return []
+    try:
+        return [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+    except (InvalidFeedError, OSError):
+        return []
+
+
+def feed_param(names: list[str]) -> Param:
+    """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
+    # Without any feed the form still opens, and the first task says what is missing.
+    known: dict[str, Any] = {"enum": names} if names else {}
+    return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
+
+
+WHAT, HOW = "What to read: one of these", "How"
+
+PARAMS = {
+    "offset_ranges": lines(
+        "Offset ranges",
+        "One per line: TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300. FROM is read, TO is not.",
+        WHAT,
+        pattern=OFFSET_RANGE,
+    ),
+    "from_timestamp": text(
+        "From this time",
+        "The first record of this time or later; empty: from where the log starts. With mode replay: "
+        "the dead letters of batches that were committed at this time or later.",
+        WHAT,
+        format="date-time",
+    ),
+    "to_timestamp": text(
+        "To this time",
+        "Up to the first record of this time or later, which is not read; empty: as far as may be read.",
+        WHAT,
+        format="date-time",
+    ),
+    "batch_id": text(
+        "The ranges of a batch",
+        "An earlier batch's id (kafka-ingest batches). With mode replay: its dead letters.",
+        WHAT,
+    ),
+    "dag_run_id": text(
+        "The ranges of a DAG run",
+        "The id of an earlier run that planned or committed batches of the feed.",
+        WHAT,
+    ),
+    "open_gaps": tick(
+        "All open gaps",
+        "What kafka-ingest gaps lists as open. Gaps by retention are left out.",
+        WHAT,
+    ),
+    "open_chunks": tick(
+        "The open chunks",
+        "Nothing new: continue with the chunks that earlier runs planned and did not commit.",
+        WHAT,
+    ),
+    "only": lines(
+        "Only these",
+        "Limits what is read: one TOPIC or TOPIC:PARTITION per line; empty: all partitions of the feed.",
+        HOW,
+        pattern=PLACE,
+    ),
+    "causes": lines(
+        "Only these dead letters",
+        "With mode replay: one cause per line, such as DOES_NOT_FIT (kafka-ingest dead-letters); empty: all.",
+        HOW,
+        pattern=CAUSE,
+    ),
+    "mode": Param(
+        Mode.FILL.value,
+        enum=[mode.value for mode in Mode],
+        title="Mode",
+        description_md="fill: offsets below the stored ones that are missing in the feed's output, into that output. "
+        "copy: any offsets, into another output; the feed's own is not changed. replace: whole ranges that batches "
+        "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk. "
+        "replay: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
+        "rest stays. Without a batch or a time: all of them.",
+        section=HOW,
+    ),
+    "output": text(
+        "Output of a copy",
+        "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.",
+        HOW,
+    ),
+    "overlap": Param(
+        OnOverlap.CUT.value,
+        enum=[each.value for each in OnOverlap],
+        title="What is in the output already",
+        description_md="cut: it is left out. refuse: nothing is planned. The same applies to the offsets of "
+        "another open backfill.",
+        section=HOW,
+    ),
+    "missing": Param(
+        OnMissing.REFUSE.value,
+        enum=[each.value for each in OnMissing],
+        title="What retention has deleted",
+        description_md="refuse: nothing is planned, and the missing ranges are named. record_gap: the rest is "
+        "read, and the missing offsets are recorded as a gap.",
+        section=HOW,
+    ),
+    "max_records": number(
+        "Records of a chunk",
+        "At most; empty: the feed's limits.max_records, or 5,000,000.",
+        HOW,
+        minimum=1,
+        maximum=2**63 - 1,
+    ),
+    "reason": text(
+        "Why",
+        "Kept in the audit journal (kafka-ingest history).",
+        HOW,
+    ),
+}
+
+
+def backfill_dag() -> DAG:
+    """Return the DAG, with its form."""
+    with DAG(
+        dag_id=DAG_ID,
+        description="Offset ranges of a feed, read again or later; stored offsets and consumer groups never move",
+        doc_md=__doc__,
+        schedule=None,
+        **only_runs(MANUAL, TRIGGERED),
+        params={"feed": feed_param(feed_names()), **PARAMS},
+        tags=["kafka_ingest", "backfill"],
+        default_args={
+            "retries": 3,
+            "retry_delay": timedelta(seconds=30),
+            "retry_exponential_backoff": True,
+            "max_retry_delay": timedelta(minutes=10),
+            "execution_timeout": EXECUTION_TIMEOUT,
+        },
+    ) as dag:
+
+        @task_group
+        def chunk(batch_id: str) -> None:
+            """Write and commit one chunk, independently of the others."""
+            # Its ranges and the batch's id; before the task has looked them up, the id alone.
+            label = "{{ task.shown_as or task.batch_id }}"
+            of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": label}
+            write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
+            commit = CommitOperator(task_id="commit", **of_chunk)
+            write >> commit
+
+        plan = BackfillPlanOperator(task_id="plan")
+        chunk.expand(batch_id=plan.output)
+    return dag

@@ -1,0 +1,171 @@
+"""A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, SCHEDULED, TRIGGERED, only_runs
+from kafka_ingest.airflow_tasks.completing import CompleteOperator
+from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
+from kafka_ingest.airflow_tasks.feed_tasks import (
+    CommitOperator,
+    FeedErrorOperator,
+    NextBatchOperator,
+    PlanOperator,
+    WriteOperator,
+)
+from kafka_ingest.airflow_tasks.fleet_tasks import (
+    FleetCommitOperator,
+    FleetPlanOperator,
+    FleetReportOperator,
+    FleetWriteOperator,
+    NextFleetOperator,
+)
+from kafka_ingest.airflow_tasks.form_params import number, text
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
+from kafka_ingest.settings.files_for_dags import files_for_dags
+from kafka_ingest.settings.fleets import Fleet, fleets_of
+
+START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
+
+PARAMS = {
+    "max_records": number("Records", "At most; empty: what the feed's limits say.", minimum=1, maximum=2**63 - 1),
+    "end_timestamp": text(
+        "Up to this time",
+        "The first record of this time or later is not read; empty: what there is.",
+        format="date-time",
+    ),
+    "end_offsets": Param(
+        None,
+        type=["object", "null"],
+        title="Up to these offsets",
+        description_md='By topic and partition, such as {"orders": {"0": 1200}}: offset 1200 is not read, and '
+        "partitions that are not named are left out. Not together with a time.",
+    ),
+}
+"""What a run by hand may ask for; a scheduled one asks for nothing."""
+
+
+def default_args(feed: Feed) -> dict[str, Any]:
+    """Return what all tasks of a feed have."""
+    return {
+        "owner": feed.airflow.owner,
+        "pool": feed.airflow.pool,
+        "retries": feed.airflow.retries,
+        "retry_delay": timedelta(seconds=30),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=10),
+        "execution_timeout": feed.airflow.execution_timeout,
+        # Where many feeds are due at once: commit what is written before another feed's Spark is started.
+        "weight_rule": "upstream",
+    }
+
+
+def fleet_dag(fleet: Fleet) -> DAG:
+    """Return the DAG of all feeds of a fleet."""
+    longest = max(each.feed.airflow.execution_timeout for each in fleet.members)
+    with DAG(
+        dag_id=fleet.name,
+        description=f"The feeds {listing(each.feed.name for each in fleet.members)}",
+        schedule=fleet.first.schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
+        tags=["kafka_ingest", "fleet"],
+        # Each attempt has its own feed's limit.
+        default_args=default_args(fleet.first) | {"execution_timeout": 2 * longest},
+    ) as dag:
+        plan = FleetPlanOperator(task_id="plan", fleet=fleet)
+        write = FleetWriteOperator(task_id="write", fleet=fleet)
+        commit = FleetCommitOperator(task_id="commit", fleet=fleet)
+        plan >> write >> commit
+        commit >> NextFleetOperator(task_id="next_batch", fleet=fleet)
+        commit >> FleetReportOperator(task_id="report", fleet=fleet, retries=0)
+    return dag
+
+
+def feed_dag(feed: Feed, file: FeedFile) -> DAG:
+    """Return the feed's DAG. Its runs continue at the stored offsets; dates decide only when they start."""
+    with DAG(
+        dag_id=feed.name,
+        description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
+        # Of a fleet's feed the fleet's DAG has the schedule; this one is for runs by hand.
+        schedule=feed.schedule if feed.fleet is None else None,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        # A backfill by dates would make live batches; offsets know no dates.
+        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
+        tags=["kafka_ingest", *feed.airflow.tags],
+        params=PARAMS,
+        # Nobody reads it where a task is started.
+        doc_md=documentation(feed, file) if get_parsing_context().task_id is None else None,
+        default_args=default_args(feed),
+    ) as dag:
+        plan = PlanOperator(task_id="plan", feed=feed, file=file)
+        batch_id = "{{ ti.xcom_pull(task_ids='plan') }}"
+        write = WriteOperator(task_id="write", feed=feed, batch_id=batch_id)
+        commit = CommitOperator(task_id="commit", feed=feed, batch_id=batch_id)
+        next_batch = NextBatchOperator(task_id="next_batch", feed=feed, batch_id=batch_id)
+        plan >> write >> commit >> next_batch
+        if feed.complete is not None:
+            commit >> CompleteOperator(task_id="complete", feed=feed)
+    return dag
+
+
+def feed_error_dag(file: FeedFile) -> DAG:
+    """Return a DAG that fails with a feed file's error when the feed would be due; raising would stop the others."""
+    with DAG(
+        dag_id=error_id(file.path),
+        description=f"{storable(file.path.name)} cannot be used",
+        schedule=file.schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        # Airflow would pause a DAG that it has not seen before, and no run would fail.
+        is_paused_upon_creation=False,
+        tags=["kafka_ingest", "feed-error"],
+        doc_md=documentation_of_error(file),
+    ) as dag:
+        FeedErrorOperator(task_id="feed_error", file=file, retries=0)
+    return dag
+
+
+def dags_of(file: FeedFile) -> list[DAG]:
+    """Return the DAGs of one file; an error in it concerns this file alone.
+
+    A contested feed has both: whether it is the one that keeps running is decided when it is planned, by the control
+    tables.
+    """
+    feed = file.feed or file.contested
+    if feed is None:
+        return [feed_error_dag(file)]
+    try:
+        dag = feed_dag(feed, file)
+        dag.validate()
+    except Exception as error:  # noqa: BLE001 - Airflow has more rules, and an error here would stop all feeds
+        return [feed_error_dag(unusable(file.path, f"Airflow refuses its DAG: {error}", schedule=file.schedule))]
+    return [dag] if file.error is None else [dag, feed_error_dag(file)]
+
+
+def dags_of_fleet(fleet: Fleet) -> list[DAG]:
+    """Return the DAG of a fleet, and those that fail with why a feed is not in it."""
+    refused = [feed_error_dag(file) for file in fleet.refused]
+    return [fleet_dag(fleet), *refused] if fleet.members else refused
+
+
+def feed_dags() -> dict[str, DAG]:
+    """Return the DAGs of all feeds and fleets; where Airflow starts a task, only its own."""
+    asked = get_parsing_context().dag_id
+    files = files_for_dags(asked)
+    with without_garbage_collection():
+        # Names that are no identifiers: a feed called like something in the DAG file must not replace it.
+        made = {f"dag of {dag.dag_id}": dag for file in files for dag in dags_of(file)}
+        fleets = (fleet for fleet in fleets_of(files) if asked is None or fleet.name == asked)
+        return made | {f"dag of {dag.dag_id}": dag for fleet in fleets for dag in dags_of_fleet(fleet)}
