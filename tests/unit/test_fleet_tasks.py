@@ -13,7 +13,14 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 
 from kafka_ingest.airflow_tasks import fleet_tasks
-from kafka_ingest.airflow_tasks.fleet_tasks import FleetPlanOperator, FleetWriteOperator, NextFleetOperator
+from kafka_ingest.airflow_tasks.fleet_tasks import (
+    FleetCommitOperator,
+    FleetPlanOperator,
+    FleetWriteOperator,
+    NextFleetOperator,
+    check_some_left,
+)
+from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.fleets import Fleet, fleets_of
 
@@ -128,3 +135,18 @@ def test_a_write_task_that_was_killed_is_no_success_although_some_batches_are_wr
     monkeypatch.setattr(fleet_tasks, "parts_by_name", lambda _, names: dict.fromkeys(names))
     with pytest.raises(AirflowException, match="the task was ended before all batches of fleet shop were written"):
         operator.execute(context({}, plan={"batches": batches}))
+
+
+@pytest.mark.parametrize("task", [FleetWriteOperator, FleetCommitOperator])
+def test_a_step_that_was_marked_as_success_by_hand_is_named(fleet: Fleet, task: Any) -> None:
+    with pytest.raises(AirflowFailException, match="UNKNOWN_BATCH: expected batches from task plan, found none"):
+        task(task_id="task", fleet=fleet).execute(context({}))
+
+
+def test_a_step_that_fails_for_all_is_tried_again_where_that_may_succeed_for_one(fleet: Fleet) -> None:
+    lasting, unexpected = InvalidRunRequestError("never"), OSError("the disk is away")
+    check_some_left(fleet, {"a": lasting}, all_failed=False)
+    with pytest.raises(OSError, match="the disk is away"):
+        check_some_left(fleet, {"a": lasting, "ab": unexpected}, all_failed=True)
+    with pytest.raises(AirflowFailException, match=r"2 of 2 feeds of fleet shop failed: a: .* never, ab: .* never"):
+        check_some_left(fleet, {"a": lasting, "ab": lasting}, all_failed=True)

@@ -5,12 +5,14 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.naming import dataset as naming
 from openlineage.client.serde import Serde
@@ -26,7 +28,7 @@ from kafka_ingest.airflow_tasks.lineage import (
     output_name,
     topic_name,
 )
-from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, facets_of
+from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, facets_of, send_each
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
@@ -272,6 +274,31 @@ def test_an_event_of_thousands_of_partitions_and_fields_is_bounded_and_says_what
     assert len(event["inputs"]) == 100
     assert sum(len(each["inputFacets"][RANGES]["ranges"]) for each in event["inputs"]) == 100
     assert [each["inputFacets"][RANGES]["rangesLeftOut"] for each in event["inputs"]] == [0] * 5 + [20] * 95
+
+
+def test_batches_of_several_feeds_have_an_event_each_as_their_own_dags_would_send_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = a_plan()
+    one = found_lineage(committed(plan), parts_with(a_receipt(plan, a_file(plan.ranges[0], 40))))
+    other = replace(one, totals={**one.totals, "feed": "refunds", "batch_id": "01890000-0000-7000-8000-000000000002"})
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(OpenLineageAdapter, "emit", lambda _, event: sent.append(json.loads(Serde.to_json(event))))
+    dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 1, 31, tzinfo=UTC))
+    task = SimpleNamespace(dag_id="shop", task_id="commit", try_number=1, map_index=-1, dag_run=dag_run)
+    task.get_template_context = lambda: {"dag_run": dag_run}
+
+    of_task = send_each([one, other], task)
+
+    assert (of_task.inputs, of_task.outputs, of_task.run_facets) == ([], [], {})
+    kinds = [(each["job"]["name"], each["eventType"]) for each in sent]
+    assert kinds == [(f"{name}.commit", kind) for name in ("orders", "refunds") for kind in ("START", "COMPLETE")]
+    assert [each["run"]["runId"] for each in sent[1::2]] == [str(plan.batch_id), other.totals["batch_id"]]
+    for each in sent[1::2]:
+        alone = event_of(one)
+        assert (each["inputs"], each["outputs"]) == (alone["inputs"], alone["outputs"])
+        assert each["run"]["facets"]["parent"]["job"]["name"] == "shop.commit"
+    assert [each["run"]["facets"][BATCH]["feed"] for each in sent[1::2]] == ["orders", "refunds"]
 
 
 def test_a_task_that_committed_nothing_gives_no_lineage() -> None:

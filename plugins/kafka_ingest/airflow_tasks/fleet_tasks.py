@@ -12,12 +12,13 @@ from airflow.sdk import BaseOperator, Context
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
+from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.assembly import FeedParts, assemble_all
 from kafka_ingest.batches.plan_batch import PlanOutcome
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.errors import KafkaIngestError, RetryableError
+from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import each_tried
 from kafka_ingest.model.offsets import listing
@@ -60,7 +61,7 @@ def check_some_left(fleet: Fleet, errors: Mapping[str, Exception], *, all_failed
     if not all_failed:
         return
     for error in errors.values():
-        if isinstance(error, RetryableError):
+        if failure_of(error)["may_retry"]:
             raise error
     if errors:
         raise AirflowFailException(summary(fleet, failures(errors)))
@@ -126,9 +127,9 @@ class FleetWriteOperator(WriteOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Write them."""
-        batches: dict[str, str] = context["ti"].xcom_pull(task_ids="plan")["batches"]
         errors: dict[str, Exception] = {}
         with step_duration(self.fleet.name, "write"), errors_for_airflow():
+            batches: dict[str, str] = said_by("plan", context)["batches"]
             parts = parts_by_name(self.fleet, batches)
             works = {name: Work(each, id_of_batch(batches[name])) for name, each in parts.items()}
             names = {str(work.batch_id): name for name, work in works.items()}
@@ -150,18 +151,30 @@ class FleetWriteOperator(WriteOperator):
 class FleetCommitOperator(FleetOperator):
     """Commits each written batch in a transaction of its own, several at a time, and announces them."""
 
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(fleet=fleet, **kwargs)
+        self.lineages: list[Lineage] = []
+
+    def get_openlineage_facets_on_complete(self, task_instance: object) -> object:
+        """Send what was committed, each feed's by itself; OpenLineage's provider asks for it, where it is installed."""
+        from kafka_ingest.airflow_tasks.openlineage_facets import send_each  # noqa: PLC0415 - it imports the provider
+
+        return send_each(self.lineages, task_instance)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return their counts, and which feeds another run is for."""
-        ti, actor = context["ti"], run_of(context)
-        batches: dict[str, str] = ti.xcom_pull(task_ids="plan")["batches"]
+        actor = run_of(context)
         with errors_for_airflow():
-            parts = parts_by_name(self.fleet, ti.xcom_pull(task_ids="write")["written"])
+            batches: dict[str, str] = said_by("plan", context)["batches"]
+            parts = parts_by_name(self.fleet, said_by("write", context)["written"])
 
             def commit(name: str) -> Committed:
                 began = datetime.now(UTC)
                 with step_duration(name, "commit"):
                     committed = parts[name].commit(id_of_batch(batches[name]), actor=actor)
                 send_committed(committed, parts[name], began)
+                if (lineage := lineage_of(committed, parts[name])) is not None:
+                    self.lineages.append(lineage)
                 return committed
 
             results = dict(zip(parts, each_tried(commit, list(parts)), strict=True))
@@ -187,6 +200,16 @@ class FleetCommitOperator(FleetOperator):
 def request_of(fleet: Fleet, context: Context) -> FleetRequest:
     """Return what a run is for; raises InvalidRunRequestError."""
     return FleetRequest.of(context["dag_run"].conf or {}, [each.feed.name for each in fleet.members])
+
+
+def said_by(step: str, context: Context) -> dict[str, Any]:
+    """Return what a task before this one returned; raises UnknownBatchError where it returned nothing."""
+    said: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=step)
+    if said is None:
+        raise UnknownBatchError(
+            f"expected batches from task {step}, found none. Was {step} marked as success by hand? Clear it."
+        )
+    return said
 
 
 def failed_in(context: Context) -> Failures:
