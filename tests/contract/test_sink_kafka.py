@@ -97,8 +97,8 @@ def publish_and_hold(path: Path, directory: Path, published: PublishedReceipt, h
     os.environ[SERVERS_VARIABLE] = servers
     real = commits.KafkaMarks.produce
 
-    def hold(marks: commits.KafkaMarks, producer: Producer, mark: Any) -> None:
-        real(marks, producer, mark)
+    def hold(marks: commits.KafkaMarks, producer: Producer, mark: Any, *landings: Any) -> None:
+        real(marks, producer, mark, *landings)
         assert producer.flush(60) == 0
         held.touch()
         time.sleep(300)

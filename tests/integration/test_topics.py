@@ -45,6 +45,10 @@ def test_each_record_is_in_the_other_topic_once_with_all_that_it_had_in_the_orde
     assert quick.run() == []
     assert comparable(output) == comparable(topic)
     assert len(comparable(output)) == 2_001
+    of_topic = ("verify", str(quick.output / "orders"), "--cluster", "kafka_other", "--output-topic", output)
+    alone = quick.answer(*of_topic)
+    assert (alone["sound"], alone["output_topic"]) == (True, output)
+    assert sum(each["rows"] for each in alone["partitions"]) == 2_001
 
     # Lost control tables are made again from the receipts and the marks.
     before = quick.stored_offsets()

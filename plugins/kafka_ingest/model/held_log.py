@@ -82,7 +82,8 @@ class Evidence:
     ``gaps`` offsets that were passed over, with their topic's id, and ``lost`` how many rows of a batch's partition
     were in files that an operator has recorded as lost. ``unpublished`` have a receipt and no more: their commit was
     interrupted, or did not begin. ``problems`` say what cannot be used. ``of_newest_states``: a row is the newest state
-    of a key, so a batch's rows need not be there any more.
+    of a key, so a batch's rows need not be there any more. ``of_counts``: rows do not say which offsets they are, so
+    which ones are missing is not known. ``notes`` are no fault of the output's.
     """
 
     proofs: Mapping[UUID, Proof] = field(default_factory=dict)
@@ -92,3 +93,5 @@ class Evidence:
     problems: Sequence[str] = ()
     unpublished: frozenset[UUID] = frozenset()
     of_newest_states: bool = False
+    of_counts: bool = False
+    notes: Sequence[str] = ()

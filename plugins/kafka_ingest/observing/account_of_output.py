@@ -90,6 +90,7 @@ class AccountOfOutput:
     unproven: Sequence[UUID | None]
     problems: Sequence[str]
     foreign_rows: int = 0
+    notes: Sequence[str] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -115,7 +116,8 @@ def account_of(
     partitions = [accounts.of_partition(key) for key in sorted(accounts.keys, key=str)]
     problems = [*evidence.problems, *unreadable, *accounts.short_of_sums()]
     unproven = sorted(with_rows - proofs.keys(), key=str)
-    return AccountOfOutput(partitions, proofs, evidence.removed & proofs.keys(), unproven, problems, foreign_rows)
+    removed = evidence.removed & proofs.keys()
+    return AccountOfOutput(partitions, proofs, removed, unproven, problems, foreign_rows, evidence.notes)
 
 
 def key_of(log: HeldLog) -> Key:
@@ -170,7 +172,8 @@ class Accounts:
                 there = counted(inside, "offset")
                 surplus.append(f"batch {proof.batch_id}: {there} of {count.offset_range}, expected {expected:,}")
             if not self.evidence.of_newest_states and (short := self._short(log, proof, count, expected - inside)):
-                holes = log.offsets.holes(*ends_of(count.offset_range))
+                start, end = ends_of(count.offset_range)
+                holes = OffsetRuns([start], [end]) if self.evidence.of_counts else log.offsets.holes(start, end)
                 missing.append(Missing(count.offset_range, proof.batch_id, short, holes))
         covered = [each.offset_range for proof, each in read if proof.kind is not BatchKind.REPLAY]
         gaps = [each for of, each in self.evidence.gaps if each.topic_partition == tp and of in {topic_id, None}]

@@ -176,10 +176,12 @@ def table_options(output: OutputLocation) -> TableOptions:
 def format_found(uri: str, options: Mapping[str, str], connections: SinkConnections) -> OutputLocation:
     """Return the output at an absolute path or a URI, of the format that is there; ``options`` are a table's.
 
-    One in a database is not there, and is known by the connection among them.
+    One in a database or a topic is not there, and is known by what is among them.
 
     Raises OutputNotUsableError where there is no output.
     """
+    if kafka_topic.TOPIC in options:
+        return OutputLocation.at("kafka", uri, options)
     if postgresql.CONN_ID in options:
         return OutputLocation.at("postgresql", uri, options)
     place = place_of(uri)

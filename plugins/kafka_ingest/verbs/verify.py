@@ -28,6 +28,8 @@ from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "not_claimed", "unaccounted")
 """Who accounts for offsets that are not there; the last ones nobody does."""
 MOST_SHOWN: Final = 5
+ADDRESSES: Final = ("--catalog --table", "--database --table", "--cluster --output-topic")
+"""How an output is known that is not in a directory."""
 
 
 class Verify(Request):
@@ -45,6 +47,8 @@ class Verify(Request):
     kafka: Annotated[str | None, Option("Also compare with Kafka of this connection.", metavar="CONN_ID")] = None
     catalog: Annotated[str | None, Option("The connection of an Iceberg table's catalog.", metavar="CONN_ID")] = None
     database: Annotated[str | None, Option("The connection of a table in PostgreSQL.", metavar="CONN_ID")] = None
+    cluster: Annotated[str | None, Option("The connection of an output topic's cluster.", metavar="CONN_ID")] = None
+    output_topic: Annotated[str | None, Option("The name of an output topic there.", metavar="NAME")] = None
     table: Annotated[str | None, Option("The name of a table there, or in the catalog.", metavar="NAMESPACE.NAME")] = (
         None
     )
@@ -52,7 +56,8 @@ class Verify(Request):
     def answer(self, call: Call) -> Answer:
         """Show what the output holds, beside what it says of itself and, where it is asked, beside Kafka."""
         self._check_address()
-        address = {"catalog": self.catalog, "conn_id": self.database, "table": self.table}
+        conn_id, name = self.database or self.cluster, self.table or self.output_topic
+        address = {"catalog": self.catalog, "conn_id": conn_id, "table": self.table, "topic": self.output_topic}
         asks_kafka = self.bootstrap is not None or self.kafka is not None
         kafka = kafka_at(self.bootstrap, self.kafka, call.find_connection) if asks_kafka else None
         output = output_at(self.output, call.find_connection, address)
@@ -66,25 +71,28 @@ class Verify(Request):
             account = with_kafka(account, kafka, self.topic)
         if unknown := set(self.topic) - {each.held.topic_partition.topic for each in account.partitions}:
             raise UnknownTopicError(
-                f"expected rows or proofs of topic {listing(sorted(unknown))} in {self.table or output}, found none"
+                f"expected rows or proofs of topic {listing(sorted(unknown))} in {name or output}, found none"
             )
         if not (account.partitions or account.proofs or account.problems):
             raise OutputNotUsableError(
-                f"expected an output in {self.table or output}, found no rows of Kafka's records and no receipts. Is "
+                f"expected an output in {name or output}, found no rows of Kafka's records and no receipts. Is "
                 "it another place, is its storage mounted? An output without a batch is empty, too."
             )
         code = 0 if account.is_sound else OperatorDecisionError.exit_code
         document = document_of_account(output, account) | {"table": self.table}
-        return Answer(document, lines_of(f"{self.table or output} ({output.format})", account), code)
+        document["output_topic"] = self.output_topic
+        return Answer(document, lines_of(f"{name or output} ({output.format})", account), code)
 
     def _check_address(self) -> None:
-        """Raise WrongUseError where a connection of a table's has no table, or the other way round."""
+        """Raise WrongUseError where a connection of a table's or a topic's has no name, or the other way round."""
         given = {"--catalog": self.catalog, "--database": self.database, "--table": self.table}
+        given |= {"--cluster": self.cluster, "--output-topic": self.output_topic}
         found = [name for name, value in given.items() if value is not None]
-        if found not in ([], ["--catalog", "--table"], ["--database", "--table"]):
+        if found not in ([], *(each.split() for each in ADDRESSES)):
             raise WrongUseError(
-                f"expected --table with --catalog or with --database, found {' and '.join(found)}: a table in a "
-                "database or in a catalog is known by its name and that connection"
+                "expected --table with --catalog or with --database, or --output-topic with --cluster, found "
+                f"{' and '.join(found)}: a table in a database or in a catalog, and a topic, are known by their name "
+                "and that connection"
             )
 
 
@@ -100,6 +108,7 @@ def document_of_account(output: OutputLocation, account: AccountOfOutput) -> dic
         "unproven_batches": [str(each) if each is not None else None for each in account.unproven],
         "foreign_rows": account.foreign_rows,
         "problems": list(account.problems),
+        "notes": list(account.notes),
         "partitions": [partition_document(each) for each in account.partitions],
     }
 
@@ -167,6 +176,8 @@ def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTab
     yield made
     for each in account.partitions:
         yield from lines_of_partition(each)
+    for note in account.notes:
+        yield Line(note, "yellow")
     for problem in account.problems:
         yield Line(problem, "red", quotes=True)
     if account.unproven:

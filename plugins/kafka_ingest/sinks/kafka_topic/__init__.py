@@ -19,8 +19,11 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
+from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.sink import table_sink
 
+TOPIC = "topic"
+"""The option of an output that has its topic's name."""
 GUARANTEE = (
     "Readers with isolation.level=read_committed see each partition's records of a batch whole or not at all, once: "
     "they are one transaction, whose end reaches the partitions within moments of each other."
@@ -35,9 +38,11 @@ def kafka_sink(
 ) -> Sink:
     """Return the roles of a topic; ``access`` leads to the store where batches are staged, None on a disk.
 
-    A topic's records can be neither counted by batch nor taken out again, so nothing inspects or removes them. What
-    writes to topics is imported for feeds that do so only.
+    No record says which one it was, and none can be taken out again, so nothing inspects or removes them. What writes
+    to topics, or counts their records, is imported for feeds that do so only.
     """
     topic = import_module(f"{__name__}.output").KafkaOutput(output, find_kafka, options)
     sink = table_sink(topic, access, lacks=topic.lacks)
-    return replace(sink, inspector=None, remover=None, replacer=None, contents=None)
+    parts = TableParts.of(topic, access)
+    contents = import_module(f"{__name__}.contents").TopicContents(parts.output, parts.receipts, lambda: topic.commits)
+    return replace(sink, inspector=None, remover=None, replacer=None, contents=contents)

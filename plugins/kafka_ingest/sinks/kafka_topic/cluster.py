@@ -1,6 +1,7 @@
 """The cluster of an output topic: its clients, what it says of topics, and its errors by name."""
 
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.sinks.kafka_topic.topic_rows import Records
 
 NO_TOPIC: Final = "no topic: the brokers are asked"
 """No topic can have this name, so asking for it creates none. ``describe_cluster`` may abort the process."""
@@ -49,6 +51,9 @@ ADVICE: Final = {
 }
 """What to do after some of these."""
 CLOSED_WITHIN_S: Final = 30.0
+READ_AT_ONCE: Final = 10_000
+PATIENCE_S: Final = 60.0
+"""So long a record is waited for, or the end of a partition."""
 SOCKET_TIMEOUT_MS: Final = 60_000
 """What librdkafka takes for other clients; to producers of transactions it gives nearly all of their time."""
 MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
@@ -201,6 +206,32 @@ class OutputCluster:
                 request_timeout=self.timeout_s,
             )
             return int(asked[place].result().offset)
+
+    def records(self, topic: Topic) -> dict[int, Records]:
+        """Return which committed records each partition has until now."""
+        consumer = self.reader()
+        try:
+            places = [ClientTopicPartition(topic.name, number) for number in range(topic.partitions)]
+            for place in places:
+                place.offset, _ = consumer.get_watermark_offsets(place, self.timeout_s)
+            consumer.assign(places)
+            offsets: dict[int, array[int]] = {place.partition: array("q") for place in places}
+            open_still, patient_until = set(offsets), time.monotonic() + PATIENCE_S
+            while open_still:
+                for message in consumer.consume(READ_AT_ONCE, 0.5):
+                    patient_until = time.monotonic() + PATIENCE_S
+                    error, number = message.error(), message.partition() or 0
+                    if error is None:
+                        offsets[number].append(message.offset() or 0)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        open_still.discard(number)
+                    else:
+                        raise KafkaException(error)
+                if time.monotonic() > patient_until:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        finally:
+            consumer.close()
+        return {place.partition: Records(place.offset, offsets[place.partition]) for place in places}
 
     def reader(self, isolation: str = "read_committed") -> Consumer:
         """Return a consumer that joins no group, and raises where an offset that it is to read from is gone."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 from uuid import UUID
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
@@ -26,7 +26,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
 from kafka_ingest.sinks.kafka_topic.marks import KafkaMarks
-from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows
+from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 TRIES: Final = 3
@@ -69,6 +69,16 @@ class KafkaCommits:
         """Return what the marks say of batches."""
         with self._cluster.named_errors(self.marks.name):
             return KafkaRows(self.marks.all())
+
+    def landed(self) -> dict[UUID, tuple[LandedRange, ...] | None]:
+        """Return where the records of the batches are that are published; None where a mark does not say it."""
+        with self._cluster.named_errors(self.marks.name):
+            return self.marks.landed()
+
+    def records(self, topic: Topic) -> dict[int, Records]:
+        """Return which records readers see in each partition; a transaction that is open ends them."""
+        with self._cluster.named_errors(self._name):
+            return self._cluster.records(topic)
 
     def clean_up(self) -> CleanUp:
         """Return that no other program takes staged files, which lie in a folder of their own."""
@@ -156,22 +166,14 @@ class KafkaCommits:
     def try_once(self, mark: Mark, staged: Staged | None, topic: Topic) -> Mark:
         """Run the transaction that decides; after an error it is unknown whether it landed."""
         receipt = staged.receipt if staged is not None else None
-        failed: list[KafkaError] = []
-        at: list[int | None] = []
+        landing, of_mark = Landing(), Landing()
         allowed_s = self._cluster.longest_transaction_s()
-
-        def note(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failed.append(error)
-            elif message.topic() == self.marks.name:
-                at.append(message.offset())
-
         own: dict[str, Any] = {
             # All that is allowed: how many bytes the rows have, their files do not say.
             "transaction.timeout.ms": int(allowed_s * 1000),
             # Without it, a broker that says nothing is waited for as long; a longer one no producer takes.
             "socket.timeout.ms": min(self._cluster.socket_timeout_ms, int(allowed_s * 1000)),
-            "on_delivery": note,
+            "on_delivery": landing.note,
             "partitioner": "murmur2_random",
             "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),
             "batch.size": min(topic.largest_record_bytes, 1_000_000),
@@ -184,18 +186,20 @@ class KafkaCommits:
         transactional_id = self.marks.transactional_id(mark.batch_id)
         with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
             producer.init_transactions(ANSWER_S)
-            with aborting(producer, failed):
+            with aborting(producer, landing.errors):
                 produced = self._produce(producer, staged, topic)
                 if receipt is not None and produced != receipt.rows:
                     raise StagedOutputUnusableError(
                         f"topic {self._name}: expected to add {counted(receipt.rows, 'row')}, found {produced:,}"
                     )
-                self.marks.produce(producer, mark)
                 producer.flush(allowed_s)
-                refuse(failed)
-                if not at or at[0] is None or at[0] < 0:  # one that was sent again may be answered without its offset
+                refuse(landing.errors)
+                self.marks.produce(producer, mark, landing, of_mark)
+                producer.flush(allowed_s)
+                refuse(landing.errors + of_mark.errors)
+                if not (at := of_mark.as_document()):  # one that was sent again may be answered without its offset
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-                found = self.marks.before(at[0], mark.batch_id)
+                found = self.marks.before(at[0][1], mark.batch_id)
             if found is not None:
                 producer.abort_transaction(ANSWER_S)
                 return found

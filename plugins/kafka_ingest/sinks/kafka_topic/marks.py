@@ -20,6 +20,7 @@ from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours,
 from kafka_ingest.model.batch import canonical_json, require_version
 from kafka_ingest.model.offsets import MARKS_SUFFIX
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
+from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, landed_in
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARK_VERSION: Final = 1
@@ -83,15 +84,27 @@ class KafkaMarks:
         marks = map(self._mark, self._messages(self._cluster.end_of(self.name)))
         return {mark.batch_id: mark for mark in marks}
 
+    def landed(self) -> dict[UUID, tuple[LandedRange, ...] | None]:
+        """Return where the batches are that are published; raises as :meth:`all` does."""
+        if self._cluster.topic(self.name) is None:
+            return {}
+        found = ((self._mark(each), each) for each in self._messages(self._cluster.end_of(self.name)))
+        return {
+            mark.batch_id: landed_in(read_foreign_object(message.value() or b""))
+            for mark, message in found
+            if mark.outcome is Outcome.PUBLISHED
+        }
+
     def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
         # All but the one are left unread: there may be one for every five minutes of years.
         key = str(batch_id).encode()
         return next((self._mark(message) for message in self._messages(end) if message.key() == key), None)
 
-    def produce(self, producer: Producer, mark: Mark) -> None:
-        """Add a batch's mark to the transaction."""
-        value = canonical_json(value_of(mark))
-        producer.produce(self.name, value, str(mark.batch_id), partition=0)
+    def produce(self, producer: Producer, mark: Mark, landing: Landing, of_mark: Landing) -> None:
+        """Add a batch's mark to the transaction, with where its records are; ``of_mark`` takes in where it is."""
+        landed = landing.as_document()
+        value = canonical_json(value_of(mark) | ({"landed": landed} if landed is not None else {}))
+        producer.produce(self.name, value, str(mark.batch_id), partition=0, on_delivery=of_mark.note)
 
     def _messages(self, end: int | None) -> Iterator[Message]:
         """Yield what is committed before an offset, and perhaps more; without one, what readers see now."""

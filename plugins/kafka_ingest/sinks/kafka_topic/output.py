@@ -12,13 +12,14 @@ from kafka_ingest.model.offsets import MARKS_SUFFIX, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.sinks.kafka_topic import TOPIC
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka, OutputCluster
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
 from kafka_ingest.sinks.kafka_topic.marks import value_of
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
-CONN_ID, TOPIC, PARTITIONS, BY_KEY = "conn_id", "topic", "partitions", "by_key"
-"""The options of an output: the id of the cluster's connection, the topic's name, and how records get a partition."""
+CONN_ID, PARTITIONS, BY_KEY = "conn_id", "partitions", "by_key"
+"""Options of an output besides the topic's name: the id of the cluster's connection, how records get a partition."""
 KEEPS_TIMES: Final = ("message.timestamp.type", "CreateTime")
 
 

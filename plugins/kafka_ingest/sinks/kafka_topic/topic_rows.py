@@ -1,9 +1,11 @@
-"""What the marks of an output topic say of batches. Which of its records are a batch's, no reader can tell."""
+"""What the marks of an output topic say of batches, and where their records are. Which one a record was, none says."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kafka_ingest.foundation.foreign_json import read_as_ours, whole
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.proof import Proof
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -11,10 +13,13 @@ from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from confluent_kafka import KafkaError, Message
 
     from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 NO_FILES = OwnFiles(())
+COLUMNS = ("partition", "start_offset", "end_offset", "records")
+"""Of the ranges in a mark."""
 
 
 class KafkaRows:
@@ -76,3 +81,63 @@ class KafkaRows:
 
     def add_to(self, found: "FoundOffsets") -> None:
         """Hand in nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandedRange:
+    """So many records of a batch are in ``[start_offset, end_offset)`` of a partition, perhaps among other batches'."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class Landing:
+    """Takes in what the brokers answer of each record. As it is called for each, it does no more than it must."""
+
+    errors: "list[KafkaError]" = field(default_factory=list)
+    found: dict[int, list[int]] = field(default_factory=dict)
+    """Of each partition the smallest and the largest offset, and how many records."""
+
+    def note(self, error: "KafkaError | None", message: "Message") -> None:
+        """Note one record; of one that was sent again, brokers may not say where it is."""
+        if error is not None:
+            self.errors.append(error)
+            return
+        offset = message.offset()
+        if offset is None:
+            offset = -1
+        found = self.found.get(message.partition() or 0)
+        if found is None:
+            self.found[message.partition() or 0] = [offset, offset, 1]
+            return
+        found[2] += 1
+        if offset > found[1]:
+            found[1] = offset
+        elif offset < found[0]:
+            found[0] = offset
+
+    def as_document(self) -> list[list[int]] | None:
+        """Return the ranges as a mark has them, None where one is unknown."""
+        ranges = [[number, first, last + 1, count] for number, (first, last, count) in sorted(self.found.items())]
+        return ranges if all(first >= 0 for _, first, _, _ in ranges) else None
+
+
+@read_as_ours()
+def landed_in(document: Mapping[str, Any]) -> tuple[LandedRange, ...] | None:
+    """Return the ranges that a mark says, None where it says none; raises ForeignJsonError where they are wrong."""
+    ranges: Iterable[Sequence[object]] | None = document.get("landed")
+    if ranges is None:
+        return None
+    named = [dict(zip(COLUMNS, numbers, strict=True)) for numbers in ranges]
+    return tuple(LandedRange(*(whole(each, name) for name in COLUMNS)) for each in named)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The offsets of the records that readers see in a partition, in their order; all before the log start are gone."""
+
+    log_start_offset: int
+    offsets: Sequence[int]
