@@ -6,7 +6,7 @@ Its own tables are in a PostgreSQL, as Airflow wants them: with SQLite's one wri
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -115,13 +115,16 @@ def until(happened: Callable[[], object], what: Callable[[], object]) -> None:
         time.sleep(0.5)
 
 
-def missing(port: int) -> set[str]:
-    """Return which parts do not answer yet; nothing here waits for events, so no triggerer is started."""
-    return set(airflow_components.unhealthy_parts(port)) - {"triggerer"}
+def missing(port: int, components: Sequence[str]) -> set[str]:
+    """Return which parts do not answer yet; where nothing waits for events, no triggerer is started."""
+    unneeded = {"triggerer"} - set(components)
+    return set(airflow_components.unhealthy_parts(port)) - unneeded
 
 
 @contextmanager
-def running(home: Path, bootstrap_servers: str, inherited: Mapping[str, str]) -> Iterator[AirflowServer]:
+def running(
+    home: Path, bootstrap_servers: str, inherited: Mapping[str, str], components: Sequence[str] = COMPONENTS
+) -> Iterator[AirflowServer]:
     """Run Airflow below ``home`` until the block ends; ``inherited`` is the environment that it starts from."""
     port = free_port_from(8100)
     logs = home / "airflow-logs"
@@ -140,10 +143,10 @@ def running(home: Path, bootstrap_servers: str, inherited: Mapping[str, str]) ->
         airflow_components.prepare(environment.airflow_home(home), settings, logs / "db.log")
         started = [
             own_process.start(name, airflow_components.COMPONENTS[name], logs / f"{name}.log", settings)
-            for name in COMPONENTS
+            for name in components
         ]
         try:
-            until(lambda: not missing(port), lambda: f"{missing(port)} still missing")
+            until(lambda: not missing(port, components), lambda: f"{missing(port, components)} still missing")
             server = AirflowServer(home, port)
             server.log_in()
             yield server

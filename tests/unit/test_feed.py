@@ -102,6 +102,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
     assert feed.model_dump() == {
         "name": "orders",
         "fleet": None,
+        "start_when": None,
         "schedule": "@hourly",
         "kafka": {
             "conn_id": "kafka_default",
@@ -391,6 +392,17 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         (
             {"sink": CURRENT, "value": {"format": "json", "schema": "id int"}, "columns": "flatten"},
             "expected records with their key and value, of which sink.mode: current makes rows, found columns: flatten",
+        ),
+        ({"start_when": {}}, "start_when: expected records, or_older_than, or both, found neither"),
+        ({"start_when": {"records": 0}}, "start_when.records"),
+        ({"start_when": {"or_older_than": "5s"}}, "start_when.or_older_than: expected 10s or more, found 5s"),
+        (
+            {"start_when": {"records": 1}, "schedule": "@continuous"},
+            "expected start_when beside a cron expression or null, found schedule '@continuous'",
+        ),
+        (
+            {"start_when": {"records": 9}, "limits": {"min_records": 5, "max_wait": "1d"}},
+            "expected start_when without limits.min_records, found both",
         ),
         (
             {"sink": CURRENT, "select": [{"name": "key", "type": "binary", "sql": "key"}]},

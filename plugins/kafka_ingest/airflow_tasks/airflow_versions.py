@@ -9,7 +9,7 @@ from airflow.utils.types import DagRunType
 
 from kafka_ingest.errors import InvalidRunRequestError
 
-MANUAL, SCHEDULED, TRIGGERED = "manual", "scheduled", "operator_triggered"
+MANUAL, SCHEDULED, TRIGGERED, BY_ASSETS = "manual", "scheduled", "operator_triggered", "asset_triggered"
 
 NOT_DURABLE: dict[str, Any] = {"durable": False} if AIRFLOW_V_3_3_PLUS else {}
 """Arguments of SparkSubmitOperator, which resumes an earlier application on some clusters from 3.3 on."""

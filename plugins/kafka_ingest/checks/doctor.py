@@ -18,6 +18,7 @@ from kafka_ingest.checks.notifier_check import notifiers
 from kafka_ingest.checks.one_host import check_one_host
 from kafka_ingest.checks.pool_check import pool
 from kafka_ingest.checks.record_checks import columns, open_batch, schemas
+from kafka_ingest.checks.start_check import looked_at
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
@@ -108,6 +109,7 @@ def questions(
         "Spark master": partial(master, feed, find_connection),
         "output": partial(output, *everything),
         "pool": partial(pool, feed.airflow.pool) if feed.airflow.pool != DEFAULT_POOL else None,
+        "starts": looked_at if feed.start_when is not None else None,
         "alerts": partial(notifiers, feed.alerts.notifiers()) if feed.alerts is not None else None,
     }
     return {about: look for about, look in found.items() if look is not None}

@@ -1,9 +1,11 @@
 """Feeds: their rows as of one instant, their names, and a line for each."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.control.database import Store, transaction
@@ -15,6 +17,7 @@ from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.start_when import UNANSWERED_FOR
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, FeedSummary
 
 
@@ -68,3 +71,24 @@ class FeedStore(Store):
                 ) from error
             detail = {"reason": reason, "was": feed.name, "is": new_name}
             append_event(connection, feed.feed_id, "renamed", actor, None, detail)
+
+    def claim_starts(self, positions: Mapping[UUID, str], now: datetime) -> set[UUID]:
+        """Note that a start of these feeds is asked for, and return those that no other process asked for.
+
+        A compare-and-set of each: its position is another one than noted, or the start was not answered for long.
+        """
+        claimed = set()
+        with transaction(self._engine, "write") as connection:
+            for feed_id, position in sorted(positions.items()):
+                is_new = or_(
+                    feed.c.start_position.is_distinct_from(position),
+                    feed.c.start_asked_at <= now - UNANSWERED_FOR,
+                )
+                changed = connection.execute(
+                    update(feed)
+                    .where(feed.c.feed_id == feed_id, is_new)
+                    .values(start_position=position, start_asked_at=now)
+                )
+                if changed.rowcount:
+                    claimed.add(feed_id)
+        return claimed

@@ -33,30 +33,23 @@ class OverviewStore(Store):
     def feed_overviews(self) -> list[FeedOverview]:
         """Return where each feed stands that was ever planned, by name: all as of one instant."""
         with self.reading() as connection:
-            stored, holds, gaps = all_stored(connection), all_holds(connection), all_open_gaps(connection)
-            open_batches, others = open_live_batches(connection), not_rows(connection)
-            rows = connection.execute(
-                select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
-            )
-            found = [
-                read_row(
-                    FeedOverview,
-                    row,
-                    topics=tuple(row["topics"]),
-                    stored=stored.get(row["feed_id"], {}),
-                    last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
-                    open_batch=open_row.batch_id if open_row is not None else None,
-                    open_batch_state=BatchState(open_row.state) if open_row is not None else None,
-                    open_since=open_row.updated_at if open_row is not None else None,
-                    holds=tuple(holds.get(row["feed_id"], ())),
-                    open_gaps=gaps.get(row["feed_id"], OpenGaps()),
-                    not_rows=others.get(row["feed_id"], NONE_LEFT_OUT),
+            gaps, others = all_open_gaps(connection), not_rows(connection)
+            times = select(feed.c.feed_id, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
+            last = {feed_id: max(filter(None, both), default=None) for feed_id, *both in connection.execute(times)}
+            return [
+                replace(
+                    each,
+                    last_committed_at=last[each.feed_id],
+                    open_gaps=gaps.get(each.feed_id, OpenGaps()),
+                    not_rows=others.get(each.feed_id, NONE_LEFT_OUT),
                 )
-                for row in rows.mappings()
-                for open_row in [open_batches.get(row["feed_id"])]
+                for each in all_standings(connection)
             ]
-        # Not by the database: databases differ in the order of names.
-        return sorted(found, key=lambda each: each.name)
+
+    def feed_standings(self) -> list[FeedOverview]:
+        """Return the same without gaps, records that became no row, and when something was committed last."""
+        with self.reading() as connection:
+            return all_standings(connection)
 
     def not_rows(self, feed_id: UUID) -> NotRows:
         """Return how many records of a feed became no row."""
@@ -135,6 +128,31 @@ class OverviewStore(Store):
                     )
                 )
         return found
+
+
+def all_standings(connection: Connection) -> list[FeedOverview]:
+    """Return where all feeds stand, by name, without sums over their history."""
+    stored, holds = all_stored(connection), all_holds(connection)
+    open_batches = open_live_batches(connection)
+    found = [
+        read_row(
+            FeedOverview,
+            row,
+            topics=tuple(row["topics"]),
+            stored=stored.get(row["feed_id"], {}),
+            open_batch=open_row.batch_id if open_row is not None else None,
+            open_batch_state=BatchState(open_row.state) if open_row is not None else None,
+            open_since=open_row.updated_at if open_row is not None else None,
+            holds=tuple(holds.get(row["feed_id"], ())),
+            last_committed_at=None,
+            open_gaps=OpenGaps(),
+            not_rows=NONE_LEFT_OUT,
+        )
+        for row in connection.execute(select(feed)).mappings()
+        for open_row in [open_batches.get(row["feed_id"])]
+    ]
+    # Not by the database: databases differ in the order of names.
+    return sorted(found, key=lambda each: each.name)
 
 
 def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, StoredOffset]]:

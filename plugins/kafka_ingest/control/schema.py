@@ -37,7 +37,7 @@ from kafka_ingest.model.hold import HoldCause
 FIRST_VERSION = "0018"
 """The schema of version 0.1.0. Each later one is an upgrade of it; earlier ones were never released."""
 
-SCHEMA_VERSION = "0020"
+SCHEMA_VERSION = "0021"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -133,6 +133,8 @@ feed = Table(
         comment="what its batches have committed; copies not",
     ),
     Column("planned_at", UtcDateTime, comment="when the last plan asked Kafka which topics there are"),
+    Column("start_position", StorableText, comment="the stored offsets for which a start was asked for last"),
+    Column("start_asked_at", UtcDateTime, comment="… and when"),
     comment="one row a feed; its lock is the lock of everything below it",
 )
 

@@ -119,6 +119,7 @@ class FeedOverview:
     """What the control tables hold of one feed among all, at one instant: its history left out.
 
     ``topics`` are the last plan's. ``open_since`` is when its open live batch came into its state.
+    ``start_position`` and ``start_asked_at``: see :class:`kafka_ingest.model.start_when.Standing`.
     """
 
     feed_id: UUID
@@ -136,6 +137,8 @@ class FeedOverview:
     holds: tuple[Hold, ...] = ()
     open_gaps: OpenGaps = OpenGaps()
     not_rows: NotRows = NONE_LEFT_OUT
+    start_position: str | None = None
+    start_asked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,6 +342,16 @@ class AlertTables(ControlObserver, Protocol):
         """Note that claimed notifications were given, or with an error that they failed: the next check tries again."""
 
 
+class StartTables(ControlObserver, Protocol):
+    """For which stored offsets a start of a feed was asked for. No step of the protocol depends on it."""
+
+    def feed_standings(self) -> list[FeedOverview]:
+        """Return where each feed stands that was ever planned, by name, without sums over their history."""
+
+    def claim_starts(self, positions: Mapping[UUID, str], now: datetime) -> set[UUID]:
+        """Note that a start of these feeds is asked for, and return those that no other process asked for."""
+
+
 class CompletionTables(ControlObserver, Protocol):
     """Which hours and days of a feed are complete, and who has heard of it. No step of the protocol depends on it."""
 

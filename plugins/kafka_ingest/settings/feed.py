@@ -26,6 +26,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import EXPECTED
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
+from kafka_ingest.model.start_when import StartWhen
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
@@ -43,6 +44,8 @@ from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+SHORTEST_WAIT = timedelta(seconds=10)
+"""Logs are looked at every few seconds, and a run takes some."""
 LEAST_RETENTION = timedelta(days=7)
 """Of control rows: runs, retries and the operators who watch them only ask about younger batches."""
 DEFAULT_POOL = "default_pool"
@@ -287,6 +290,30 @@ class AirflowSettings(Settings):
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
 
 
+def not_too_short(limit: timedelta) -> timedelta:
+    """Refuse what no check could keep."""
+    if limit < SHORTEST_WAIT:
+        raise ValueError(f"expected {SHORTEST_WAIT.seconds}s or more, found {limit.seconds}s")
+    return limit
+
+
+class StartWhenSettings(Settings):
+    """A run starts once so many records wait, or one that is older; one of them is enough."""
+
+    records: Records | None = None
+    or_older_than: Annotated[Duration, AfterValidator(not_too_short)] | None = None
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "StartWhenSettings":
+        if self.records is None and self.or_older_than is None:
+            raise ValueError("expected records, or_older_than, or both, found neither")
+        return self
+
+    def rule(self) -> StartWhen:
+        """Return when the feed is due."""
+        return StartWhen(self.records, self.or_older_than)
+
+
 class Feed(Settings):
     """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default.
 
@@ -296,6 +323,7 @@ class Feed(Settings):
     name: str
     fleet: str | None = None
     schedule: str | None = "@hourly"
+    start_when: StartWhenSettings | None = None
     kafka: Kafka
     start: Start = "earliest"
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
@@ -350,6 +378,17 @@ class Feed(Settings):
         if schedule is not None and (reason := why_no_schedule(schedule)):
             raise ValueError(f"{reason}, found {schedule!r}")
         return schedule
+
+    @model_validator(mode="after")
+    def _waiting_starts_a_run(self) -> "Feed":
+        if self.start_when is not None and self.schedule in {"@once", "@continuous"}:
+            raise ValueError(f"expected start_when beside a cron expression or null, found schedule {self.schedule!r}")
+        if self.start_when is not None and self.limits.min_records is not None:
+            raise ValueError(
+                "expected start_when without limits.min_records, found both: the run that is started would wait for "
+                "more records. Take min_records and max_wait out, and let start_when and schedule say it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _explicit_offsets_are_of_its_topics(self) -> "Feed":

@@ -2,15 +2,30 @@
 
 Each thing is said once when it begins, and once when it ends. A feed that cannot be used, a cluster that does not
 answer and a notifier that fails keep nothing else from being said; the task fails then, after all the rest was done.
+The task `start` starts feeds with `start_when` by what waits, where the triggerer has not.
 """
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.check_tasks import CheckFeedsOperator
+from kafka_ingest.airflow_tasks.start_checks import StartFeedsOperator
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
-DAG_ID = "check_feeds"
+DAG_ID, START = "check_feeds", "start"
+
+
+def some_start_by_what_waits() -> bool:
+    """Whether a feed says ``start_when``; a task that is started says itself what there is."""
+    started = get_parsing_context().task_id
+    if started is not None:
+        return started == START
+    try:
+        return any(file.feed is not None and file.feed.start_when for file in read_feed_files(feeds_directory()))
+    except (InvalidFeedError, OSError):
+        return False
 
 
 def checking_dag() -> DAG:
@@ -28,4 +43,6 @@ def checking_dag() -> DAG:
         default_args={"retries": 0, "execution_timeout": timedelta(hours=1)},
     ) as dag:
         CheckFeedsOperator(task_id="check")
+        if some_start_by_what_waits():
+            StartFeedsOperator(task_id=START)
     return dag

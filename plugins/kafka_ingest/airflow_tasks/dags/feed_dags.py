@@ -1,5 +1,6 @@
 """A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,13 +15,6 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     NextBatchOperator,
     PlanOperator,
     WriteOperator,
-)
-from kafka_ingest.airflow_tasks.fleet_tasks import (
-    FleetCommitOperator,
-    FleetPlanOperator,
-    FleetReportOperator,
-    FleetWriteOperator,
-    NextFleetOperator,
 )
 from kafka_ingest.airflow_tasks.form_params import number, text
 from kafka_ingest.foundation.storable_text import storable
@@ -66,17 +60,34 @@ def default_args(feed: Feed) -> dict[str, Any]:
     }
 
 
+def starts_of_dag(dag_id: str, schedule: str | None, feeds: Sequence[Feed]) -> dict[str, Any]:
+    """Return the arguments of DAG that say when the runs of these feeds start."""
+    if not any(feed.start_when for feed in feeds):
+        # A backfill by dates would make live batches; offsets know no dates.
+        return {"schedule": schedule, **only_runs(SCHEDULED, MANUAL, TRIGGERED)}
+    from kafka_ingest.airflow_tasks.starting import starts_by_what_waits  # noqa: PLC0415 - few feeds need it
+
+    return starts_by_what_waits(dag_id, schedule, feeds)
+
+
 def fleet_dag(fleet: Fleet) -> DAG:
     """Return the DAG of all feeds of a fleet."""
+    from kafka_ingest.airflow_tasks.fleet_tasks import (  # noqa: PLC0415 - few feeds need it
+        FleetCommitOperator,
+        FleetPlanOperator,
+        FleetReportOperator,
+        FleetWriteOperator,
+        NextFleetOperator,
+    )
+
     longest = max(each.feed.airflow.execution_timeout for each in fleet.members)
     with DAG(
         dag_id=fleet.name,
         description=f"The feeds {listing(each.feed.name for each in fleet.members)}",
-        schedule=fleet.first.schedule,
+        **starts_of_dag(fleet.name, fleet.first.schedule, [each.feed for each in fleet.members]),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
         tags=["kafka_ingest", "fleet"],
         # Each attempt has its own feed's limit.
         default_args=default_args(fleet.first) | {"execution_timeout": 2 * longest},
@@ -96,12 +107,14 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         dag_id=feed.name,
         description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
         # Of a fleet's feed the fleet's DAG has the schedule; this one is for runs by hand.
-        schedule=feed.schedule if feed.fleet is None else None,
+        **(
+            starts_of_dag(feed.name, feed.schedule, [feed])
+            if feed.fleet is None
+            else starts_of_dag(feed.name, None, [])
+        ),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        # A backfill by dates would make live batches; offsets know no dates.
-        **only_runs(SCHEDULED, MANUAL, TRIGGERED),
         tags=["kafka_ingest", *feed.airflow.tags],
         params=PARAMS,
         # Nobody reads it where a task is started.

@@ -1,0 +1,94 @@
+"""When a feed is due by the records that wait: decided from what was asked, without asking anything."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.offsets import Isolation, StoredOffset
+
+UNANSWERED_FOR: Final = timedelta(minutes=10)
+"""After that a start that moved no stored offset is asked for again: its event was lost, or its run failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartWhen:
+    """How many records that wait make a feed due, or how old one of them is."""
+
+    records: int | None = None
+    or_older_than: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedFeed:
+    """A feed whose file says ``start_when``; ``dag_id`` is the DAG that its runs are of."""
+
+    name: str
+    dag_id: str
+    rule: StartWhen
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a feed stands. ``position`` names its stored offsets: :func:`position_of`.
+
+    ``asked_position`` and ``asked_at``: where it stood when a start was asked for last, and when that was.
+    ``stop``: why its next plan has something to decide first. ``waiting``: how many offsets can be read, and
+    ``has_older``: whether one of these records is older than the rule's limit.
+    """
+
+    position: str
+    asked_position: str | None = None
+    asked_at: datetime | None = None
+    has_open_batch: bool = False
+    has_active_run: bool = False
+    stop: str | None = None
+    waiting: int = 0
+    has_older: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Whether a feed is due now, and why, or why not."""
+
+    is_due: bool
+    why: str
+
+
+def why_not_now(standing: Standing, now: datetime) -> str | None:
+    """Return what keeps a start from being asked for, whatever waits; None where nothing does.
+
+    One start for one position, since the rule may hold for as long as nothing is committed.
+    """
+    if standing.has_open_batch:
+        return "a batch is open: its next run resumes it"
+    if standing.has_active_run:
+        return "a run is active"
+    if standing.stop is not None:
+        return standing.stop
+    asked = standing.asked_at
+    if asked is not None and standing.position == standing.asked_position and now - asked < UNANSWERED_FOR:
+        return f"a start was asked for at {asked.isoformat(timespec='seconds')}, and no stored offset has moved since"
+    return None
+
+
+def is_due(rule: StartWhen, standing: Standing, now: datetime) -> Due:
+    """Decide."""
+    waiting = f"{counted(standing.waiting, 'offset')} can be read"
+    if reason := why_not_now(standing, now):
+        return Due(is_due=False, why=reason)
+    if rule.records is not None and standing.waiting >= rule.records:
+        return Due(is_due=True, why=f"{waiting}, from {rule.records:,} on a run starts")
+    if rule.or_older_than is not None and standing.waiting and standing.has_older:
+        seconds = rule.or_older_than.total_seconds()
+        return Due(is_due=True, why=f"{waiting}, of which one is older than {seconds:,.0f} s")
+    return Due(is_due=False, why=waiting)
+
+
+def position_of(stored: Iterable[StoredOffset]) -> str:
+    """Return a short name of stored offsets; others have another."""
+    text = "\n".join(sorted(f"{row.topic_partition} {row.topic_id} {row.next_offset}" for row in stored))
+    return sha256(text.encode()).hexdigest()[:32]
