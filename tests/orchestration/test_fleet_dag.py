@@ -1,6 +1,6 @@
 """A fleet's DAG: all of its feeds in each task, and what one of them does leaves the others alone."""
 
-from tests.orchestration.conftest import Airflow
+from tests.orchestration.conftest import Airflow, commits_in, lineage_into
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
@@ -30,9 +30,15 @@ def test_a_fleet_is_one_run_whose_feeds_are_committed_each_and_that_is_red_where
     [(_, conf)] = airflow.triggered
     assert conf == {"feeds": ["b"], "retry": {}}
 
-    second = airflow.run("shop", conf=conf)
+    lineage = project.home / "lineage.jsonl"
+    second = airflow.run("shop", conf=conf, **lineage_into(lineage))
     assert second["state"] == "success", airflow.log[-4000:]
     assert project.positions("b") == positions_of(events)
+    [of_batch] = commits_in(lineage, "b.commit")
+    assert [each["name"] for each in of_batch["outputs"]] == [str(project.output / "b")]
+    assert of_batch["run"]["facets"]["parent"]["job"]["name"] == "shop.commit"
+    [of_task] = commits_in(lineage, "shop.commit")
+    assert of_task["inputs"] == [], "no output is made of another feed's topics"
     assert project.group_offsets("b") == project.stored_offsets("b")
     third = airflow.run("shop", conf={"feeds": ["b"]})
     assert {task: state for task, (state, _) in third["tasks"].items()} == {
