@@ -4,7 +4,7 @@ Nothing is consumed, and no group is joined: Kafka's ListOffsets says where logs
 than a time, as its topic's timestamps go. A topic or a partition that no plan has seen yet waits for the next one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -47,10 +47,12 @@ def due_feeds(
     asked: list[OlderThan] = []
     for feed, (overview, standing) in open_questions.items():
         held = {(hold.topic, hold.partition) for hold in overview.holds if hold.cause not in MAY_BE_READ}
-        rows = [row for row in known_rows(overview, logs)[0] if not held & places(row)]
+        known, others = known_rows(overview, logs)
+        rows = [row for row in known if not held & places(row)]
+        gone = [topic for topic in others if (topic, None) not in held]
         places_to_read = waiting(rows, logs.bounds, feed.isolation)
         standings[feed] = replace(
-            standing, waiting=sum(lag for _, lag in places_to_read.values()), stop=stop_of(overview, rows, logs, held)
+            standing, waiting=sum(lag for _, lag in places_to_read.values()), stop=stop_of(overview, rows, gone, logs)
         )
         if feed.rule.or_older_than is not None and not is_due(feed.rule, standings[feed], now).is_due:
             time = now - feed.rule.or_older_than
@@ -78,15 +80,12 @@ def places(row: StoredOffset) -> set[tuple[str, int | None]]:
     return {(tp.topic, None), (tp.topic, tp.partition)}
 
 
-def stop_of(
-    overview: FeedOverview, rows: list[StoredOffset], logs: ClusterLogs, held: set[tuple[str, int | None]]
-) -> str | None:
+def stop_of(overview: FeedOverview, rows: Sequence[StoredOffset], gone: Sequence[str], logs: ClusterLogs) -> str | None:
     """Return what the next plan has to decide, by the feed's settings or an operator, which is the schedule's work."""
     if logs.cluster_id != overview.cluster_id:
         return f"its connection leads to cluster {logs.cluster_id}, and its stored offsets belong to another"
-    others = [topic for topic in known_rows(overview, logs)[1] if (topic, None) not in held]
-    if others:
-        return f"topic {others[0]} is gone, or is another one than its stored offsets belong to"
+    if gone:
+        return f"topic {gone[0]} is gone, or is another one than its stored offsets belong to"
     for row in rows:
         log = logs.bounds.get(row.topic_partition)
         if row.next_offset is None or not isinstance(log, LogBounds):
