@@ -15,7 +15,7 @@ from talking import BenchmarkError
 
 from environment import ROOT, settings
 from free_ports import LOOPBACK
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.spark_launch.java_options import java_options
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 

@@ -29,7 +29,7 @@ from order_values import JSON
 from s3_server import BUCKET
 
 from environment import ROOT
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 DELTA, ICEBERG = "delta", "iceberg"

@@ -17,8 +17,8 @@ from talking import BenchmarkError
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened_elsewhere
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 
 PROGRAM = Path(__file__).with_name("serve_s3.py").resolve()

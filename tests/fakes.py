@@ -28,6 +28,7 @@ from kafka_ingest.control.log_cuts import Cuts, PlannedOn, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.offset_store import reset_detail, reset_rows
 from kafka_ingest.control.removed_output import union_of
+from kafka_ingest.control.replacements import without_taken_over
 from kafka_ingest.control.rows import is_dag_run, is_of_run
 from kafka_ingest.control.schema import FOLDED_KINDS, LEDGER_KINDS
 from kafka_ingest.errors import (
@@ -86,8 +87,8 @@ from kafka_ingest.model.control_rows import (
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap, ended_gaps
+from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
-from kafka_ingest.model.large_record import LargeRecord
 from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import (
@@ -117,7 +118,6 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.summaries import NotRows, ReadCounts
-from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings

@@ -7,8 +7,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io import InputFile
 from pyiceberg.table import Table
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions

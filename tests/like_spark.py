@@ -22,11 +22,11 @@ from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
     RECEIPT,
+    JobSettings,
 )
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.decoding import Format
-from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of

@@ -23,11 +23,11 @@ from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SE
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
-from kafka_ingest.foundation.azure_access import HOST_OF_ACCOUNTS, AzureAccess
-from kafka_ingest.foundation.gcs_access import GcsAccess
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.azure import HOST_OF_ACCOUNTS, AzureAccess
+from kafka_ingest.foundation.stores.gcs import GcsAccess
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 
 # Each process imports this, and few start Azure's server.

@@ -10,11 +10,10 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
-from kafka_ingest.batches.batch_of_feed import batch_of_feed
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas
-from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings

@@ -9,10 +9,9 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
+from kafka_ingest.batches.explain_failure import check_expressions, explain_failure, hold_too_large
 from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.freeze_schemas import ROUNDS, names_ids
-from kafka_ingest.batches.hold_unreadable import hold_too_large
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.preview import open_preview, preview_plan
@@ -20,9 +19,8 @@ from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import InstallationError, SparkFailedError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.tried import Tried, each_tried
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.model.batch import Attempt, BatchPlan
-from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.out_of_memory import (
     may_be_of_another,

@@ -17,8 +17,8 @@ from tests.contract.whole_feed import Record, WholeFeed, is_decodable
 from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
 
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import files_below, opened, read_whole
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange

@@ -17,7 +17,7 @@ from tests.fakes import InMemoryControlTables
 from tests.iceberg_lake import connections_beside
 
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.ports.control import OperatorTables

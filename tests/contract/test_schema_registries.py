@@ -29,7 +29,7 @@ from kafka_ingest.errors import SchemaRegistryUnavailableError, SubjectMissingEr
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.model.schema_source import RegistrySource
-from kafka_ingest.registry.registry_settings import RegistrySettings
+from kafka_ingest.registry import RegistrySettings
 from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
 from schema_registry import running_schema_registry
 

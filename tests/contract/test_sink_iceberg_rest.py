@@ -23,7 +23,7 @@ from tests.rest_catalog import (
 from certificates import Authority
 from free_ports import LOOPBACK
 from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits

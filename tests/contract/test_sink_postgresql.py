@@ -34,7 +34,7 @@ from tests.postgresql_tables import (
     schema_of,
 )
 
-from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.errors import (
     BatchRevokedError,
     ColumnsChangedError,

@@ -25,8 +25,8 @@ from kafka_ingest.batches.plan_batch import plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import is_folder, make_folder, opened, read_whole, write_new
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits

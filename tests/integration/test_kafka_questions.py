@@ -33,7 +33,7 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, MEMORY_MIB
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaIngestError, KafkaUnavailableError
-from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,

@@ -19,8 +19,8 @@ from tests.model.actor import Actor
 
 import kafka_ingest.backfilling.plan_backfill as backfill_module
 import kafka_ingest.batches.open_attempt as open_attempt_module
+import kafka_ingest.batches.plan_batch
 import kafka_ingest.batches.plan_batch as plan_module
-import kafka_ingest.batches.resume_open_batch
 import kafka_ingest.committing.commit_batch as commit_module
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchPlan
@@ -108,7 +108,7 @@ FORGETFUL = (
     (plan_module, "new_feed"),
     (backfill_module, "decide_backfill"),
     (plan_module, "resume_open_batch"),
-    (kafka_ingest.batches.resume_open_batch, "pin_first_valid_receipt"),
+    (kafka_ingest.batches.plan_batch, "pin_first_valid_receipt"),
     (tests.fakes, "open_attempt"),
     (open_attempt_module, "pin_first_valid_receipt"),
     (open_attempt_module, "next_attempt"),

@@ -39,13 +39,13 @@ from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.writing import object_batches, plain_objects, stage_files, stage_objects
 from kafka_ingest.writing import stage_decoded as stage_decoded_module
-from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.decode_json import can_be_plain
 from kafka_ingest.writing.decoded_part import PlainSchema
 from kafka_ingest.writing.found_fields import FoundFields
 from kafka_ingest.writing.json_values import JsonReader
 from kafka_ingest.writing.plain_objects import with_plain_objects
+from kafka_ingest.writing.read_ranges import dead_letter_records
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import Places, RecordsChangedError, StagedRecords, Storage, stage_decoded

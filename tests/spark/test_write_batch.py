@@ -32,24 +32,23 @@ from tests.outputs import parquet_at
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.foundation.storage import files_below
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
 from kafka_ingest.model.decoding import Decoding
-from kafka_ingest.model.job_settings import JobSettings
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.spark_settings import SparkSettings
-from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission, together
 from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS, begun_in, equip
-from kafka_ingest.writing.memory import MOST_ROWS_KEPT
 from kafka_ingest.writing.read_ranges import milliseconds_of
+from kafka_ingest.writing.share_out import MOST_ROWS_KEPT
 from order_events import create_topic, order_events, produce
 
 TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"

@@ -9,8 +9,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.foundation.azure_access import AzureAccess
-from kafka_ingest.foundation.stores.azure import AzureStore
+from kafka_ingest.foundation.stores.azure import AzureAccess, AzureStore
 from kafka_ingest.foundation.stores.azure_files import credential_of
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.settings.azure_connection import azure_access

@@ -35,7 +35,7 @@ from s3_server import BUCKET
 from talking import BenchmarkError
 from topic_data import TopicData
 
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 PEER = "python"

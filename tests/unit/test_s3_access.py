@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.settings.connections import fields_from_json
 from kafka_ingest.settings.store_connection import s3_access
 

@@ -11,9 +11,9 @@ from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeSparkMasterError
-from kafka_ingest.foundation.azure_access import AzureAccess
-from kafka_ingest.foundation.gcs_access import GcsAccess
-from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.stores.azure import AzureAccess
+from kafka_ingest.foundation.stores.gcs import GcsAccess
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master

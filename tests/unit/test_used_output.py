@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import SOME_DAY, FeedInMemory, InMemorySink, a_plan, feed_settings, log, sinks, span, topic
 from tests.outputs import parquet_at
 
-from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.verbs.abandon import abandon

@@ -24,11 +24,11 @@ from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings

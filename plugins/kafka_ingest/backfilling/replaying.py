@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.request import BackfillRequest, StoredDeadLetters
 from kafka_ingest.backfilling.selection import NOTHING_DONE
-from kafka_ingest.batches.batch_of_feed import batch_of_feed
+from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import BatchStateError, InvalidBackfillError, NotADataFileError, RangesTakenError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows, DeadLetters

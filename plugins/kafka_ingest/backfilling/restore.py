@@ -18,10 +18,10 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.decide import MOST_CHUNKS, taken_in_feed
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.open_attempt import next_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt, valid_receipt
 from kafka_ingest.batches.plan_batch import next_batch_id
-from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord

@@ -28,6 +28,7 @@ from kafka_ingest.model.decoding import (
 )
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.read_as import not_in
 from kafka_ingest.model.record_schema import (
     Field,
     MapOf,
@@ -39,7 +40,6 @@ from kafka_ingest.model.record_schema import (
     read_schema,
     read_type,
 )
-from kafka_ingest.model.required import not_in
 from kafka_ingest.model.schema_source import (
     DescriptorSetFile,
     RegisteredSchema,

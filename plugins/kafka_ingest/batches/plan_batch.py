@@ -9,27 +9,64 @@ from uuid import UUID
 
 import uuid6
 
-from kafka_ingest.batches.ask_kafka import ask_kafka
-from kafka_ingest.batches.known_output import check_newest_known, new_feed
-from kafka_ingest.batches.resume_open_batch import resume_open_batch
-from kafka_ingest.batches.used_output import check_output_there, check_same_root
-from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUndecidedError
+from kafka_ingest.batches.ask_kafka import ask_about_batch, ask_about_plan, ask_kafka
+from kafka_ingest.batches.known_output import check_newest_known, check_output_there, check_same_root, new_feed
+from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaUnavailableError, StartUndecidedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
-from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.batch import BELOW_TIMESTAMP, Batch, BatchKind, BatchPlan, BatchState, milliseconds_of
 from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot, NewFeed, PlanRecord
-from kafka_ingest.model.dated_ids import BELOW_TIMESTAMP, milliseconds_of
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.limits import with_default_limit
+from kafka_ingest.planning.open_batch import decide_open_batch, held_topics
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
+
+
+def resume_open_batch(
+    feed: FeedSnapshot, batch: Batch, settings: FeedPlanSettings, parts: Parts, *, actor: str | None
+) -> bool:
+    """Return whether an open batch can be resumed; where it cannot be read any more, abandon it and return False.
+
+    WRITTEN and COMMITTING batches are resumed without a question to Kafka. A PLANNED batch with a valid receipt is
+    pinned; without one it is compared with the log, because its ranges will be read (again).
+    Without an actor nothing is written: raises what stops the feed at this batch until an operator decides.
+    """
+    if batch.state is not BatchState.PLANNED:
+        return True
+    if actor is None:
+        held_topics(batch, ask_about_plan(batch.plan, parts.kafka), settings)
+        return True
+    if pin_first_valid_receipt(batch, parts, actor=actor):
+        return True
+    decision = decide_open_batch(feed, batch, ask_about_batch(feed, batch.plan, settings, parts.kafka), settings)
+    if not decision.problems:
+        if decision.lost:
+            log.warning("batch %s is resumed without what was deleted: %s", batch.batch_id, listing(decision.lost))
+        # Kafka may take long to answer: an operator may have abandoned the batch in the meantime.
+        return parts.control.batch(batch.batch_id).state.is_open
+    # A Spark that ended while Kafka was asked may have written what the log has lost: check once more.
+    if pin_first_valid_receipt(batch, parts, actor=actor):
+        return True
+    reason, only_from = f"its ranges can no longer be read: {listing(decision.problems)}", {BatchState.PLANNED}
+    try:
+        parts.control.abandon(batch.batch_id, only_from=only_from, reason=reason, actor=actor, jumps=decision.jumps)
+    except BatchStateError as error:
+        log.info("%s", error)
+    else:
+        log.warning("batch %s is abandoned: %s", batch.batch_id, reason)
+        for gap in (gap for jump in decision.jumps for gap in jump.gaps):
+            log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
+    return False
+
 
 TRIES = 5
 

@@ -5,8 +5,7 @@ import json
 from collections.abc import Mapping
 
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
-from kafka_ingest.model.job_settings import JobSettings
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.settings.connections import FindConnection, spark_master
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.installation import installation

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from kafka_ingest.answers.answer import Line
 from kafka_ingest.answers.tables import checks_line
-from kafka_ingest.batches.batch_of_feed import batch_of_feed
+from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, ReasonToExecute, actor
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, out, progress, show, step

@@ -27,7 +27,7 @@ from kafka_ingest.errors import (
     KafkaUnavailableError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition
 
 CLIENT_IDLE_S = 5.0

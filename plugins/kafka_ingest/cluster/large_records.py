@@ -15,7 +15,7 @@ from kafka_ingest.cluster.first_answers import (
     asked_in_a_process,
     first_answers,
 )
-from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID
 
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.pin_receipt import valid_receipt
-from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.check_written import check_columns, check_density, check_limits
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.committing.publish_dead_letters import check_dead_letters, publish_dead_letters

@@ -15,9 +15,9 @@ from typing import Final
 from uuid import UUID
 
 from kafka_ingest.errors import NotADataFileError, OutputUnavailableError
+from kafka_ingest.model.batch import milliseconds_of
 from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.dated_ids import milliseconds_of
 from kafka_ingest.model.identity import check_cluster
 from kafka_ingest.model.offsets import FirstRecord, Unavailable
 from kafka_ingest.planning.completion import PassingAnswers, Question, WaitedFor, too_early, waited_for

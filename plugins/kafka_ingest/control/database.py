@@ -18,7 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from kafka_ingest.control.schema import FIRST_VERSION, SCHEMA_VERSION, VERSION_TABLE
 from kafka_ingest.errors import ControlAccessDeniedError, ControlSchemaError, ControlTablesUnavailableError
-from kafka_ingest.foundation.driver_messages import without_secrets
+from kafka_ingest.foundation.storable_text import without_secrets
 
 BUSY_TIMEOUT_S = 30
 STATEMENT_TIMEOUT_S = 60

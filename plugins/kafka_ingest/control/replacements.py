@@ -4,7 +4,7 @@ Such a batch leaves the ledger as it is: offsets stay committed by the batch tha
 a part of its plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, select
@@ -18,11 +18,10 @@ from kafka_ingest.control.schema import batch, batch_range, stored_offset
 from kafka_ingest.errors import OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import HeldRange
-from kafka_ingest.model.offset_sets import intersect
+from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.removal import RemovedRange
 from kafka_ingest.model.replaced import Replacement
-from kafka_ingest.model.taken_over import without_taken_over
 
 LANDED = batch.c.state.in_((BatchState.COMMITTING.value, BatchState.COMMITTED.value))
 """Batches that are published, or are about to be whatever else happens, unless an operator revokes them."""
@@ -126,3 +125,37 @@ def check_still_replaceable(connection: Connection, feed_id: UUID, batch_id: UUI
             f"planned: {listing(sorted(set(taken)))}. Nothing was changed; abandon it: `kafka-ingest abandon "
             f"{batch_id} --reason …`, and plan what is left again."
         )
+
+
+def without_taken_over(
+    removed: Iterable[RemovedRange],
+    batches: Collection[UUID],
+    landed: Iterable[Replacement],
+    ids: Mapping[tuple[str, str | None], str | None],
+) -> list[RemovedRange]:
+    """Return what is removed with some batches, without ranges of theirs that another batch holds now.
+
+    ``landed`` are the replacements that were published or will be; ``ids`` the current ones of earlier topic ids whose
+    records are the same.
+    """
+    by_replaced = {(each.replaced.batch_id, each.replaced.topic_partition): each for each in landed}
+    taken: list[Replacement] = []
+    for (batch_id, at), each in by_replaced.items():
+        holder = each
+        while (later := by_replaced.get((holder.by, at))) is not None:
+            holder = later
+        if batch_id in batches and holder.by not in batches:
+            taken.append(each)
+
+    def now(topic: str, topic_id: str | None) -> str | None:
+        return ids.get((topic, topic_id), topic_id)
+
+    return [
+        RemovedRange(left, each.topic_id)
+        for each in removed
+        for topic in [each.offset_range.topic]
+        for left in subtract(
+            [each.offset_range],
+            [one.replaced.offset_range for one in taken if now(topic, one.topic_id) == now(topic, each.topic_id)],
+        )
+    ]

@@ -1,10 +1,11 @@
-"""Text that any database, any JSON reader and any terminal takes, whatever bytes it was made of.
+"""Text that any database, any JSON reader and any terminal takes, whatever bytes it was made of, and without secrets.
 
 Arguments that are not UTF-8 reach Python as lone surrogates (PEP 383), JSON may name them as escapes, and neither
 UTF-8 nor PostgreSQL has a form for them; PostgreSQL's text holds no NUL; a terminal obeys control characters.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -39,3 +40,14 @@ def storable_document(value: Any) -> Any:  # noqa: ANN401 - JSON-able data of an
     if isinstance(value, list | tuple):
         return [storable_document(item) for item in value]
     return value
+
+
+SHOWN = frozenset({"host", "port"})
+
+
+def without_secrets(message: str, password: str | None, options: Mapping[str, object]) -> str:
+    """Return a message without the password and the options of a URL, which libpq quotes if it rejects them."""
+    secrets = [password or "", *(str(value) for name, value in options.items() if name not in SHOWN)]
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        message = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", message)
+    return message

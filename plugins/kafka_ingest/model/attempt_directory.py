@@ -1,6 +1,11 @@
-"""The names that both sides of the hand-over to Spark use: the files of an attempt's directory, and of a call's own."""
+"""What both sides of the hand-over to Spark use: the names of an attempt's files, and the file with secret settings."""
 
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 DOCUMENT = "plan.json"
 DATA = "data"
@@ -45,3 +50,32 @@ AVRO_LIMITS = {
 
 Elements may take no bytes (null, or a record of nothing else): no size of a record shows how much memory they take.
 """
+
+
+BEGUN = "begun"
+"""Beside that file: the places of the attempts that the job has begun, where it has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """Of each attempt the Kafka client's settings, in Java's words; and how to reach their outputs' store, if any.
+
+    ``limits_s``: how long each may take, in seconds; none where a feed is run alone, which its caller ends.
+    """
+
+    kafka: Sequence[Mapping[str, str]] = field(repr=False)
+    store: str | None = field(default=None, repr=False)
+    limits_s: Sequence[float] = ()
+
+    def write(self, file: Path) -> None:
+        """Write a new file, for this user alone."""
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as new:
+            kafka = [dict(each) for each in self.kafka]
+            json.dump({"kafka": kafka, "store": self.store, "limits_s": list(self.limits_s)}, new)
+
+    @classmethod
+    def take(cls, file: Path) -> "JobSettings":
+        """Read the file and remove it: it may hold a secret."""
+        document = json.loads(file.read_text(encoding="utf-8"))
+        file.unlink()
+        return cls(document["kafka"], document["store"], tuple(document["limits_s"]))

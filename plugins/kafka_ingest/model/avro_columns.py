@@ -9,14 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_ingest.model.avro_text import (
-    aliases_of,
-    enumeration_node,
-    field_node,
-    fixed_node,
-    named_node,
-    namespace_of,
-)
 from kafka_ingest.model.avro_types import (
     AvroType,
     Enumeration,
@@ -29,8 +21,14 @@ from kafka_ingest.model.avro_types import (
     RecordField,
     Union,
     Values,
+    aliases_of,
+    enumeration_node,
+    field_node,
+    fixed_node,
     most_digits,
     name_of,
+    named_node,
+    namespace_of,
     short,
 )
 from kafka_ingest.model.read_as import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path

@@ -5,6 +5,7 @@ checked with it before anything is planned, and the Spark job makes its expressi
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,6 @@ from typing import Any, Final
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.avro_columns import Columns, SparkValue
-from kafka_ingest.model.avro_defaults import is_default
-from kafka_ingest.model.avro_text import node_of
 from kafka_ingest.model.avro_types import (
     LOGICAL,
     PRIMITIVES,
@@ -31,6 +30,7 @@ from kafka_ingest.model.avro_types import (
     Values,
     decimal_name,
     name_of,
+    node_of,
     takes_no_bytes,
 )
 from kafka_ingest.model.read_as import Paths, ReadAs
@@ -40,6 +40,55 @@ from kafka_ingest.model.record_schema import (
     MAX_NAME,
     WrongSchemaError,
 )
+
+RANGES = {"int": 2**31, "long": 2**63}
+
+
+def is_default(value: object, kind: AvroType) -> bool:
+    """Whether a value in JSON is one of a type; of a union, one of any branch."""
+    match kind:
+        case Union(branches):
+            return any(is_default(value, branch) for branch in branches)
+        case Items(element):
+            return isinstance(value, list) and all(is_default(each, element) for each in value)
+        case Values(inner):
+            return isinstance(value, dict) and all(is_default(each, inner) for each in value.values())
+        case Record(_, fields):
+            return isinstance(value, dict) and all(
+                is_default(value[field.name], field.type) if field.name in value else field.has_default
+                for field in fields
+            )
+        case Enumeration() | Fixed() | Inside():
+            return is_of_name(value, kind)
+        case Primitive(name):
+            return is_single(value, name)
+
+
+def is_of_name(value: object, kind: Enumeration | Fixed | Inside) -> bool:
+    """Whether a value in JSON is one of a type that is known by its name."""
+    match kind:
+        case Enumeration(symbols=symbols):
+            return value in symbols
+        case Fixed(size=size):
+            return isinstance(value, str) and len(value) == size
+        case Inside():
+            return isinstance(value, dict)
+
+
+def is_single(value: object, name: str) -> bool:
+    """Whether a value in JSON is one of a primitive type."""
+    match name:
+        case "null":
+            return value is None
+        case "boolean":
+            return isinstance(value, bool)
+        case "int" | "long":
+            return isinstance(value, int) and not isinstance(value, bool) and -RANGES[name] <= value < RANGES[name]
+        case "float" | "double":
+            return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        case _:
+            return isinstance(value, str)
+
 
 MAX_TEXT: Final = 1_000_000
 MOST_BITS: Final = 256

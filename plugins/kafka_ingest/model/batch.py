@@ -22,6 +22,17 @@ from kafka_ingest.model.place import Place, place_of
 from kafka_ingest.model.replaced import ReplacedRange, why_no_replacement
 from kafka_ingest.model.replayed import ReplayedLetters, why_no_replay
 
+DATED = 7
+"""The version of the ids that contain a time."""
+
+BELOW_TIMESTAMP = 80  # bits
+
+
+def milliseconds_of(dated_id: UUID) -> int:
+    """Return when an id was made, in milliseconds since 1970."""
+    return dated_id.int >> BELOW_TIMESTAMP
+
+
 NOBODY = UUID(int=0)
 """The feed of a batch that no control table knows: a preview's."""
 

@@ -1,6 +1,6 @@
-"""A data file of an output: which batch wrote it, what it holds, and where that differs from its receipt."""
+"""Data files of an output: who wrote them, what they hold and where that differs from receipts, and what tables say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -83,3 +83,15 @@ def partitions_that_differ(written: WrittenFile, contents: FileContents) -> Iter
         ):
             if says != holds:
                 yield f"{what}{f' of {topic_partition}' if several else ''}: the receipt says {says}, found {holds}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """How many files it has, and in how many of them some reader takes a column's missing bounds for nulls.
+
+    ``complete`` are the columns that the table can name as those with bounds, since each file has some.
+    """
+
+    files: int
+    lacking: Mapping[str, int]
+    complete: tuple[str, ...]

@@ -1,8 +1,11 @@
-"""Sizes of Java's heaps, as Spark's settings have them."""
+"""Sizes of Java's heaps, as Spark's settings have them, and which records may be too large for one."""
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from kafka_ingest.model.offsets import TopicPartition
 
 MIB = 1024 * 1024
 
@@ -50,3 +53,36 @@ class Heap:
     def size_for(self, record: int) -> str:
         """Return the size in which a record of so many bytes surely fits, as Spark's settings say it."""
         return f"{math.ceil(record * self.records_at_once / MIB)}m"
+
+
+@dataclass(frozen=True, slots=True)
+class LargeRecord:
+    """Where a record is, and the bytes of its key, value and headers.
+
+    ``of_batch``: no process of ours can read the record batch that begins there: it takes more than ``size`` in memory.
+    """
+
+    offset: int
+    size: int
+    of_batch: bool = False
+
+    def __str__(self) -> str:
+        if self.of_batch:
+            return f"the record batch at offset {self.offset:,}, which takes more than {self.size:,} bytes"
+        return f"the record at offset {self.offset:,}, which has {self.size:,} bytes"
+
+
+def too_large(found: Mapping[TopicPartition, Sequence[LargeRecord]], at_most: int) -> dict[TopicPartition, LargeRecord]:
+    """Return of each partition the first record to blame for a lack of memory, where there is one.
+
+    Such a record has more bytes than ``at_most``, and at least half as many as the largest of all: where one of a
+    gigabyte was too much, one of 20 MB in another partition may well have been read before. ``found``: of each
+    partition the records larger than all before.
+    """
+    largest = max((record.size for records in found.values() for record in records), default=0)
+    blamed: dict[TopicPartition, LargeRecord] = {}
+    for topic_partition, records in found.items():
+        for record in records:
+            if record.size > at_most and record.size >= largest / 2:
+                blamed.setdefault(topic_partition, record)
+    return blamed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 
 TIME = "kafka_timestamp"
 VALUES = ("kafka_topic", "kafka_partition", "kafka_topic_id", BATCH_COLUMN)

@@ -1,16 +1,16 @@
-"""What a feed says of values in a schema that have no column of their own: read as text or bytes, or left out.
+"""Paths of values in a schema: what a feed says of those that have no column of their own, and which it requires.
 
-A path names a value as the columns do: ``before.amount``. ``[]`` stands for the elements of a list, ``{}`` for the
-values of a map: ``items[].price``, ``prices{}.amount``. A name with other signs than letters, digits, ``_`` and ``-``
-stands between backticks.
+Such a value is read as text or bytes, or left out. A path names it as the columns do: ``before.amount``. ``[]`` stands
+for the elements of a list, ``{}`` for the values of a map: ``items[].price``, ``prices{}.amount``. A name with other
+signs than letters, digits, ``_`` and ``-`` stands between backticks.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from kafka_ingest.model.record_schema import WrongSchemaError, quoted
+from kafka_ingest.model.record_schema import RecordType, Struct, WrongSchemaError, quoted
 
 ELEMENTS: Final = "[]"
 MAP_VALUES: Final = "{}"
@@ -90,3 +90,30 @@ class Paths:
                 f"expected under as paths of the schema, found {', '.join(missing[:10])}, which it has not, or not "
                 "outside of what is read as text or left out: correct the path, or take it out"
             )
+
+
+def required_path(path: str) -> str:
+    """Return a path of fields of objects as :func:`~kafka_ingest.model.read_as.field_path` writes it.
+
+    Raises ValueError where it is none, or leads into arrays or maps.
+    """
+    if "[]" in (found := checked_path(path)) or "{}" in found:
+        raise ValueError(f"expected the path of a field that is in no array and no map, found {path[:100]!r}")
+    return found
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Return the names in such a path."""
+    return tuple(step["name"] or step["quoted"][1:-1].replace("``", "`") for step in STEP.finditer(path))
+
+
+def not_in(schema: RecordType, paths: Iterable[str]) -> list[str]:
+    """Return the paths at which a schema has no field."""
+
+    def has(kind: RecordType, names: tuple[str, ...]) -> bool:
+        if not names:
+            return True
+        fields = kind.fields if isinstance(kind, Struct) else ()
+        return any(field.name == names[0] and has(field.type, names[1:]) for field in fields)
+
+    return [path for path in paths if not has(schema, names_of(path))]

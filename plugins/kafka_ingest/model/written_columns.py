@@ -1,16 +1,33 @@
-"""The columns that a batch's files have, and how those of a later batch differ from them.
+"""The columns of this project's own, those that a batch's files have, and how a later batch's differ from them.
 
 Columns are listed flat, each field by its path: ``value`` is a struct, ``value.tags`` an array of it, and
-``value.tags[]`` what the array holds. So a field that is added deep inside shows as one line.
+``value.tags[]`` what the array holds. So a field that is added deep inside shows as one line. A row names its batch: of
+a table the column is written, of a directory readers take it from the path.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.model.shape import SelectedColumn
+
+BATCH_COLUMN: Final = "kafka_batch"
+NEVER_NULL: Final = frozenset({"kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN})
+"""The columns that have a value in each row, although tables allow nulls in all."""
+
+KAFKAS_OWN: Final[Mapping[str, str]] = {
+    "kafka_topic": "string",
+    "kafka_partition": "int",
+    "kafka_offset": "bigint",
+    "kafka_timestamp": "timestamp",
+    "kafka_timestamp_ms": "bigint",
+    "kafka_topic_id": "string",
+    BATCH_COLUMN: "string",
+}
+
 
 MOST_SHOWN = 20
 """So many differing fields are named in an error."""
@@ -187,3 +204,12 @@ def literal(text: str) -> str:
     """Return a text in SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+FIRST_SECOND: Final = -62_135_596_800
+END_OF_SECONDS: Final = 253_402_300_800
+"""0001-01-01 and the end of 9999-12-31, in seconds since 1970. The end is not stored."""
+
+FIRST_DAY, LAST_DAY = "0001-01-01", "9999-12-31"
+FIRST_TIME, LAST_TIME = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+"""The first and the last of them, both stored, as SQL writes them in literals (the times without a zone)."""

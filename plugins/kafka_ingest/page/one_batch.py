@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from kafka_ingest.batches.batch_of_feed import batch_of_feed
+from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import UnknownBatchError
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from kafka_ingest.model.large_record import LargeRecord
+from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
-from kafka_ingest.model.data_file import FileContents, FilePlace
+from kafka_ingest.model.data_file import FileContents, FilePlace, TableStatistics
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.held_log import Evidence, HeldLog
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -19,7 +19,6 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.model.replayed import ReplayedLetters
-from kafka_ingest.model.table_statistics import TableStatistics
 from kafka_ingest.model.written_columns import WrittenColumns
 
 

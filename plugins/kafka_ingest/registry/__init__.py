@@ -1,9 +1,23 @@
-"""A schema registry, seen through the questions that a feed has."""
+"""A schema registry, seen through the questions that a feed has; and how to reach one."""
 
+from dataclasses import dataclass, field
 from importlib import import_module
 
 from kafka_ingest.ports.schemas import SchemaRegistry
-from kafka_ingest.registry.registry_settings import RegistrySettings
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """``urls`` are asked in turn. Basic auth (``user``) or a bearer token, or neither."""
+
+    conn_id: str
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    certificate: tuple[str, str] | None = None
+    """A client's certificate and its key, as files."""
 
 
 def open_registry(settings: RegistrySettings) -> SchemaRegistry:

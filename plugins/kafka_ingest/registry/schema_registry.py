@@ -18,6 +18,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.schema_source import RegisteredSchema
+from kafka_ingest.registry import RegistrySettings
 from kafka_ingest.registry.answers import (
     NOT_THE_QUESTIONS,
     Answer,
@@ -28,7 +29,6 @@ from kafka_ingest.registry.answers import (
     says_nothing_of_the_kind,
     versions_of,
 )
-from kafka_ingest.registry.registry_settings import RegistrySettings
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 20.0

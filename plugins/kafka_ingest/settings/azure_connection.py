@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.foundation.azure_access import BLOBS, HOST_OF_ACCOUNTS, AzureAccess
+from kafka_ingest.foundation.stores.azure import BLOBS, HOST_OF_ACCOUNTS, AzureAccess
 from kafka_ingest.settings.connections import ConnectionFields, wrong_type
 
 TYPES = ("wasb", "adls")

@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from kafka_ingest.model.decoding import FieldDecoding, Format, OtherRecords, UnknownFields, why_not_kept
-from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path
+from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path, not_in, required_path
 from kafka_ingest.model.record_schema import collisions, read_schema
-from kafka_ingest.model.required import not_in, required_path
 from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile, SchemaSource
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
 

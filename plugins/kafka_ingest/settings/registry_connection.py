@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.registry.registry_settings import RegistrySettings
+from kafka_ingest.registry import RegistrySettings
 from kafka_ingest.settings.connections import ConnectionFields, checked_host, wrong_type
 
 URL: Final = re.compile(r"https?://[^/@\s,?#]+(?:/[^@\s,?#]*)?")

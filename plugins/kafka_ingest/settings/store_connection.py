@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.foundation.gcs_access import GcsAccess
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.stores.gcs import GcsAccess
+from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.settings.azure_connection import azure_access
 from kafka_ingest.settings.connections import ConnectionFields, wrong_type

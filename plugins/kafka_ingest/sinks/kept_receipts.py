@@ -19,8 +19,7 @@ from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.foundation.foreign_json import ENOUGH_BYTES, ForeignJsonError, read_foreign_object
 from kafka_ingest.foundation.storage import Opened, flush, names_in, read_at_most, remove_file, write_new, write_whole
-from kafka_ingest.model.batch import canonical_json
-from kafka_ingest.model.dated_ids import DATED, milliseconds_of
+from kafka_ingest.model.batch import DATED, canonical_json, milliseconds_of
 from kafka_ingest.model.published_output import FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal, RemovalCause

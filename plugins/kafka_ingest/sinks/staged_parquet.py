@@ -7,10 +7,9 @@ from pathlib import Path, PurePosixPath
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import Opened, remote_sizes
-from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.written_columns import WrittenColumns, side_by_side, written_columns
+from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side, written_columns
 
 
 def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]:

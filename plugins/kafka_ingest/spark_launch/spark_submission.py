@@ -12,7 +12,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
-from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS
+from kafka_ingest.model.spark_settings import PARQUET_SETTINGS
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options, with_fixed_meaning

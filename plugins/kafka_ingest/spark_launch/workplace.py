@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kafka_ingest.model.job_settings import BEGUN, JobSettings
+from kafka_ingest.model.attempt_directory import BEGUN, JobSettings
 
 PACKAGE = "kafka_ingest.zip"
 SETTINGS = "settings.json"

@@ -4,7 +4,7 @@ from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import Batch, BatchState

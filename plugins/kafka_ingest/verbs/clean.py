@@ -11,8 +11,8 @@ from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import FeedParts, assemble
 from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.pin_receipt import valid_receipt
-from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidReceiptError,

@@ -12,8 +12,7 @@ from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.answers.tables import moment, table
 from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.batches.known_output import check_output_known
-from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.known_output import check_output_known, check_output_there
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchState

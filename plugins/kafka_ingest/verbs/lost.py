@@ -6,9 +6,8 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.batches.batch_of_feed import batch_of_feed
-from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
+from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted

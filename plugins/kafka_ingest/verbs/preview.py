@@ -20,10 +20,9 @@ from kafka_ingest.batches.preview import MOST_RECORDS, Preview, preview_of
 from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan
-from kafka_ingest.model.batch_column import KAFKAS_OWN
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
-from kafka_ingest.model.written_columns import WrittenColumns, side_by_side
+from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file

@@ -27,7 +27,7 @@ from kafka_ingest.model.record_schema import (
     Struct,
     quoted,
 )
-from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
+from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
 from kafka_ingest.writing.avro_conversion import checked_type, converted_value, decimal_of, is_number
 from kafka_ingest.writing.decode_limits import MOST_PATHS, paths_that, walked
 from kafka_ingest.writing.decoded_part import (

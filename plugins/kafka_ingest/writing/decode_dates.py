@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
-from kafka_ingest.model.stored_times import FIRST_TIME, LAST_TIME
+from kafka_ingest.model.written_columns import FIRST_TIME, LAST_TIME
 from kafka_ingest.writing.decoded_part import text
 
 DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -45,7 +45,7 @@ from kafka_ingest.message_types.message_columns import (
     Wrapped,
     plain_name,
 )
-from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
+from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_SECOND
 
 NOT_PROTOBUF = "NOT_PROTOBUF"
 INVALID_UTF8 = "INVALID_UTF8"

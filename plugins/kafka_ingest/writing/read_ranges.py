@@ -1,22 +1,31 @@
-"""Read exactly the plan's offset ranges from Kafka."""
+"""Read exactly the records of the plan: offset ranges from Kafka, or of a replay dead letters from their files."""
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from uuid import UUID
 from zlib import crc32
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kafka_ingest.model.batch import BatchPlan, DataNeeds
-from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.stored_times import END_OF_SECONDS, FIRST_SECOND
+from kafka_ingest.model.place import Place, spark_path, spark_source
+from kafka_ingest.model.written_columns import BATCH_COLUMN, END_OF_SECONDS, FIRST_SECOND
+from kafka_ingest.writing.decoded_part import text
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
-from kafka_ingest.writing.memory import SIZES_OF_HEAPS, memory_per_task, read_sizes
 from kafka_ingest.writing.session import is_local
-from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
+from kafka_ingest.writing.share_out import (
+    SIZES_OF_HEAPS,
+    memory_per_task,
+    read_sizes,
+    records_per_task,
+    shared_out,
+    shared_tasks,
+    small_ranges,
+)
 from kafka_ingest.writing.shared_consumer import driver_sizes, read_together
 
 # Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win. How much is read at a
@@ -201,3 +210,62 @@ def by_topic(ranges: Sequence[OffsetRange], bound: str | None) -> str:
         if bound is not None:
             bounds.setdefault(offset_range.topic, {})[str(offset_range.partition)] = getattr(offset_range, bound)
     return json.dumps(partitions if bound is None else bounds)
+
+
+LETTERS = (
+    "kafka_topic string, kafka_partition int, kafka_offset bigint, kafka_timestamp timestamp, key binary, "
+    "value binary, kafka_headers array<struct<key: string, value: binary>>, kafka_topic_id string, "
+    "kafka_timestamp_ms bigint, error_class string, kafka_batch string"
+)
+"""The raw format's columns, in its order, then the cause, and the batch from the path.
+
+A file that lacks one, as another version may have written it, has nulls there.
+"""
+
+TAKEN_UP = "array<struct<batch: string, topic: string, partition: int, first: bigint, end: bigint, cause: string>>"
+
+
+def root_of(file: Place, batch_id: UUID) -> Place:
+    """Return the output of dead letters that a batch's file is in; there may be folders between it and the batch's."""
+    folder = file.parent
+    while not folder.name.endswith(str(batch_id)):
+        if folder == folder.parent:
+            raise ValueError(f"expected a file below the folder of batch {batch_id}, found {file}")
+        folder = folder.parent
+    return folder.parent
+
+
+def dead_letter_records(spark: SparkSession, document: AttemptDocument) -> DataFrame:
+    """Return the dead letters that the plan replays, in the raw format's columns (docs/output.md).
+
+    Of each batch's files those letters that the plan names, by range and cause.
+    """
+    files = [path for _, of_batch in sorted(document.letters.items()) for path in of_batch]
+    any_batch, (any_file, *_) = next(iter(document.letters.items()))
+    letters = (
+        spark.read.schema(LETTERS)
+        .option("basePath", spark_path(root_of(any_file, any_batch)))
+        .parquet(*(spark_source(path) for path in files))
+    )
+    taken_up = [
+        {
+            "batch": str(each.batch_id),
+            "topic": each.topic_partition.topic,
+            "partition": each.topic_partition.partition,
+            "first": each.offset_range.start_offset,
+            "end": each.offset_range.end_offset,
+            "cause": cause,
+        }
+        for each in document.plan.replays
+        for cause, _ in each.records
+    ]
+    # As one text that Spark parses: there may be thousands of ranges, too many for a condition.
+    rows = spark.range(1).select(f.expr(f"inline(from_json({text(json.dumps(taken_up))}, {text(TAKEN_UP)}))"))
+    is_taken_up = (
+        "letters.kafka_batch = taken_up.batch and letters.kafka_topic = taken_up.topic "
+        "and letters.kafka_partition = taken_up.partition and letters.kafka_offset >= taken_up.first "
+        "and letters.kafka_offset < taken_up.`end` and letters.error_class = taken_up.cause"
+    )
+    found = letters.alias("letters").join(f.broadcast(rows.alias("taken_up")), f.expr(is_taken_up), "left_semi")
+    found = found.drop("error_class", BATCH_COLUMN)
+    return found.selectExpr("*", f"'{document.plan.batch_id}' as kafka_batch") if document.data.batch_column else found

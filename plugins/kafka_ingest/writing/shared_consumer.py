@@ -20,9 +20,9 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
-from kafka_ingest.writing.memory import most_rows_kept, shared_read_sizes
 from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.session import share_of_driver
+from kafka_ingest.writing.share_out import most_rows_kept, shared_read_sizes
 
 MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""

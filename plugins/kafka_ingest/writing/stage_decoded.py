@@ -21,11 +21,11 @@ from pyspark.sql.types import StructType
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import files_below, move_files
 from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.found_fields import FOUND, FoundFields
 from kafka_ingest.writing.notes import say

@@ -21,12 +21,12 @@ from pyspark.sql.types import StructType
 
 from kafka_ingest.foundation.storage import copy_file, files_below
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.decoding import Columns, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.parquet_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.model.spark_settings import PARQUET_SETTINGS, are_ours
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decoded_part import once
 from kafka_ingest.writing.kafka_records import hadoop_settings

@@ -21,21 +21,21 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.attempt_directory import (
+    BEGUN,
     DATA,
     DOCUMENT,
     FAILURE,
     RECEIPT,
+    JobSettings,
 )
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters
-from kafka_ingest.model.job_settings import BEGUN, JobSettings
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
-from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
 from kafka_ingest.writing.notes import say
-from kafka_ingest.writing.read_ranges import READ_DEFAULTS, is_about_timestamps, read_ranges
+from kafka_ingest.writing.read_ranges import READ_DEFAULTS, dead_letter_records, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.side_by_side import SparkGoneError, Step, all_at_once, own_session, side_by_side

@@ -1,11 +1,18 @@
-"""Azure Data Lake Storage Gen2, with adlfs."""
+"""Azure Data Lake Storage Gen2: how its three clients reach it, and how adlfs is used there.
+
+Python reads and writes documents with adlfs, the commit uses delta-rs, and Spark writes with Hadoop's ABFS. Without a
+key, a token or a secret each of them uses a workload's identity, which the environment names, then the machine's.
+"""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, unquote, urlsplit
 
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none
@@ -15,6 +22,136 @@ if TYPE_CHECKING:
     from upath import UPath
 
     from kafka_ingest.foundation.stores.azure_files import AzureFiles
+
+HOST_OF_ACCOUNTS = "dfs.core.windows.net"
+BLOBS = "blob.core.windows.net"
+AUTHORITY = "https://login.microsoftonline.com"
+PROVIDERS = "org.apache.hadoop.fs.azurebfs.oauth2"
+
+
+@dataclass(frozen=True, slots=True)
+class AzureAccess(StoreAccess):
+    """One connection to an account. ``endpoint_url`` is that of another server, such as ``http://HOST:PORT/ACCOUNT``.
+
+    There is ``account_key``, or ``sas_token``, or ``client_secret`` of an application; or ``client_id`` may name one of
+    the identities of the machine. Raises ValueError where there is more than one, an application is not complete, or
+    the token of one would travel without TLS.
+    """
+
+    scheme: ClassVar[str] = "abfss"
+
+    account: str
+    endpoint_url: str | None = None
+    account_key: str | None = field(default=None, repr=False)
+    sas_token: str | None = field(default=None, repr=False)
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        given = [self.account_key, self.sas_token, self.client_secret]
+        if len(given) - given.count(None) > 1:
+            raise ValueError("expected a key of the account, a SAS token or a client secret, found more than one")
+        if self.client_secret is not None and (self.tenant_id is None or self.client_id is None):
+            raise ValueError("expected a client secret with its tenant_id and client id, found only a part of them")
+        if self.tenant_id is not None and self.client_secret is None:
+            raise ValueError("expected a client secret with the tenant_id, found none")
+        if not self.blob_url.startswith("https://") and not (self.account_key or self.sas_token):
+            raise ValueError("expected a key of the account or a SAS token for a server without TLS, found neither")
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is a key, a token or a secret."""
+        return bool(self.account_key or self.sas_token or self.client_secret)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no log may show; of a token also its signature alone, in both forms that URLs have."""
+        parts = (self.sas_token or "").split("&")
+        written = [part.removeprefix("sig=") for part in parts if part.startswith("sig=")]
+        # Clients write it anew: delta-rs also where it was written without a client's escapes.
+        signatures = [unquote(each) for each in written]
+        escaped = [quote(each, safe="") for each in signatures]
+        found = (self.account_key, self.sas_token, self.client_secret, *signatures, *written, *escaped)
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def blob_url(self) -> str:
+        """The address at which Python's clients reach the account."""
+        return self.endpoint_url or f"https://{self.account}.{BLOBS}"
+
+    def for_fsspec(self) -> dict[str, Any]:
+        """Return the arguments of :class:`kafka_ingest.foundation.stores.azure_files.AzureFiles`."""
+        return {
+            # What other processes wrote since the last look would stay unseen.
+            "use_listings_cache": False,
+            "access": self.as_json(),
+        }
+
+    def for_delta(self) -> dict[str, str]:
+        """Return the ``storage_options`` of a Delta table; the log's entries are always written by create-if-absent."""
+        options = {
+            "azure_storage_account_name": self.account,
+            # Also Azure's own address: variables of the environment could lead elsewhere.
+            "azure_storage_endpoint": self.blob_url,
+            "azure_storage_use_emulator": "false",
+            "allow_http": str(self.blob_url.startswith("http://")).lower(),
+            **self.limits_for_delta(),
+        }
+        given = {
+            "azure_storage_account_key": self.account_key,
+            "azure_storage_sas_key": self.sas_token,
+            "azure_storage_tenant_id": self.tenant_id,
+            "azure_storage_client_id": self.client_id,
+            "azure_storage_client_secret": self.client_secret,
+        }
+        return options | {name: value for name, value in given.items() if value is not None}
+
+    def for_hadoop(self, bucket: str) -> dict[str, str]:
+        """Return the settings of Hadoop's ABFS for one account: those of other accounts stay as the site has them."""
+        host = bucket.rpartition("@")[2]
+        settings = self._for_account(os.environ)
+        found = {f"fs.azure.{name}.{host}": value for name, value in settings.items()}
+        if self.endpoint_url is not None:
+            # ABFS knows these for all accounts at once, and speaks TLS for abfss unless its other class is used.
+            at = urlsplit(self.endpoint_url)
+            found["fs.azure.abfs.endpoint"] = at.netloc
+            if at.scheme == "http":
+                found["fs.azure.always.use.https"] = "false"
+                found["fs.abfss.impl"] = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
+        return found
+
+    def _for_account(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return how ABFS shows who it is; without credentials as the other two clients find it in the environment."""
+        if self.account_key is not None:
+            return {"account.auth.type": "SharedKey", "account.key": self.account_key}
+        if self.sas_token is not None:
+            return {"account.auth.type": "SAS", "sas.fixed.token": self.sas_token}
+        if self.client_secret is not None:
+            return by_secret(self.tenant_id, self.client_id, self.client_secret)
+        client_id = self.client_id or environment.get("AZURE_CLIENT_ID")
+        tenant_id, authority = environment.get("AZURE_TENANT_ID"), environment.get("AZURE_AUTHORITY_HOST", AUTHORITY)
+        found = {"account.auth.type": "OAuth", "account.oauth2.client.id": client_id or ""}
+        if client_id and tenant_id and (file := environment.get("AZURE_FEDERATED_TOKEN_FILE")):
+            return found | {
+                "account.oauth.provider.type": f"{PROVIDERS}.WorkloadIdentityTokenProvider",
+                "account.oauth2.msi.authority": authority,
+                "account.oauth2.msi.tenant": tenant_id,
+                "account.oauth2.token.file": file,
+            }
+        return found | {"account.oauth.provider.type": f"{PROVIDERS}.MsiTokenProvider"}
+
+
+def by_secret(tenant_id: str | None, client_id: str | None, secret: str) -> dict[str, str]:
+    """Return how ABFS shows who it is by an application's secret."""
+    return {
+        "account.auth.type": "OAuth",
+        "account.oauth.provider.type": f"{PROVIDERS}.ClientCredsTokenProvider",
+        "account.oauth2.client.endpoint": f"{AUTHORITY}/{tenant_id}/oauth2/token",
+        "account.oauth2.client.id": client_id or "",
+        "account.oauth2.client.secret": secret,
+    }
+
 
 NOT_EMPTY = "DirectoryIsNotEmpty"
 

@@ -5,14 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.foundation.azure_access import HOST_OF_ACCOUNTS, AzureAccess
-from kafka_ingest.foundation.gcs_access import GcsAccess
-from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.any_store import AnyStore
-from kafka_ingest.foundation.stores.azure import AzureStore
-from kafka_ingest.foundation.stores.gcs import GcsStore
-from kafka_ingest.foundation.stores.s3 import S3Store
+from kafka_ingest.foundation.stores.azure import HOST_OF_ACCOUNTS, AzureAccess, AzureStore
+from kafka_ingest.foundation.stores.gcs import GcsAccess, GcsStore
+from kafka_ingest.foundation.stores.s3 import S3Access, S3Store
 
 
 @dataclass(frozen=True, slots=True)

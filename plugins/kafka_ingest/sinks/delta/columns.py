@@ -7,9 +7,9 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN, NEVER_NULL
 from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.written_columns import BATCH_COLUMN, NEVER_NULL
 from kafka_ingest.sinks.tables.decoded_columns import is_own
 
 

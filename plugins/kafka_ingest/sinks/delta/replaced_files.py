@@ -16,8 +16,8 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.partition_term import folder_of
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile

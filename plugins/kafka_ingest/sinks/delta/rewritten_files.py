@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.foundation.storage import Opened, open_to_read
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.parquet_contents import may_hold, partitions_of
 from kafka_ingest.sinks.tables.replaced_rows import TYPES
 

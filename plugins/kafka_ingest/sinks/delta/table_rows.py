@@ -12,9 +12,9 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, refuse_links
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.places import BATCH_KEY, BATCHES, PROOF_KEY
 from kafka_ingest.sinks.delta.table_fit import form_of
 from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles

@@ -20,9 +20,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.model.written_columns import path_of
+from kafka_ingest.model.written_columns import BATCH_COLUMN, path_of
 
 HEADERS = ListType(
     element_id=11,

@@ -25,8 +25,8 @@ from pyiceberg.utils.properties import property_as_bool
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.iceberg.added_files import added_files
 from kafka_ingest.sinks.iceberg.columns import RAW, own_fields
 from kafka_ingest.sinks.iceberg.decoded_columns import listed, misfits

@@ -5,7 +5,7 @@ from functools import partial
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.schema import Schema
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.iceberg.columns import own_fields
 from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
 from kafka_ingest.sinks.iceberg.places import location_of

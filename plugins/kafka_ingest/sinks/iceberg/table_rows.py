@@ -16,10 +16,10 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.library_errors import named_errors

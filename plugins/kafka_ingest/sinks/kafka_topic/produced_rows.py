@@ -16,7 +16,7 @@ from kafka_ingest.sinks.kafka_topic.cluster import Topic
 from kafka_ingest.sinks.tables.table_format import Staged
 
 PIECE: Final = 1_000
-"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/parquet_settings.py``); more only
+"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/spark_settings.py``); more only
 where a dictionary holds the values, each up to 1 MB, of many rows."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.batch_folders import PUBLISHED
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 

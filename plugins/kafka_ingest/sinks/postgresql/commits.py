@@ -33,10 +33,10 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.named_table import NamedTable

@@ -31,7 +31,6 @@ from sqlalchemy import (
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.change_events import (
     CHANGE,
     DELETES,
@@ -43,6 +42,7 @@ from kafka_ingest.model.change_events import (
     UNAVAILABLE_COLUMNS,
     CurrentState,
 )
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql.columns import Column
 
 ONE_LOG = ("kafka_topic", "kafka_topic_id", "kafka_partition")

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.batch_column import BATCH_COLUMN
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),

@@ -12,10 +12,10 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.batch_column import BATCH_COLUMN, NEVER_NULL
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN, NEVER_NULL
 from kafka_ingest.sinks.arrow_types import staged_footer
 
 
