@@ -120,7 +120,6 @@ def ask_kafka(
 
 
 def ask_about_plan(plan: BatchPlan, kafka: KafkaCluster) -> PlanAnswers:
-    """Return Kafka's answers about a plan's topics and logs."""
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
     # Asked after the bounds: of a topic that was recreated in between the id differs. After Spark the client is new,
     # and asking for the cluster's id first would take 50 ms.

@@ -51,7 +51,6 @@ def writes_there(known: FeedSnapshot, feed: Claimant) -> bool:
 
 
 def reads_that(known: FeedSnapshot, feed: Claimant) -> bool:
-    """Return whether the file names what the last plan read."""
     if feed.topic_pattern is not None or known.topic_pattern is not None:
         return feed.topic_pattern == known.topic_pattern
     return set(feed.topics) == set(known.topics)

@@ -37,7 +37,6 @@ ColumnsOf = Callable[[Decoding], Struct | None]
 
 
 def unknown_columns(_decoding: Decoding) -> None:
-    """Return that the columns are not known."""
     return
 
 

@@ -70,7 +70,6 @@ Freeze = Callable[[Decoding, Collection[str], FoundIds], Decoding]
 
 
 def as_it_is(decoding: Decoding, _topics: Collection[str], _found: FoundIds) -> Decoding:
-    """Return a decoding that names no source of schemas."""
     return decoding
 
 
@@ -108,7 +107,6 @@ class Schemas:
     def part(
         self, name: str, part: FieldDecoding, topics: Collection[str], found: Collection[int | str]
     ) -> FieldDecoding:
-        """Return what a batch's keys or values are."""
         match part.source:
             case None:
                 return part
@@ -137,7 +135,6 @@ class Schemas:
         topics: Collection[str],
         found: Collection[int | str],
     ) -> FieldDecoding:
-        """Return what keys or values are whose schemas are registered."""
         registry = self.registries.setdefault(source.conn_id, self.open_registry(source.conn_id))
         subjects = sorted({source.subject_of(topic, name) for topic in topics})
         reader = one_reader({subject: registry.version(subject, source.version) for subject in subjects}, part.format)
@@ -287,7 +284,6 @@ def in_order(ids: Iterable[int | str]) -> list[int | str]:
 
 
 def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
-    """Return the schema to read as in a few words."""
     version = f" version {reader.version}" if reader.version is not None else ""
     return f"subject {min(subjects)}{version} (schema id {reader.schema_id})"
 
@@ -301,7 +297,6 @@ def json_fields(text: str, part: FieldDecoding) -> str:
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of a file; raises WrongSchemaError."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

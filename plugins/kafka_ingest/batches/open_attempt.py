@@ -98,7 +98,6 @@ def with_schemas(batch: Batch, parts: Parts, decoding: Decoding, freeze: Freeze)
 
 
 def next_attempt(batch: Batch, parts: Parts, actor: str, fitting: FittingColumns = AS_RAW) -> tuple[Attempt, bytes]:
-    """Return the attempt after the newest, and the document for Spark."""
     number = max((attempt.attempt for attempt in parts.control.attempts(batch.batch_id)), default=0) + 1
     sink = parts.sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)

@@ -172,7 +172,6 @@ def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables
 
 
 def result_of(decision: PlanDecision) -> PlanResult:
-    """Return the result of a decision."""
     if decision.ranges:
         return PlanResult.PLANNED
     return PlanResult.WAITING if decision.waiting_records else PlanResult.NOTHING_NEW
@@ -193,7 +192,6 @@ def record_of(
     feed: FeedSnapshot,
     asked_at: datetime,
 ) -> PlanRecord:
-    """Return what is recorded of a decision."""
     jumped = {jump.topic_partition for jump in decision.jumps}
     return PlanRecord(
         cluster_id=decision.cluster_id,
@@ -250,7 +248,6 @@ def next_batch_id(newest: UUID | None) -> UUID:
 
 
 def plan_of(decision: PlanDecision, batch_id: UUID, feed_id: UUID, settings: FeedPlanSettings) -> BatchPlan:
-    """Return the plan of a decision."""
     topics = {offset_range.topic for offset_range in decision.ranges}
     partitions = {offset_range.topic_partition for offset_range in decision.ranges}
     return BatchPlan(

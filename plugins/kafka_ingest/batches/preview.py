@@ -124,7 +124,6 @@ def open_preview(
 def preview_of(
     attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, columns: ColumnsOfFile, letters: DeadLetterFiles
 ) -> Preview:
-    """Return what Spark has written."""
     receipt = valid_receipt(plan, attempt, sinks(plan.output).staging.read_receipt(attempt.directory))
     data, dead = attempt.directory / DATA, staged_dead_letters(attempt.directory) / DATA
     return Preview(

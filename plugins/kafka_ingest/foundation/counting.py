@@ -11,10 +11,8 @@ def counted(number: int | None, noun: str) -> str:
 
 
 def are(number: int) -> str:
-    """Return the verb for what so many of are."""
     return "is" if number == 1 else "are"
 
 
 def were(number: int) -> str:
-    """Return the verb for what so many of have had done to them."""
     return "was" if number == 1 else "were"

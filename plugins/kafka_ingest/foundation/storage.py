@@ -48,12 +48,10 @@ def opened_elsewhere(place: Remote, access: StoreAccess | None = None) -> "UPath
 
 
 def store_at(scheme: str) -> AnyStore:
-    """Return how the store of a scheme is used."""
     return KINDS[scheme].store if scheme in KINDS else UNKNOWN
 
 
 def store_of(path: "UPath") -> AnyStore:
-    """Return how the store that something is in is used."""
     return store_at(path.protocol)
 
 
@@ -246,7 +244,6 @@ def flush(path: Opened) -> None:
 
 
 def copy_file(source: Opened, target: Opened) -> None:
-    """Copy a file."""
     if isinstance(source, Path) and isinstance(target, Path):
         shutil.copyfile(source, target)
         return
@@ -281,7 +278,6 @@ def files_below(path: Opened) -> list[str]:
 
 
 def size_of(path: Opened) -> int:
-    """Return how many bytes a file has."""
     with errors_at(path):
         return path.stat().st_size
 
@@ -341,7 +337,6 @@ def changed_at(path: Opened) -> float:
 
 
 def renew(path: Opened) -> None:
-    """Let a file count as written now."""
     if isinstance(path, Path):
         os.utime(path)
         return

@@ -30,7 +30,6 @@ class Tried(Generic[Result]):
 
 
 def tried(step: Callable[[Item], Result], item: Item) -> Tried[Result]:
-    """Take a step."""
     found: Tried[Result] = Tried()
     try:
         with found:

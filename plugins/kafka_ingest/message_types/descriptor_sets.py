@@ -55,7 +55,6 @@ class MessageSchema:
 
     @cached_property
     def descriptor(self) -> Descriptor:
-        """The message type."""
         files = FileDescriptorSet.FromString(self.descriptors).file
         return pool_of({each.name: each for each in files}).FindMessageTypeByName(self.message)
 
@@ -195,7 +194,6 @@ def check_messages(file: FileDescriptorProto) -> None:
 
 
 def names_of(file: FileDescriptorProto) -> Iterable[str]:
-    """Yield the full names of a file's messages."""
     prefix = f"{file.package}." if file.package else ""
     waiting = [(f"{prefix}{each.name}", each) for each in file.message_type]
     for name, message in waiting:

@@ -306,7 +306,6 @@ class Plain:
         return Wrapped(SPARK_TYPES[kind.fields[0].type]) if kind.full_name in WRAPPERS else value
 
     def is_recursive(self, descriptor: Descriptor) -> bool:
-        """Whether a message may hold one of its own type."""
         if descriptor.full_name not in self.recursive:
             self.recursive[descriptor.full_name] = is_recursive(descriptor)
         return self.recursive[descriptor.full_name]
@@ -364,7 +363,6 @@ def check_names(descriptor: Descriptor, fields: Iterable[MessageField], path: st
 
 
 def is_recursive(descriptor: Descriptor) -> bool:
-    """Whether a message may hold one of its own type."""
     seen: set[str] = set()
     waiting: list[Descriptor] = [descriptor]
     while waiting:
@@ -391,7 +389,6 @@ def size_of(value: Value, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 def column_type(value: Value) -> RecordType:
-    """Return Spark's type of a value."""
     match value:
         case Single(spark) | Wrapped(spark):
             return Scalar(spark)
@@ -406,7 +403,6 @@ def column_type(value: Value) -> RecordType:
 
 
 def field_type(of: MessageField) -> RecordType:
-    """Return Spark's type of a field."""
     inner = column_type(of.value)
     if of.repetition is Repetition.MANY:
         return ArrayOf(inner)
@@ -414,7 +410,6 @@ def field_type(of: MessageField) -> RecordType:
 
 
 def json_messages(values: Sequence[Value]) -> set[str]:
-    """Return the message types that are stored as JSON."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = list(values)

@@ -80,12 +80,10 @@ def why_field_misread(writer: FieldDescriptor, reader: FieldDescriptor) -> str |
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def shown(field: FieldDescriptor) -> str:
-    """Return a field's type in a word."""
     return "map" if is_map(field) else NAMES[field.type]
 
 
@@ -115,7 +113,6 @@ def path_of(file: FileDescriptorProto, message: str) -> list[int]:
 
 
 def paths_in(messages: Sequence[DescriptorProto]) -> Iterator[list[int]]:
-    """Yield the indexes of all messages, those inside of others included."""
     for place, each in enumerate(messages):
         yield [place]
         yield from ([place, *inner] for inner in paths_in(each.nested_type))
@@ -138,7 +135,6 @@ def zigzag(number: int) -> bytes:
 
 
 def full_name(file: FileDescriptorProto, names: Sequence[str]) -> str:
-    """Return the full name of a message of a file."""
     return ".".join([*([file.package] if file.package else []), *names])
 
 
@@ -165,7 +161,6 @@ class RegisteredMessages:
         return usable(schema_of_files(files, message or first_message(files[MAIN_FILE])), read_as)
 
     def columns(self, schema: str, read_as: Mapping[str, ReadAs]) -> Struct:
-        """Return the columns of a message type."""
         return message_columns(descriptor_of(schema), read_as).columns
 
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
@@ -204,5 +199,4 @@ def usable(schema: MessageSchema, read_as: Mapping[str, ReadAs]) -> str:
 
 @cache
 def descriptor_of(schema: str) -> Descriptor:
-    """Return the message type of a text."""
     return MessageSchema.of_text(schema).descriptor

@@ -142,7 +142,6 @@ class Alert:
         return self.feed_id, self.kind, self.subject
 
     def as_document(self) -> dict[str, Any]:
-        """Return the alert as JSON-able data."""
         return document_of(self, "feed", "kind", "subject", "text", "began_at", "ended_at")
 
 

@@ -28,7 +28,6 @@ class FailureCode(StrEnum):
     """Spark refuses an expression of the feed file, or what its ``transform`` does."""
 
     def says(self, found: str) -> str:
-        """Return the text of a failure."""
         return f"{self}: {found}"
 
 

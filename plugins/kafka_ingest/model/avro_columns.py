@@ -134,7 +134,6 @@ class Columns:
                 return self._holding(kind, path, above)
 
     def _holding(self, kind: AvroType, path: str, above: str) -> SparkValue:
-        """Return a type that holds others."""
         match kind:
             case Items(element):
                 inner = self.value(element, path + ELEMENTS, f"the items of {above}")
@@ -379,7 +378,6 @@ def remedy(path: str, kind: ReadAs) -> str:
 
 
 def is_null(kind: AvroType) -> bool:
-    """Whether a type has null only."""
     return isinstance(kind, Primitive) and kind.name == "null"
 
 

@@ -65,7 +65,6 @@ def is_default(value: object, kind: AvroType) -> bool:
 
 
 def is_of_name(value: object, kind: Enumeration | Fixed | Inside) -> bool:
-    """Whether a value in JSON is one of a type that is known by its name."""
     match kind:
         case Enumeration(symbols=symbols):
             return value in symbols
@@ -76,7 +75,6 @@ def is_of_name(value: object, kind: Enumeration | Fixed | Inside) -> bool:
 
 
 def is_single(value: object, name: str) -> bool:
-    """Whether a value in JSON is one of a primitive type."""
     match name:
         case "null":
             return value is None
@@ -149,7 +147,6 @@ class Reading:
     """Of each record: how many levels are below it, and how many fields are in it."""
 
     def type(self, node: Node, namespace: str, depth: int) -> AvroType:
-        """Read a type."""
         self.grow(0, depth)
         if isinstance(node, list):
             return self.union(node, namespace, depth)
@@ -170,7 +167,6 @@ class Reading:
             raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
 
     def described(self, node: dict[str, Node], namespace: str, depth: int) -> AvroType:
-        """Read a type that an object describes."""
         match node.get("type"):
             case "record" | "enum" | "fixed" as name:
                 return self.definition(name, node, namespace, depth)
@@ -187,13 +183,11 @@ class Reading:
                 return self.type(inner, namespace, depth + 1)
 
     def definition(self, name: str, node: Mapping[str, Node], namespace: str, depth: int) -> AvroType:
-        """Read a type that gets a name."""
         if name == "record":
             return self.record(node, namespace, depth)
         return self.enumeration(node, namespace) if name == "enum" else self.fixed(node, namespace)
 
     def union(self, node: list[Node], namespace: str, depth: int) -> AvroType:
-        """Read a union."""
         self.grow(max(0, len(node) - 2), depth)  # beside null and one other, members are fields
         found = [self.type(each, namespace, depth + 1) for each in node]
         if not found or any(isinstance(kind, Union) for kind in found):
@@ -204,7 +198,6 @@ class Reading:
         return Union(tuple(found))
 
     def by_name(self, name: str, namespace: str, depth: int) -> AvroType:
-        """Read the name of a type."""
         if name in PRIMITIVES:
             return Primitive(name, PRIMITIVES[name])
         full = name if "." in name or not namespace else f"{namespace}.{name}"
@@ -227,7 +220,6 @@ class Reading:
         return kind
 
     def knows(self, full: str) -> bool:
-        """Whether there is a type of that name."""
         return full in self.open or full in self.named or full in self.references
 
     def define(self, node: Mapping[str, Node], namespace: str) -> tuple[str, str, tuple[str, ...]]:
@@ -246,7 +238,6 @@ class Reading:
         return full, own, tuple(each if "." in each or not own else f"{own}.{each}" for each in aliases)
 
     def record(self, node: Mapping[str, Node], namespace: str, depth: int) -> Record:
-        """Read a record."""
         full, own, aliases = self.define(node, namespace)
         entries = required(node, "fields")
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -276,7 +267,6 @@ class Reading:
         return record
 
     def enumeration(self, node: Mapping[str, Node], namespace: str) -> Enumeration:
-        """Read an enum."""
         full, _, aliases = self.define(node, namespace)
         symbols = texts(required(node, "symbols"), "symbols")
         if len({*symbols}) < len(symbols) or not all(NAME.fullmatch(each) for each in symbols):
@@ -288,7 +278,6 @@ class Reading:
         return kind
 
     def fixed(self, node: Mapping[str, Node], namespace: str) -> Fixed:
-        """Read a fixed."""
         full, _, aliases = self.define(node, namespace)
         size = required(node, "size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_TEXT:
@@ -299,7 +288,6 @@ class Reading:
 
 
 def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> str:
-    """Return what Spark makes of a type with its logical type."""
     logical = node.get("logicalType")
     if logical == "decimal" and name in {"bytes", "fixed"}:
         return decimal_name(node.get("precision"), node.get("scale", 0), size) or "binary"
@@ -328,7 +316,6 @@ def required(node: Mapping[str, Node], key: str) -> Node:
 
 
 def texts(found: Node, what: str) -> tuple[str, ...]:
-    """Return a list of texts."""
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise WrongSchemaError(f"expected a list of names as {what}, found {shown(found)}")
     return tuple(found)

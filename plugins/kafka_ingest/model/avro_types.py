@@ -144,7 +144,6 @@ def name_of(kind: AvroType) -> str:
 
 
 def short(name: str) -> str:
-    """Return a name without its namespace."""
     return name.rpartition(".")[2]
 
 
@@ -201,7 +200,6 @@ def node_of(kind: AvroType, space: str, defined: set[str]) -> Node:
 
 
 def defined_node(kind: Fixed | Enumeration | Record | Inside, space: str, defined: set[str]) -> Node:
-    """Return the definition of a type that has a name."""
     match kind:
         case Fixed():
             return fixed_node(kind, space) | logical(kind)
@@ -226,7 +224,6 @@ def fixed_node(kind: Fixed, space: str) -> dict[str, Node]:
 
 
 def enumeration_node(kind: Enumeration, space: str) -> dict[str, Node]:
-    """Return the definition of an enum."""
     default = {"default": kind.default} if kind.has_default else {}
     symbols = list(kind.symbols)
     return {**named_node("enum", kind.name, space), "symbols": symbols, **default, **aliases_of(kind.aliases)}
@@ -239,12 +236,10 @@ def field_node(field: RecordField, node: Node) -> dict[str, Node]:
 
 
 def aliases_of(aliases: Sequence[str]) -> dict[str, Node]:
-    """Return earlier names."""
     return {"aliases": list(aliases)} if aliases else {}
 
 
 def namespace_of(name: str) -> str:
-    """Return the namespace of a name in full."""
     return name.rpartition(".")[0]
 
 

@@ -281,7 +281,6 @@ class DataNeeds:
             raise ValueError(f"expected an absolute directory for data files, found {self.place}")
 
     def as_document(self) -> dict[str, Any]:
-        """Return the needs as JSON-able data."""
         place = None if self.place is None else str(self.place)
         document: dict[str, Any] = {"place": place, "batch_column": self.batch_column}
         if self.has_form:
@@ -296,7 +295,6 @@ class DataNeeds:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
-        """Read the needs back."""
         place = document["place"]
         return cls(
             place=None if place is None else place_of(place),
@@ -334,7 +332,6 @@ class AttemptDocument:
         return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
 
     def as_bytes(self) -> bytes:
-        """Return the document as it is stored in the attempt's directory."""
         document = {
             "version": self.version,
             "attempt": self.attempt,
@@ -411,7 +408,6 @@ class Batch:
 
     @property
     def batch_id(self) -> UUID:
-        """The batch's time-ordered id."""
         return self.plan.batch_id
 
     @property
@@ -429,12 +425,10 @@ def canonical_json(document: Mapping[str, Any]) -> bytes:
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def ids_of(document: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Read the topic ids of a plan back."""
     return {topic: said_or_none(document, topic) for topic in document}
 
 

@@ -73,7 +73,6 @@ NO_LIMITS = BatchLimits()
 
 
 def nearly_all_dead(counts: ReadCounts) -> bool:
-    """Whether nearly all records are dead letters."""
     return counts.dead_letters * 100 > MOST_PERCENT * counts.records
 
 

@@ -20,7 +20,6 @@ class Unit(StrEnum):
 
     @property
     def length(self) -> timedelta:
-        """How long one takes."""
         return timedelta(hours=1) if self is Unit.HOUR else timedelta(days=1)
 
     def start_of(self, at: datetime) -> datetime:
@@ -70,11 +69,9 @@ class Period:
 
     @property
     def key(self) -> str:
-        """Its name in Airflow."""
         return self.began_at.strftime(KEY)
 
     def as_document(self) -> dict[str, Any]:
-        """Return it as ``--json`` shows it."""
         names = ("key", "completed_at", "completed_by", "late_rows", "announced_at", "success_file_at")
         after = str(self.counted_batch) if self.counted_batch and self.completed_at else None
         return document_of(self, *names) | {"late_after_batch": after}

@@ -181,7 +181,6 @@ class Folded:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is left to be folded."""
         return not (self.batches or self.events)
 
 

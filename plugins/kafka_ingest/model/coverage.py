@@ -46,7 +46,6 @@ class PartitionCoverage:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Which partition."""
         return self.stored.topic_partition
 
     @cached_property
@@ -73,7 +72,6 @@ class PartitionCoverage:
 
     @cached_property
     def backfilled(self) -> list[OffsetRange]:
-        """What backfills have committed."""
         return union(self.kept_of_backfills)
 
     @cached_property
@@ -88,7 +86,6 @@ class PartitionCoverage:
 
     @cached_property
     def committed(self) -> list[OffsetRange]:
-        """What is in the output, from live batches or backfills."""
         return union([*self.live, *self.backfilled, *self.committed_ahead])
 
     @cached_property

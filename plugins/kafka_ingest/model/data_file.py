@@ -52,7 +52,6 @@ class FileContents:
 
     @property
     def distinct_offsets(self) -> int:
-        """How many different positions it holds."""
         return sum(held.distinct_offsets for held in self.partitions)
 
     @property
@@ -62,7 +61,6 @@ class FileContents:
 
     @property
     def interval_count(self) -> int:
-        """How many contiguous runs there are."""
         return sum(held.interval_count for held in self.partitions)
 
 

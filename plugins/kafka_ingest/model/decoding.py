@@ -160,7 +160,6 @@ class FieldDecoding:
         return self.writers is not None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the settings as JSON-able data."""
         document: dict[str, Any] = {"format": self.format.value, "schema": self.schema}
         document["unknown_fields"] = self.unknown_fields.value
         if self.read_as:
@@ -176,7 +175,6 @@ class FieldDecoding:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "FieldDecoding":
-        """Read the settings back."""
         return cls(
             Format(document["format"]),
             document["schema"],
@@ -238,16 +236,13 @@ class Decoding:
 
     @property
     def has_ids(self) -> bool:
-        """Whether keys or values begin with the ids of their schemas."""
         return any(part.has_ids for part in self.parts.values())
 
     @property
     def skips_others(self) -> bool:
-        """Whether records of other types are filtered."""
         return any(part.skips_others for part in self.parts.values())
 
     def as_document(self) -> dict[str, Any]:
-        """Return the settings as JSON-able data."""
         limit: dict[str, Any] = {} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}
         if self.is_raw:  # in the form that every version has written, where nothing is the feed's own
             settings = {"settings": self.settings.as_document()} if self.settings.feed else {}
@@ -263,7 +258,6 @@ class Decoding:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Decoding":
-        """Read the settings back."""
         # Earlier versions did not freeze them.
         settings = SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS
         if "format" in document:

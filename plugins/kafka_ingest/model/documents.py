@@ -148,7 +148,6 @@ def _of_row(hint: Any) -> Read:  # noqa: ANN401 - a type
 
 
 def range_of_row(row: Mapping[Any, Any]) -> OffsetRange:
-    """Return the range that a row describes."""
     return OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"])
 
 

@@ -95,7 +95,6 @@ class Chains:
 
     @property
     def new(self) -> list[FoldedRange]:
-        """Those that were not known."""
         return [each for number, each in self._ranges.items() if number >= len(self._numbers)]
 
     def _began(self, number: int) -> tuple[datetime, int, int]:

@@ -25,11 +25,9 @@ class OffsetRuns:
 
     @cached_property
     def count(self) -> int:
-        """How many offsets these are."""
         return sum(self.ends) - sum(self.starts)
 
     def within(self, start: int, end: int) -> "OffsetRuns":
-        """Return those in ``[start, end)``."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end)
         if first >= last:
             return OffsetRuns()
@@ -45,7 +43,6 @@ class OffsetRuns:
         return OffsetRuns([hole for hole, _ in found], [after for _, after in found])
 
     def first(self, most: int) -> list[tuple[int, int]]:
-        """Return the first runs, at most so many."""
         return list(zip(self.starts[:most], self.ends[:most], strict=True))
 
 
@@ -66,7 +63,6 @@ class HeldLog:
     files: Sequence[tuple[str, int, int]] = ()
 
     def batches_of(self, start: int, end: int) -> list[UUID | None]:
-        """Return the batches with rows in ``[start, end)``."""
         return [batch for batch, runs in self.of_batches.items() if runs.within(start, end)]
 
     def files_of(self, start: int, end: int) -> list[str]:

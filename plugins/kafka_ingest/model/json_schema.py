@@ -88,7 +88,6 @@ class JsonSchema:
         return ",".join(f"{quoted(name)}:{self.type(each, depth + 1, paths[name])}" for name, each in kept.items())
 
     def type(self, node: Node, depth: int, path: str) -> str:
-        """Return the type of values."""
         said = self._paths.at(path)
         if said is ReadAs.SKIP:
             raise WrongSchemaError(f"expected under as a field to be left out, found {path}, which is none")
@@ -128,7 +127,6 @@ class JsonSchema:
         return found.pop() if len(found) == 1 else ANY
 
     def single(self, node: Mapping[str, Node], depth: int, path: str) -> str:
-        """Return the type of values of a schema without properties."""
         kind = node.get("type")
         alternatives = alternatives_of(node)
         if alternatives and not (isinstance(kind, str) and not any(map(says_type, alternatives))):
@@ -138,7 +136,6 @@ class JsonSchema:
         return self.named(str(kind), node, depth, path)
 
     def named(self, kind: str, node: Mapping[str, Node], depth: int, path: str) -> str:
-        """Return the type of values of one of JSON Schema's types."""
         match kind:
             case "object":
                 values = node.get("additionalProperties")
@@ -152,7 +149,6 @@ class JsonSchema:
                 return SCALARS.get(kind, ANY)
 
     def one_of(self, nodes: list[Node], depth: int, path: str) -> str:
-        """Return the type of values of one of some types."""
         others = [node for node in nodes if not (isinstance(node, dict) and node.get("type") == "null")]
         return self.type(others[0], depth + 1, path) if len(others) == 1 else ANY
 
@@ -194,7 +190,6 @@ def merged(parts: list[Mapping[str, Node]]) -> dict[str, Node]:
 
 
 def alternatives_of(node: Mapping[str, Node]) -> list[Node]:
-    """Return the schemas of which a value has one."""
     return [each for key in ("oneOf", "anyOf") if isinstance(node.get(key), list) for each in node[key]]
 
 

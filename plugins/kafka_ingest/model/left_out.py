@@ -27,7 +27,6 @@ class LeftOut(Documented):
 
 
 def ranges_read(planned: Iterable[OffsetRange], left_out: Collection[LeftOut]) -> tuple[OffsetRange, ...]:
-    """Return the planned ranges without those that were left out."""
     not_read = {each.offset_range for each in left_out}
     return tuple(offset_range for offset_range in planned if offset_range not in not_read)
 

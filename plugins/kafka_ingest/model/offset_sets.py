@@ -92,7 +92,6 @@ def shared(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def span_of(ranges: Iterable[OffsetRange]) -> int:
-    """Return how many offsets ranges hold together."""
     return sum(offset_range.span for offset_range in ranges)
 
 

@@ -48,7 +48,6 @@ class TopicPartition:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TopicPartition":
-        """Read one back, whatever else is beside it."""
         return cls(said(document, "topic"), whole(document, "partition"))
 
     def __str__(self) -> str:
@@ -74,12 +73,10 @@ class OffsetRange:
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
         return self.topic_partition.topic
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
         return self.topic_partition.partition
 
     @property
@@ -101,7 +98,6 @@ class OffsetRange:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "OffsetRange":
-        """Read one back, whatever else is beside it."""
         start, end = whole(document, "start_offset"), whole(document, "end_offset")
         return cls(TopicPartition.from_document(document), start, end)
 
@@ -117,7 +113,6 @@ class LogBounds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log holds no offset."""
         return self.log_start_offset == self.high_watermark
 
     def readable_end(self, isolation: Isolation) -> int:
@@ -199,7 +194,6 @@ class StoredOffset:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the start is still to be resolved."""
         return self.next_offset is None
 
 

@@ -37,7 +37,6 @@ class OutputLocation:
         path: Path,
         options: Mapping[str, str] | None = None,
     ) -> "OutputLocation":
-        """Return the output in a local or mounted directory."""
         return cls.at(format, str(path), options)
 
     @classmethod
@@ -47,12 +46,10 @@ class OutputLocation:
         uri: str,
         options: Mapping[str, str] | None = None,
     ) -> "OutputLocation":
-        """Return the output at an absolute path, or at a URI."""
         return cls(format, uri, tuple(sorted((options or {}).items())))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "OutputLocation":
-        """Read an output back."""
         options: Mapping[str, str] = document.get("options", {})
         return cls.at(said(document, "format"), said(document, "path"), {name: said(options, name) for name in options})
 
@@ -62,7 +59,6 @@ class OutputLocation:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a local or mounted directory."""
         return self.uri.startswith("/")
 
     @property
@@ -88,5 +84,4 @@ class OutputLocation:
         return replace(self, uri=uri)
 
     def __str__(self) -> str:
-        """Return the place, for a message."""
         return self.uri

@@ -88,7 +88,6 @@ class PartitionTerm:
         return cls(of_transform or column, Transform(transform or Transform.IDENTITY), name)
 
     def __str__(self) -> str:
-        """Return the term as it is stored."""
         value = self.column if self.transform is Transform.IDENTITY else f"{self.transform}({self.column})"
         return f"{self.name}: {value}" if self.name else value
 

@@ -42,7 +42,6 @@ class RemotePlace:
 
     @property
     def scheme(self) -> str:
-        """The kind of store, such as ``s3``."""
         return self.uri.partition("://")[0]
 
     @property
@@ -71,7 +70,6 @@ class RemotePlace:
         return self.uri.partition("://")[2].partition("/")[0]
 
     def __str__(self) -> str:
-        """Return the URI."""
         return self.uri
 
 

@@ -138,6 +138,5 @@ def ranges_of(listed: Mapping[str, Any]) -> Iterable[RangeCount]:
 
 
 def replaced_of(entry: Sequence[Any]) -> tuple[UUID, TopicPartition]:
-    """Read one replaced range back."""
     named = dict(zip(("batch_id", "topic", "partition"), entry, strict=False))
     return UUID(said(named, "batch_id")), TopicPartition.from_document(named)

@@ -67,7 +67,6 @@ class Paths:
         self._found: set[str] = set()
 
     def at(self, path: str) -> ReadAs | None:
-        """Return what is said of the value at a path."""
         said = self._read_as.get(path)
         if said is not None:
             self._found.add(path)
@@ -103,12 +102,10 @@ def required_path(path: str) -> str:
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """Return the names in such a path."""
     return tuple(step["name"] or step["quoted"][1:-1].replace("``", "`") for step in STEP.finditer(path))
 
 
 def not_in(schema: RecordType, paths: Iterable[str]) -> list[str]:
-    """Return the paths at which a schema has no field."""
 
     def has(kind: RecordType, names: tuple[str, ...]) -> bool:
         if not names:

@@ -74,13 +74,11 @@ class WrittenFile:
         largest_offset: int,
         without_date: int = 0,
     ) -> "WrittenFile":
-        """Return a file that holds one partition, as most do."""
         held = WrittenPartition(topic_partition, rows, smallest_offset, largest_offset)
         return cls(name, size_bytes, (held,), without_date)
 
     @property
     def rows(self) -> int:
-        """How many rows the file holds."""
         return sum(held.rows for held in self.partitions)
 
     def of_partition(self, topic_partition: TopicPartition) -> WrittenPartition | None:
@@ -170,17 +168,14 @@ class Receipt:
 
     @property
     def rows(self) -> int:
-        """How many rows the files hold."""
         return sum(file.rows for file in self.files)
 
     @property
     def dead_letter_rows(self) -> int:
-        """How many records could not be decoded."""
         return sum(file.rows for file in self.dead_letters)
 
     @property
     def filtered_records(self) -> int:
-        """How many records were filtered."""
         return sum(each.records for each in self.filtered)
 
     @property
@@ -190,7 +185,6 @@ class Receipt:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the files hold."""
         return sum(file.size_bytes for file in self.files)
 
     def ranges_read(self, plan: BatchPlan) -> tuple[OffsetRange, ...]:
@@ -360,7 +354,6 @@ class Receipt:
         return document | {"version": version, "files": [file_document(file, version) for file in self.files]}
 
     def as_bytes(self) -> bytes:
-        """Return the receipt as it is stored in the attempt's directory."""
         return canonical_json(self.as_document())
 
     @classmethod
@@ -432,7 +425,6 @@ def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
 
 
 def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
-    """Return a file as a receipt of that version names it."""
     named = {"name": file.name, "size_bytes": file.size_bytes}
     named |= {"without_date": file.without_date} if file.without_date else {}
     partitions = [
@@ -449,7 +441,6 @@ def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
 
 
 def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
-    """Read a file back from a receipt of that version."""
     partitions = [entry] if version == ONE_PARTITION_A_FILE else entry["partitions"]
     return WrittenFile(
         name=said(entry, "name"),

@@ -53,7 +53,6 @@ class Scalar:
 
     @property
     def ddl(self) -> str:
-        """The type as Spark reads it."""
         return self.name
 
 
@@ -65,7 +64,6 @@ class ArrayOf:
 
     @property
     def ddl(self) -> str:
-        """The type as Spark reads it."""
         return f"array<{self.element.ddl}>"
 
 
@@ -78,7 +76,6 @@ class MapOf:
 
     @property
     def ddl(self) -> str:
-        """The type as Spark reads it."""
         return f"map<{self.key},{self.value.ddl}>"
 
 
@@ -98,17 +95,14 @@ class Struct:
 
     @property
     def fields_ddl(self) -> str:
-        """The fields as Spark reads them."""
         return ",".join(f"{quoted(field.name)}:{field.type.ddl}" for field in self.fields)
 
     @property
     def ddl(self) -> str:
-        """The type as Spark reads it."""
         return f"struct<{self.fields_ddl}>"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields' names."""
         return tuple(field.name for field in self.fields)
 
 
@@ -145,7 +139,6 @@ def collisions(columns: Iterator[str] | tuple[str, ...], others: tuple[str, ...]
 
 
 def quoted(name: str) -> str:
-    """Return a name as an identifier of SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -188,7 +181,6 @@ class SchemaText:
         raise self.refused(f"{sign!r} or {'the end' if end is None else repr(end)}", token)
 
     def name(self) -> str:
-        """Read a field's name."""
         kind, token = self.take()
         if kind == "quoted":
             token = token[1:-1].replace("``", "`")
@@ -199,7 +191,6 @@ class SchemaText:
         return token
 
     def type(self, depth: int) -> RecordType:
-        """Read a type."""
         if depth > MAX_DEPTH:
             raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more")
         kind, token = self.take()
@@ -247,20 +238,17 @@ class SchemaText:
         return Scalar(f"decimal({precision},{scale})")
 
     def number(self) -> int:
-        """Read a small number."""
         kind, token = self.take()
         if kind != "word" or not re.fullmatch("[0-9]{1,3}", token):
             raise self.refused("a number of digits", token)
         return int(token)
 
     def expect(self, sign: str) -> None:
-        """Read one sign."""
         kind, token = self.take()
         if kind != "sign" or token != sign:
             raise self.refused(repr(sign), token)
 
     def sees(self, sign: str) -> bool:
-        """Whether that sign is next."""
         before = self.at
         _, token = self.take()
         self.at = before
@@ -275,7 +263,6 @@ class SchemaText:
         return str(found.lastgroup), found[str(found.lastgroup)]
 
     def refused(self, expected: str, found: str) -> WrongSchemaError:
-        """Return the error for the token that was just read."""
         line = self.text.count("\n", 0, self.at) + 1
         where = f" in line {line}" if "\n" in self.text else ""
         before = self.text[: self.at - len(found)].rstrip()[-40:]

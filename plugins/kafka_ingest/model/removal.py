@@ -44,7 +44,6 @@ class Removal:
         return self.cause is RemovalCause.GONE and later.cause is RemovalCause.EXPIRED
 
     def as_document(self) -> dict[str, Any]:
-        """Return the removal as it is stored beside the output."""
         found = document_of(self, "batch_id", "cause", "at", "reason")
         return {"version": REMOVAL_VERSION, **found, "who": self.actor}
 

@@ -18,7 +18,6 @@ class ReplacedRange(Documented):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition; a batch has one range of it."""
         return self.offset_range.topic_partition
 
 

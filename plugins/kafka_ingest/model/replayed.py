@@ -32,26 +32,21 @@ class ReplayedLetters:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition."""
         return self.offset_range.topic_partition
 
     @property
     def number(self) -> int:
-        """How many dead letters these are."""
         return sum(number for _, number in self.records)
 
     @property
     def causes(self) -> frozenset[str]:
-        """The names of their causes."""
         return frozenset(name for name, _ in self.records)
 
     def as_document(self) -> dict[str, Any]:
-        """Return it as JSON-able data."""
         return document_of(self) | {"records": dict(self.records)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplayedLetters":
-        """Read one back."""
         records = tuple((cause, whole(document["records"], cause)) for cause in sorted(document["records"]))
         return read_document(cls, document, records=records)
 
@@ -79,7 +74,6 @@ def spanned_by(letters: Iterable[ReplayedLetters]) -> tuple[OffsetRange, ...]:
 
 
 def numbers_of(letters: Iterable[ReplayedLetters]) -> dict[TopicPartition, int]:
-    """Return how many letters are replayed of each partition."""
     found: dict[TopicPartition, int] = {}
     for each in letters:
         found[each.topic_partition] = found.get(each.topic_partition, 0) + each.number
@@ -112,5 +106,4 @@ def taken_twice(mine: Sequence[ReplayedLetters], others: Iterable[ReplayedLetter
 
 
 def overlap(one: OffsetRange, other: OffsetRange) -> bool:
-    """Whether two ranges of one partition share an offset."""
     return one.start_offset < other.end_offset and other.start_offset < one.end_offset

@@ -93,6 +93,5 @@ class WriterSchema:
 
     @classmethod
     def from_document(cls, document: Sequence[Any]) -> "WriterSchema":
-        """Read the schema back."""
         first = cls(*document[:5])
         return replace(first, others=tuple(document[5])) if document[5:] else first

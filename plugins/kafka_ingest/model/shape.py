@@ -38,7 +38,6 @@ class Shape:
         return bool(self.select) or self.where is not None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the shape as JSON-able data."""
         return {
             "select": [[column.name, column.type, column.sql] for column in self.select],
             "where": self.where,
@@ -47,7 +46,6 @@ class Shape:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Shape":
-        """Read the shape back."""
         columns = tuple(SelectedColumn(*each) for each in document["select"])
         return cls(columns, document["where"], document["transform"], document.get("keeps_others", False))
 

@@ -129,12 +129,10 @@ class SparkSettings:
         return [name for name in found if changes_values(name) and name not in self.fixed]
 
     def as_document(self) -> dict[str, Any]:
-        """Return the settings as JSON-able data."""
         return {"fixed": dict(self.fixed), "feed": dict(self.feed)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "SparkSettings":
-        """Read the settings back."""
         return cls(document["fixed"], document["feed"])
 
 

@@ -76,7 +76,6 @@ def why_not_now(standing: Standing, now: datetime) -> str | None:
 
 
 def is_due(rule: StartWhen, standing: Standing, now: datetime) -> Due:
-    """Decide."""
     waiting = f"{counted(standing.waiting, 'offset')} can be read"
     if reason := why_not_now(standing, now):
         return Due(is_due=False, why=reason)

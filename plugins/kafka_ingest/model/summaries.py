@@ -25,11 +25,9 @@ class ReadCounts(Documented):
 
     @property
     def records(self) -> int:
-        """How many there were."""
         return self.rows + self.filtered + self.dead_letters
 
     def plus(self, other: "ReadCounts") -> "ReadCounts":
-        """Return both together."""
         return ReadCounts(
             self.rows + other.rows, self.filtered + other.filtered, self.dead_letters + other.dead_letters
         )
@@ -53,7 +51,6 @@ class NotRows:
     newest: ReadCounts = ReadCounts()
 
     def as_document(self) -> dict[str, Any]:
-        """Return the counts as ``--json`` shows them."""
         newest = self.newest.as_document() if self.newest.records else None
         return {"filtered": self.filtered, "dead_letters": self.dead_letters, "newest_batch": newest}
 

@@ -66,7 +66,6 @@ class ColumnChanges:
 
 
 def written_columns(columns: Struct) -> dict[str, str]:
-    """Return columns as they are listed."""
     return dict(listed(columns, ""))
 
 
@@ -100,13 +99,11 @@ def kind_of(found: RecordType) -> str:
 
 
 def path_of(path: str, name: str) -> str:
-    """Return the path of a field."""
     shown = name if PLAIN.issuperset(name) else quoted(name)
     return f"{path}.{shown}" if path else shown
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names of the fields that a path leads through."""
     return [plain or text.replace("``", "`") for plain, text in NAMES.findall(path)]
 
 
@@ -201,7 +198,6 @@ def projected(sql: str, found: RecordType, wanted: RecordType, depth: int = 0) -
 
 
 def literal(text: str) -> str:
-    """Return a text in SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

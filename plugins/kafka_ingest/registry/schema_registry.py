@@ -65,7 +65,6 @@ class BearerToken(AuthBase):
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Add the token."""
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 

@@ -48,7 +48,6 @@ def converted_value(found: str, kind: RecordType, column: RecordType, names: "co
 
 
 def converted_single(found: str, kind: RecordType, column: RecordType) -> str:
-    """Return a single value of what Spark has found."""
     match kind, column:
         case Unscaled(scale=scale), _:
             return decimal_of(found, scale, column.ddl)

@@ -23,7 +23,6 @@ class Catalyst:
         self._types: dict[str, Java] = {}
 
     def seq(self, items: Iterable[Java]) -> Java:
-        """Return a Scala ``Seq``."""
         return self._jvm.PythonUtils.toSeq(list(items))
 
     def type_of(self, name: str) -> Java:
@@ -49,7 +48,6 @@ class Catalyst:
         )
 
     def named(self, expression: Java, name: str) -> Java:
-        """Return an expression with the name of its column."""
         return self._expressions.Alias(expression, name, self._new_id(), self.seq([]), self._none, self.seq([]))
 
     def call(self, target: Java, method: str, returns: str, *arguments: Java) -> Java:
@@ -66,7 +64,6 @@ class Catalyst:
         )
 
     def utf8(self, text: Java) -> Java:
-        """Return Java's text as a column's."""
         return self.call_static("org.apache.spark.unsafe.types.UTF8String", "fromString", STRING, text)
 
     def constant(self, value: Java, type_name: str) -> Java:
@@ -74,7 +71,6 @@ class Catalyst:
         return self._expressions.Literal.fromObject(value, self.type_of(type_name))
 
     def struct(self, fields: Mapping[str, Java]) -> Java:
-        """Return a struct of these fields."""
         literal = self._expressions.Literal.create
         pairs = [part for name, field in fields.items() for part in (literal(name, self.type_of(STRING)), field)]
         return self._expressions.CreateNamedStruct(self.seq(pairs))
@@ -84,7 +80,6 @@ class Catalyst:
         return self._expressions.objects.LambdaVariable(f"element{number}", self.type_of(type_name), NULLABLE, number)
 
     def first_of_row(self, type_name: str) -> Java:
-        """Return the only value of a row, one of Java's objects that is never null."""
         return self._expressions.BoundReference(0, self.type_of(type_name), NEVER_NULL)
 
     def projection(self, expression: Java) -> Java:
@@ -96,7 +91,6 @@ class Catalyst:
         return self._expressions.objects.MapObjects(element, becomes, array, self._none)
 
     def not_null(self, expression: Java) -> Java:
-        """Return whether there is a value."""
         return self._expressions.IsNotNull(expression)
 
     def if_true(self, condition: Java, then: Java) -> Java:

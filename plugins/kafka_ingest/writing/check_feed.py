@@ -31,7 +31,6 @@ RAW = {
 
 
 def main() -> None:
-    """Check what standard input describes."""
     decoding = Decoding.from_document(json.load(sys.stdin))
     with spark_session(settings=decoding.settings) as spark:
         problem = problem_of(no_records(spark), decoding)
@@ -39,7 +38,6 @@ def main() -> None:
 
 
 def no_records(spark: SparkSession) -> DataFrame:
-    """Return the raw format's columns without a row."""
     return spark.range(0).selectExpr(*(f"cast(null as {kind}) as {name}" for name, kind in RAW.items()))
 
 

@@ -56,7 +56,6 @@ def without_large(records: DataFrame, at_most: int) -> DataFrame:
 
 
 def is_too_large(at_most: int) -> tuple[str, str]:
-    """Return whether a record is too large, and the reason."""
     said = f"concat('expected at most {at_most} bytes of key, value and headers, found ', {SIZE})"
     return f"{SIZE} > {at_most}", reason("value", DeadClass.TOO_LARGE, said)
 
@@ -186,7 +185,6 @@ def missing(part: DecodedPart, required: Sequence[str]) -> tuple[str, str]:
 
 
 def part_of(column: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:
-    """Return what decodes keys or values."""
     match decoding.format:
         case Format.RAW:
             return raw_part(column)
@@ -206,7 +204,6 @@ def part_of(column: str, decoding: FieldDecoding, *, plainly: bool, strictly: bo
 
 
 def json_part(column: str, body: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:
-    """Return what decodes JSON, in the column ``body``."""
     if strictly:
         part: DecodedPart = import_module(FOR_STRICT_JSON).strict_json(column, body, decoding)
         return part

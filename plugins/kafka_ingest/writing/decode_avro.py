@@ -77,7 +77,6 @@ class Seal:
         return cls(f"k{secrets.token_hex(12)}", secrets.token_hex(SEAL_BYTES))
 
     def schema(self, node: Any) -> str:  # noqa: ANN401 - what JSON has
-        """Return the schema of sealed values."""
         seal = {"type": "fixed", "name": f"{self.name}s", "size": SEAL_BYTES}
         fields = [{"name": "v", "type": node}, {"name": "s", "type": seal}]
         return json.dumps({"type": "record", "name": self.name, "fields": fields}, separators=(",", ":"))
@@ -93,7 +92,6 @@ class Seal:
 
 
 def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
-    """Return values of a schema."""
     schema = read_avro(decoding.schema or "")
     plain = json.loads(schema.text)
     wanted, loose = (schema.read_as(decoding.read_as, is_loose=is_loose) for is_loose in (False, True))
@@ -193,7 +191,6 @@ def with_paths(said: str, paths: str) -> str:
 
 
 def some_key_is_no_text(found: str) -> str:
-    """Return whether a key of a map is no text."""
     return f"exists(map_keys({found}), k -> not is_valid_utf8(k))"
 
 

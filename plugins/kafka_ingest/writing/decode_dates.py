@@ -20,12 +20,10 @@ FORMS = {"date": DAY, "timestamp": f"{DAY}{TIME}{ZONE}?", "timestamp_ntz": f"{DA
 
 
 def is_date(kind: RecordType) -> bool:
-    """Whether a type is one of a date or time."""
     return isinstance(kind, Scalar) and kind.name in FORMS
 
 
 def scalars_in(kind: RecordType) -> Iterator[Scalar]:
-    """Yield the types of the single values in a type."""
     match kind:
         case Struct(fields):
             for field in fields:
@@ -37,7 +35,6 @@ def scalars_in(kind: RecordType) -> Iterator[Scalar]:
 
 
 def has_dates(kind: RecordType) -> bool:
-    """Whether there is a date or time in a type."""
     return any(map(is_date, scalars_in(kind)))
 
 

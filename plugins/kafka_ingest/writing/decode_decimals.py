@@ -18,7 +18,6 @@ digits of all scripts, and each character may be an escape."""
 
 
 def has_decimals(kind: RecordType) -> bool:
-    """Whether there is a decimal in a type."""
     return any(each.name.startswith("decimal") for each in scalars_in(kind))
 
 

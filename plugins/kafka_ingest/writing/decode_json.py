@@ -74,7 +74,6 @@ PLAIN_NAME = re.compile(r"[^\\\"/]*")
 
 
 def options(**more: str) -> str:
-    """Return the options of Spark's JSON reader."""
     return f"map({', '.join(f'{text(name)}, {text(value)}' for name, value in (OPTIONS | more).items())})"
 
 
@@ -203,7 +202,6 @@ class Checks:
 
     @property
     def value(self) -> str:
-        """The text."""
         return text_of(self.body)
 
     @property
@@ -213,7 +211,6 @@ class Checks:
 
     @property
     def names(self) -> str:
-        """The names that the schema has."""
         return texts(self.schema.names)
 
     def unless_plain(self, condition: str) -> str:
@@ -221,7 +218,6 @@ class Checks:
         return f"(not {plain_name(self.column)}.{FITS} and ({condition}))" if self.is_plain else condition
 
     def value_of(self, read: str) -> str:
-        """Return the object that was read plainly, or by Spark."""
         plain = plain_name(self.column)
         return f"if({plain}.{FITS}, {plain}.{VALUE}, {read})" if self.is_plain else read
 
@@ -260,7 +256,6 @@ class Checks:
         )
 
     def unknown_fields(self) -> str:
-        """Whether there is a name that the schema does not have."""
         return f"size(array_except({self.found_names}, {self.names})) > 0"
 
     def unknown_if_any(self) -> str:
@@ -311,12 +306,10 @@ class Checks:
         return f"if({self.converted} is null, null, named_struct({own}, {text(KEPT_UNKNOWN)}, {kept}))"
 
     def duplicate_fields(self) -> str:
-        """Whether there is a name twice."""
         return self.unless_plain(f"size(array_distinct({self.found_names})) < size({self.found_names})")
 
 
 def names_of_texts(kind: RecordType) -> Iterator[str]:
-    """Yield the names of the fields that are texts."""
     match kind:
         case Struct(fields):
             for field in fields:

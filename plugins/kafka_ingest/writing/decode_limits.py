@@ -27,13 +27,11 @@ def has_twice(found: str, kind: RecordType, _: str | None) -> str:
 
 
 def has_key_twice(found: str) -> str:
-    """Return whether a map has a key twice."""
     keys = f"map_keys({found})"
     return f"size(array_distinct({keys})) < size({keys})"
 
 
 def leaf_is_wrong(found: str, kind: Scalar, converted: str | None) -> str:
-    """Return whether a single value cannot be stored."""
     if is_date(kind):
         return is_no_date(found, kind.name, converted)
     if kind.name in {"float", "double"}:
@@ -50,7 +48,6 @@ def walked(
     of_map: Callable[[str], str] = lambda _: "",
     names: "count[int] | None" = None,
 ) -> str:
-    """Return whether something is wrong with a value, or with one inside of it."""
     names = names or count()
     match kind:
         case Struct(fields):
@@ -84,7 +81,6 @@ def some_element(
     of_map: Callable[[str], str],
     names: "count[int]",
 ) -> str:
-    """Return whether something is wrong with an element."""
     each = f"x{next(names)}"
     wrong = walked(each, kind, None, leaf, of_map=of_map, names=names)
     return f"exists({found}, {each} -> {wrong})" if wrong else ""

@@ -31,7 +31,6 @@ OTHER = "expected a message of the type that is read, found the indexes of anoth
 
 
 def protobuf_part(column: str, decoding: FieldDecoding) -> DecodedPart:
-    """Return messages of a type."""
     schema = MessageSchema.of_text(decoding.schema or "")
     found = message_columns(schema.descriptor, decoding.read_as)
     stored = schema.descriptors if json_messages([found.value]) else b""

@@ -74,7 +74,6 @@ def converted_name(column: str) -> str:
 
 
 def raw_part(column: str) -> DecodedPart:
-    """Return bytes as they are."""
     return DecodedPart(column, quoted(column))
 
 
@@ -89,7 +88,6 @@ def string_part(column: str) -> DecodedPart:
 
 
 def text_of(column: str) -> str:
-    """Return a column's bytes as text."""
     return f"cast({quoted(column)} as string)"
 
 
@@ -118,15 +116,12 @@ def once(expression: str) -> str:
 
 
 def text(literal: str) -> str:
-    """Return a text as a literal."""
     return "'" + literal.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def texts(literals: Iterable[str]) -> str:
-    """Return an array of texts."""
     return f"cast(array({', '.join(text(each) for each in literals)}) as array<string>)"
 
 
 def named(expression: str, name: str) -> str:
-    """Return an expression with a name."""
     return f"{expression} as {quoted(name)}"

@@ -108,7 +108,6 @@ class Expressions:
         return of_package.BindReferences.bindReference(evaluated, attributes, BOUND_TO_ALL)
 
     def plain(self, sql: str) -> Column:
-        """Return what an expression gives, or raises."""
         return self._column(self._parsed(sql))
 
     def check(self, expressions: Mapping[str, tuple[str, str]]) -> None:
@@ -249,19 +248,16 @@ def moved(before: Any, after: Any) -> str | None:  # noqa: ANN401 - Spark's type
 
 
 def name_of(node: Java) -> str:
-    """Return the name of a node's class."""
     return str(node.getClass().getSimpleName())
 
 
 def nodes(expression: Java) -> Iterator[Java]:
-    """Yield the nodes that an expression is made of."""
     yield expression
     for child in elements(expression.children()):
         yield from nodes(child)
 
 
 def elements(seq: Java) -> Iterator[Java]:
-    """Yield the elements of a Scala ``Seq``."""
     for number in range(seq.size()):
         yield seq.apply(number)
 

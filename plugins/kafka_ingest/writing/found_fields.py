@@ -115,7 +115,6 @@ class FoundFields:
         return sum((numbers[name] or 0) << (BITS * number) for number, name in enumerate(self.expressions()))
 
     def without_value(self, found: int) -> list[SoughtField]:
-        """Return the fields that have no value in any row."""
         return [each for bit, each in enumerate(self.fields) if not found >> bit & 1]
 
     def parts_without_value(self, found: int) -> set[str]:
@@ -202,6 +201,5 @@ def shown_path(above: str, name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """Return a record's name as it is shown."""
     printable = "".join(sign if sign.isprintable() else "?" for sign in name)
     return printable if len(printable) <= LONGEST_NAME else f"{printable[:LONGEST_NAME]}…"

@@ -189,13 +189,11 @@ class Text:
         self._forms = False
 
     def wrong(self, dead_class: str, found: str, *, forms: bool = False) -> None:
-        """Note that a value is wrong."""
         others = self._wrong.setdefault(dead_class, [])
         others.append(found if len(others) < MOST_NAMED else "")
         self._forms |= forms
 
     def refuse_wrong(self) -> None:
-        """Raise RefusedError where a value is wrong."""
         for dead_class in IN_TURN:
             if found := self._wrong.get(dead_class):
                 more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
@@ -212,7 +210,6 @@ class Text:
         } or None
 
     def source(self, path: Path) -> str:
-        """Return the text of a value, as it is written."""
         start, end = self._span(path)
         return self._text[start:end]
 
@@ -274,7 +271,6 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 def fields_of(kind: Struct) -> list[tuple[str, Read]]:
-    """Return what reads each field of an object."""
     return [(field.name, read_as(field.type)) for field in kind.fields]
 
 
@@ -299,7 +295,6 @@ def read_as(kind: RecordType) -> Read:
 
 
 def struct_of(fields: Sequence[tuple[str, Read]]) -> Read:
-    """Return what reads an object with fields, as a tuple."""
 
     def read(text: Text, found: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON, any value
         if not isinstance(found, Members):
@@ -311,7 +306,6 @@ def struct_of(fields: Sequence[tuple[str, Read]]) -> Read:
 
 
 def array_of(read_element: Read) -> Read:
-    """Return what reads an array."""
 
     def read(text: Text, found: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON, any value
         if type(found) is not list:
@@ -322,7 +316,6 @@ def array_of(read_element: Read) -> Read:
 
 
 def map_of(read_value: Read) -> Read:
-    """Return what reads an object with any names."""
 
     def read(text: Text, found: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON, any value
         if not isinstance(found, Members):
@@ -339,7 +332,6 @@ def map_of(read_value: Read) -> Read:
 
 
 def misfit(text: Text, found: Any, path: Path, name: str) -> None:  # noqa: ANN401 - any JSON
-    """Note that a value is of another kind than its type."""
     text.wrong(DOES_NOT_FIT, f"{what_is(found)} for {shown(path)} ({name})")
 
 
@@ -363,7 +355,6 @@ def whole_characters(text: Text, found: str, path: Path) -> str:
 
 
 def single(name: str) -> Read:
-    """Return what reads values of a type without parts."""
     if name.startswith("decimal"):
         precision, scale = map(int, re.findall("[0-9]+", name))
         convert: Callable[[Any], Any] = lambda found: as_decimal(found, precision, scale)  # noqa: E731
@@ -389,7 +380,6 @@ BEYOND = "one beyond it"
 
 
 def as_boolean(found: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return true or false."""
     if not isinstance(found, bool):
         raise ANOTHER_KIND
     return found
@@ -464,7 +454,6 @@ def as_decimal(found: Any, precision: int, scale: int) -> Decimal:  # noqa: ANN4
 
 
 def as_date(found: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return a day."""
     form = in_form(found, DATE_FORM)
     return checked(lambda: date(*day_of(form)).isoformat())
 
@@ -476,7 +465,6 @@ def as_time(found: Any) -> str:  # noqa: ANN401 - any JSON
 
 
 def as_local_time(found: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return a time of no zone."""
     form = in_form(found, TIME_FORM)
     if form[8]:
         raise WrongValueError(DOES_NOT_FIT, "a time with an offset")
@@ -484,7 +472,6 @@ def as_local_time(found: Any) -> str:  # noqa: ANN401 - any JSON
 
 
 def in_form(found: Any, form: re.Pattern[str]) -> re.Match[str]:  # noqa: ANN401 - any JSON
-    """Return the parts of a text in a form."""
     if type(found) is not str:
         raise ANOTHER_KIND
     parts = form.fullmatch(found)
@@ -502,7 +489,6 @@ def checked(convert: Callable[[], str]) -> str:
 
 
 def day_of(form: re.Match[str]) -> tuple[int, int, int]:
-    """Return year, month and day."""
     return int(form[1]) if form[1].isdigit() and len(form[1]) == len("9999") else 0, int(form[2]), int(form[3])
 
 
@@ -542,7 +528,6 @@ SINGLE: dict[str, Callable[[Any], Any]] = {
 
 
 def twice_in(found: Members) -> str:
-    """Return the names that come more than once."""
     return ", ".join(name for name, times in Counter(name for name, _ in found).items() if times > 1)
 
 
@@ -558,7 +543,6 @@ def shown(path: Path | None) -> str:
 
 
 def what_is(found: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return the kind of a value."""
     match found:
         case None:
             return "null"

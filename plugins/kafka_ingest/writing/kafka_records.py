@@ -58,12 +58,10 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
 
 
 def data_frame_of(spark: SparkSession, plan: Java) -> DataFrame:
-    """Return the data frame of a logical plan of Spark's planner."""
     return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def jvm_of(spark: SparkSession) -> Java:
-    """Return the classes of the driver's Java."""
     return classes_of(spark.sparkContext._jvm)
 
 
@@ -87,7 +85,6 @@ def hadoop_settings(spark: SparkSession) -> Java:
 
 
 def parser_of(spark: SparkSession) -> Java:
-    """Return what parses SQL."""
     session: Java = spark._jsparkSession
     return session.sessionState().sqlParser()
 
@@ -144,7 +141,6 @@ def java_settings(jvm: Java, client: Mapping[str, str]) -> Java:
 
 @contextlib.contextmanager
 def drivers_consumer(jvm: Java, client: Mapping[str, str], close_within_s: int) -> Iterator[Java]:
-    """Yield a Kafka consumer in Spark's driver."""
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(java_settings(jvm, client))
     try:
         yield consumer

@@ -106,11 +106,9 @@ class EitherOf(AccumulatorParam[int]):
     """Of bits those that some task has set."""
 
     def zero(self, value: int) -> int:
-        """Return where it begins."""
         return value
 
     def addInPlace(self, value1: int, value2: int) -> int:  # noqa: N802 - Spark's name
-        """Return the bits that one of both has."""
         return value1 | value2
 
 
@@ -171,7 +169,6 @@ def unread(rows: int, fields: pa.Schema) -> Column:
 
 
 def of_each(values: Column, *, fits: bool, sure: bool) -> Column:
-    """Return what Spark is given of objects."""
     flags = (pa.repeat(pa.scalar(flag), len(values)) for flag in (fits, sure))
     return pa.StructArray.from_arrays([*flags, values], names=["fits", "sure", "value"])
 
@@ -289,7 +286,6 @@ def has_its_digits(column: Column) -> bool:
 
 
 def has_minus_zero(column: Column) -> bool:
-    """Whether a zero in a column has a sign."""
     zeros: Column = column.filter(pc.equal(column, pa.scalar(0.0)))
     signed: Column = pc.divide(pa.scalar(1.0), zeros)
     return len(zeros) > 0 and pc.any(pc.less(signed, pa.scalar(0.0))).as_py() is True
@@ -377,7 +373,6 @@ class ObjectFile:
             self._write()
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
         if self._batches:
             self._write()
         if self._writer is not None:
@@ -492,7 +487,6 @@ class ObjectFiles:
         self._written = self._found = 0
 
     def close(self) -> None:
-        """Write the files' ends."""
         for file in self._files.values():
             file.close()
         self._sent.written.add(self._written)
@@ -520,6 +514,5 @@ class ObjectFiles:
 
 
 def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the records of batches as one."""
     [together] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return together

@@ -97,12 +97,10 @@ class Dead:
     reasons: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, rows: Iterable[int], dead_class: str, said: str) -> None:
-        """Note records that cannot be decoded."""
         for row in rows:
             self.reasons.setdefault(row, (dead_class, said))
 
     def where(self, is_wrong: Column, to_rows: ToRows, dead_class: str, said: str) -> None:
-        """Note the records of values that are wrong."""
         if pc.any(is_wrong).as_py():
             self.add(to_rows(pc.indices_nonzero(is_wrong)).to_pylist(), dead_class, said)
 
@@ -241,7 +239,6 @@ class MessageReader:
         return self.message(self.value, found, lambda indices: indices, "", dead)
 
     def message(self, value: Message, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
-        """Return a column of structs."""
         for members in value.oneofs:
             is_there = [found.field(plain_name(number)).is_valid().cast(pa.int8()) for number in members]
             total = is_there[0]
@@ -260,7 +257,6 @@ class MessageReader:
         return pa.StructArray.from_arrays(columns, fields=names, mask=mask)
 
     def field(self, of: MessageField, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
-        """Return the column of a field."""
         if of.repetition is Repetition.ONE:
             return self.one_value(of.value, found, to_rows, path, dead)
         inside = partial(rows_of_lists, found, to_rows)
@@ -284,7 +280,6 @@ class MessageReader:
         return pa.MapArray.from_arrays(offsets, keys.cast(key_type), items, type=map_type)
 
     def one_value(self, value: Value, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
-        """Return a column of single values."""
         match value:
             case Single("string"):
                 column = self.texts(found, to_rows, dead)
@@ -313,7 +308,6 @@ class MessageReader:
         return pc.if_else(is_text, found, pa.scalar(None, pa.binary())).cast(pa.string())
 
     def json_texts(self, value: JsonText, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
-        """Return a column of messages as JSON."""
         texts: list[str | None] = []
         wrong: dict[tuple[str, str], list[int]] = {}
         for place, content in enumerate(found.to_pylist()):
@@ -338,7 +332,6 @@ class MessageReader:
         return pa.array(texts, pa.string())
 
     def json_of(self, value: JsonText, content: bytes) -> str:
-        """Return a message as JSON."""
         found = GetMessageClass(self.json_pool.FindMessageTypeByName(value.message)).FromString(content)
         text = json_format.MessageToJson(
             found,
@@ -376,7 +369,6 @@ def complete(entry: Any) -> None:  # noqa: ANN401 - made at run time
 
 
 def is_utf8(content: bytes) -> bool:
-    """Whether bytes are text."""
     try:
         content.decode()
     except UnicodeDecodeError:

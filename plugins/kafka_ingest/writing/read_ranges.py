@@ -99,7 +99,6 @@ def is_about_timestamps(error: Exception) -> bool:
 
 
 def milliseconds_of(when: datetime) -> int:
-    """Return the number of milliseconds from 1970 to a time."""
     return round(when.timestamp()) * 1000
 
 
@@ -140,7 +139,6 @@ def client_settings(plan: BatchPlan, sizes: Mapping[str, str], kafka: Mapping[st
 
 
 def task_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Return how much a task takes from Kafka at a time."""
     return read_sizes(memory_of_a_task(spark), max(offset_range.span for offset_range in ranges))
 
 
@@ -167,7 +165,6 @@ def records_of_source(
 
 
 def memory_of_a_task(spark: SparkSession) -> int:
-    """Return how many bytes of heap a task has."""
     # All of Spark's settings would be a hundred questions to Java.
     asked = {name: spark.conf.get(name, None) for name in SIZES_OF_HEAPS}
     conf = {name: size for name, size in asked.items() if size is not None}

@@ -80,12 +80,10 @@ def head_of(column: str) -> str:
 
 
 def body_of(column: str) -> str:
-    """Return the bytes of a value."""
     return f"{quoted(split_name(column))}.body"
 
 
 def has_id(head: str) -> str:
-    """Return whether bytes say a schema."""
     is_number = f"length({head}) = {HEAD_BYTES} and substring({head}, 1, 1) = X'00'"
     return f"({is_number} or length({head}) = {GUID_BYTES})"
 
@@ -133,7 +131,6 @@ def is_other(column: str, decoding: FieldDecoding) -> str | None:
 
 
 def readable(decoding: FieldDecoding) -> list[WriterSchema]:
-    """Return the schemas by which values can be read."""
     return [writer for writer in decoding.writers or () if writer.text is not None]
 
 
@@ -210,7 +207,6 @@ def check_ids(dead_letters: DataFrame, decoding: Decoding) -> None:
 
 
 def misfit_of(writer: WriterSchema) -> str:
-    """Return why values of a schema cannot be read."""
     return f"{writer.misfit} (schema id {writer.schema_id})"
 
 

@@ -105,7 +105,6 @@ def session_of(context: SparkContext, java: Java, java_context: Java, *, with_ex
 
 
 def share_of_driver(spark: SparkSession) -> int:
-    """Return how many attempts share the driver's memory."""
     return int(spark.conf.get(AT_ONCE, "1") or "1")
 
 

@@ -74,7 +74,6 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
 
 
 def fields_of(columns: Collection[SelectedColumn]) -> dict[str, str]:
-    """Return the expressions of columns by their names."""
     return {column.name: column.sql for column in columns}
 
 

@@ -62,13 +62,11 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
 
 
 def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Return how much the driver's consumer takes at a time."""
     longest = max(offset_range.span for offset_range in ranges)
     return shared_read_sizes(heap_of(spark), len(ranges), longest)
 
 
 def most_bytes(spark: SparkSession) -> int:
-    """Return how many bytes of rows the driver keeps."""
     message = heap_bytes(spark.sparkContext.getConf().get("spark.rpc.message.maxSize") or "128m")
     return most_rows_kept(heap_of(spark), message)
 
@@ -120,7 +118,6 @@ class Reading:
         self._last_progress = time.monotonic()
 
     def may_continue(self) -> bool:
-        """Whether there is more to read, within the bounds."""
         patient = time.monotonic() - self._last_progress < PATIENCE_S
         return bool(self._positions) and self._bytes <= self._most_bytes and patient
 

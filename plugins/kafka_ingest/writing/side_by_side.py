@@ -88,13 +88,11 @@ def side_by_side(
 
 
 def check_there(context: SparkContext) -> None:
-    """Raise SparkGoneError where Spark has ended."""
     if is_gone(context):
         raise SparkGoneError("Spark has ended")
 
 
 def note(results: "Queue[tuple[int, Tried[None]]]", place: int, result: Tried[None]) -> None:
-    """Pass a step's result on."""
     results.put((place, result))
 
 

@@ -204,7 +204,6 @@ def add_rows(
     place: Place,
     storage: Storage,
 ) -> None:
-    """Write more rows to a place that has some."""
     terms = () if document.decode.shape.transform is not None else document.data.partition_by
     if not terms:
         read().write.mode("append").parquet(spark_path(place))

@@ -39,7 +39,6 @@ def stage_files(
 
 
 def processors_of(records: DataFrame) -> int:
-    """Return how many tasks Spark runs at once."""
     return records.sparkSession.sparkContext.defaultParallelism
 
 
@@ -109,6 +108,5 @@ def null_count(metadata: pyarrow.parquet.FileMetaData, column: str) -> int:
 
 
 def statistics_of(metadata: pyarrow.parquet.FileMetaData, column: str) -> list[pyarrow.parquet.Statistics | None]:
-    """Return a column's statistics by row group."""
     index = next(number for number in range(metadata.num_columns) if metadata.schema.column(number).path == column)
     return [metadata.row_group(number).column(index).statistics for number in range(metadata.num_row_groups)]

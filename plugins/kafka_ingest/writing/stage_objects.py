@@ -182,7 +182,6 @@ class ObjectsOfWorkers:
         return int(self._sent.written.value)
 
     def remove(self) -> None:
-        """Remove the workers' files."""
         for file in self._here.rglob(f"*{self._sent.file_suffix}"):
             file.unlink()
 

@@ -58,7 +58,6 @@ def columns_in(spark: SparkSession, file: Place) -> WrittenColumns | None:
 
 
 def returned_by(rows: DataFrame, name: str) -> DataFrame:
-    """Call the function."""
     module, _, function = name.partition(":")
     try:
         called = getattr(import_module(module), function)
@@ -117,14 +116,12 @@ def check_rows(rows: DataFrame, made: DataFrame, name: str) -> None:
 
 
 def left_out(before: Sequence[WrittenFile], after: Sequence[WrittenFile]) -> dict[TopicPartition, int]:
-    """Return how many rows of each partition a function has left out."""
     counts = Counter(rows_by_partition(before))
     counts.subtract(rows_by_partition(after))
     return {topic_partition: number for topic_partition, number in counts.items() if number}
 
 
 def rows_by_partition(files: Sequence[WrittenFile]) -> Counter[TopicPartition]:
-    """Return how many rows files hold of each partition."""
     rows: Counter[TopicPartition] = Counter()
     for held in (each for file in files for each in file.partitions):
         rows[held.topic_partition] += held.rows

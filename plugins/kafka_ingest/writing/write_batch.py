@@ -71,7 +71,6 @@ def log_starts(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job that ``jobs/write_batch.py`` was submitted with."""
     parser = argparse.ArgumentParser(description="Read a plan's offset ranges from Kafka and stage them as Parquet.")
     several: dict[str, Any] = {"action": "append", "required": True}
     parser.add_argument(
@@ -163,7 +162,6 @@ class SubmittedAttempt:
         )
 
     def data(self, document: AttemptDocument) -> Place:
-        """Return where its rows go."""
         return document.data.place or self.directory / DATA
 
     def hadoop(self, document: AttemptDocument) -> Mapping[str, str]:
@@ -203,7 +201,6 @@ class SubmittedAttempt:
         write_new(opened(self.directory / RECEIPT, self.access), receipt.as_bytes())
 
     def failed(self, error: Exception) -> None:
-        """Leave why it failed beside it, and on standard error."""
         say(f"attempt in {self.directory} failed:\n{''.join(traceback.format_exception(error))}")
         self.note_failure(error)
 
@@ -219,7 +216,6 @@ class SubmittedAttempt:
 
 
 def named(document: AttemptDocument) -> str:
-    """Return what an attempt is called among others."""
     return f"{document.plan.feed_name} {document.plan.batch_id} {document.attempt}"
 
 
@@ -228,7 +224,6 @@ class NotAsPlannedError(Exception):
 
 
 def storage_of(access: StoreAccess | None) -> Storage:
-    """Return what opens and removes the places of an attempt."""
 
     def remove(place: Place) -> None:
         if isinstance(place, RemotePlace):

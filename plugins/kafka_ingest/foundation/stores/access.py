@@ -79,5 +79,4 @@ class StoreAccess(ABC):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return what :meth:`as_json` wrote."""
         return cls(**{name: value for name, value in json.loads(text).items() if name != "scheme"})

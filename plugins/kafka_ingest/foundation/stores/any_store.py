@@ -70,7 +70,6 @@ class AnyStore:
         return False
 
     def has_no_bucket(self, _: FileNotFoundError, __: "UPath", /) -> bool:
-        """Whether it is the bucket that is missing."""
         return False
 
     def make_folder(self, path: "UPath") -> None:
@@ -134,7 +133,6 @@ def remove_by_name(folder: "UPath", paths: Sequence[str]) -> None:
 
 
 def open_uri(uri: str, settings: Mapping[str, Any] = MappingProxyType({})) -> "UPath":
-    """Return what reads and writes at a URI."""
     found: UPath = import_module("upath").UPath(uri, **settings)
     return found
 
@@ -162,7 +160,6 @@ def names_in(store: AnyStore, folder: "UPath") -> list[str]:
 
 
 def found_below(store: AnyStore, path: "UPath") -> dict[str, dict[str, Any]]:
-    """Return name → what is known of all files below a folder."""
     with remote_errors(store, path):
         found = store.find(path)
     return {name.removeprefix(f"{path.path}/"): each for name, each in found.items()}

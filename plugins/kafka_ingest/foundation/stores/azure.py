@@ -61,7 +61,6 @@ class AzureAccess(StoreAccess):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is a key, a token or a secret."""
         return bool(self.account_key or self.sas_token or self.client_secret)
 
     @property
@@ -81,7 +80,6 @@ class AzureAccess(StoreAccess):
         return self.endpoint_url or f"https://{self.account}.{BLOBS}"
 
     def for_fsspec(self) -> dict[str, Any]:
-        """Return the arguments of :class:`kafka_ingest.foundation.stores.azure_files.AzureFiles`."""
         return {
             # What other processes wrote since the last look would stay unseen.
             "use_listings_cache": False,
@@ -89,7 +87,6 @@ class AzureAccess(StoreAccess):
         }
 
     def for_delta(self) -> dict[str, str]:
-        """Return the ``storage_options`` of a Delta table; the log's entries are always written by create-if-absent."""
         options = {
             "azure_storage_account_name": self.account,
             # Also Azure's own address: variables of the environment could lead elsewhere.
@@ -160,7 +157,6 @@ class AzureStore(AnyStore):
     """How Azure's store differs from other file systems: its folders are objects, and stay when they are empty."""
 
     def open(self, place: Remote, access: StoreAccess | None) -> "UPath":
-        """Return what reads and writes at a place."""
         files = import_module("kafka_ingest.foundation.stores.azure_files").AzureFiles
         import_module("fsspec").register_implementation(place.scheme, files, clobber=True)
         return super().open(place, access)
@@ -182,16 +178,13 @@ class AzureStore(AnyStore):
         """Do nothing: an object's folders are there when it is."""
 
     def find(self, path: "UPath") -> dict[str, dict[str, Any]]:
-        """Return path → what is known of all files below a folder."""
         found = files_of(path).below(path.path)
         return {each.name: {"type": "file", "size": each.size} for each in found if not each.is_folder}
 
     def paths_in(self, folder: "UPath") -> list[str]:
-        """Return the paths of what is in a folder."""
         return sorted({each.name for each in files_of(folder).inside(folder.path)})
 
     def beginnings(self, folder: "UPath", paths: Sequence[str], most: int) -> list[bytes]:
-        """Return the first bytes of several files, many at once."""
         return files_of(folder).beginnings(paths, most)
 
     def names_from(self, folder: "UPath", first: str) -> list[str]:
@@ -202,7 +195,6 @@ class AzureStore(AnyStore):
         return [name for name in names if name >= first]
 
     def renew(self, path: "UPath") -> None:
-        """Let an object count as written now."""
         with remote_errors(self, path):
             files_of(path).renew(path.path)
 
@@ -217,7 +209,6 @@ class AzureStore(AnyStore):
             self.remove_if_empty(folder / str(emptied))
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
-        """Remove objects, many at once; raises OSError where one stays."""
         with remote_errors(self, folder):
             files_of(folder).remove(paths)
 
@@ -248,6 +239,5 @@ class AzureStore(AnyStore):
 
 
 def files_of(path: "UPath") -> "AzureFiles":
-    """Return the file system that a path is in."""
     found: AzureFiles = path.fs
     return found

@@ -65,7 +65,6 @@ class AzureFiles(AzureBlobFileSystem):
         super().__init__(account_name=self._access.account, credential=credential_of(self._access), **others)
 
     def do_connect(self) -> None:
-        """Make the client."""
         kinds = ("retry_total", "retry_connect", "retry_read", "retry_status")
         tries_again: Mapping[str, Any] = dict.fromkeys(kinds, self._access.tries - 1)
         self.service_client = BlobServiceClient(
@@ -89,7 +88,6 @@ class AzureFiles(AzureBlobFileSystem):
         return self._asked(path, self._inside(path, first))
 
     def beginnings(self, paths: Sequence[str], most: int) -> list[bytes]:
-        """Return the first bytes of files, of several at once."""
         reading = [self._cat_file(path, start=0, end=most) for path in paths]
         found: list[bytes] = sync(self.loop, _run_coros_in_chunks, reading)
         return found
@@ -100,7 +98,6 @@ class AzureFiles(AzureBlobFileSystem):
             sync(self.loop, _run_coros_in_chunks, [self._remove(path) for path in paths])
 
     def renew(self, path: str) -> None:
-        """Let a file count as written now."""
         # By new metadata: copying a file onto itself needs rights on the source that tokens do not carry.
         self._asked(path, self._renew(path))
 
@@ -183,7 +180,6 @@ class AzureFile(AzureBlobFile):
 
 
 def credential_of(access: AzureAccess) -> Any:  # noqa: ANN401 - what is common to them is in no type of the library's
-    """Return how the client shows who it is."""
     if access.account_key is not None:
         return AzureNamedKeyCredential(access.account, access.account_key)
     if access.sas_token is not None:

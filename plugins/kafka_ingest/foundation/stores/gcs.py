@@ -41,7 +41,6 @@ class GcsAccess(StoreAccess):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is a key."""
         return self.key is not None
 
     @property
@@ -60,7 +59,6 @@ class GcsAccess(StoreAccess):
         return "the key is in keyfile_dict, and Google's connector for Hadoop reads it from a file: use key_path"
 
     def for_fsspec(self) -> dict[str, Any]:
-        """Return the arguments of ``gcsfs.GCSFileSystem``."""
         settings: dict[str, Any] = {
             # What other processes wrote since the last look would stay unseen.
             "use_listings_cache": False,
@@ -74,7 +72,6 @@ class GcsAccess(StoreAccess):
         return settings
 
     def for_delta(self) -> dict[str, str]:
-        """Return the ``storage_options`` of a Delta table; the log's entries are always written by create-if-absent."""
         options = self.limits_for_delta()
         if self.endpoint_url is not None:
             options["google_base_url"] = self.endpoint_url

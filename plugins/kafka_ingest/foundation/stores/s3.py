@@ -43,16 +43,13 @@ class S3Access(StoreAccess):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is a key."""
         return self.access_key is not None
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no log may show."""
         return tuple(filter(None, (self.secret_key, self.session_token)))
 
     def for_fsspec(self) -> dict[str, Any]:
-        """Return the arguments of ``s3fs.S3FileSystem``."""
         settings: dict[str, Any] = {
             # What other processes wrote since the last look would stay unseen.
             "use_listings_cache": False,
@@ -77,7 +74,6 @@ class S3Access(StoreAccess):
         return settings
 
     def for_delta(self) -> dict[str, str]:
-        """Return the ``storage_options`` of a Delta table."""
         # The log's entries are written by create-if-absent: the first of two writers wins.
         options = {"conditional_put": "etag", **self.limits_for_delta()}
         if self.endpoint_url is not None:
@@ -144,7 +140,6 @@ class S3Store(AnyStore):
         return self.reason_of(error) == EXISTS
 
     def has_no_bucket(self, error: FileNotFoundError, _: "UPath", /) -> bool:
-        """Whether it is the bucket that is missing."""
         return self.reason_of(error) == "NoSuchBucket"
 
     def make_folder(self, path: "UPath") -> None:
@@ -165,7 +160,6 @@ class S3Store(AnyStore):
                 asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def renew(self, path: "UPath") -> None:
-        """Let an object count as written now."""
         bucket, _, key = path.path.partition("/")
         with remote_errors(self, path):
             path.fs.call_s3(
