@@ -184,7 +184,7 @@ def show(stage: Stage, title: str) -> None:
     last = stage.kafka_ingest("batches", FEED)["batches"][0]
     taken = {(entry["topic"], entry["partition"]): entry["rows"] for entry in last["ranges"]}
     numbers = ["log start", "log end", "stored offset", "lag", "group offset", "rows in all", "this run"]
-    table = FittingTable(title, ["partition", *numbers], numbers=numbers)
+    table = FittingTable(title, "partition", *numbers, numbers=numbers)
     for entry in status["partitions"]:
         names = ("log_start_offset", "high_watermark", "stored_offset", "lag", "group_offset", "rows")
         table.add_line(
@@ -206,7 +206,7 @@ def show_output(sink: DemoSink) -> None:
     count, rows = sink.read_back(HOME)
     console.print(f"     output: {place}, {settings['format']}, with {count:,} rows", soft_wrap=True)
     names = [name.removeprefix("kafka_") for name in rows.column_names]
-    table = FittingTable(f"The first rows, read back with {sink.reader}", names)
+    table = FittingTable(f"The first rows, read back with {sink.reader}", *names)
     for row in rows.to_pylist():
         headers = ", ".join(entry["key"] for entry in row["kafka_headers"] or [])
         table.add_line(

@@ -13,7 +13,6 @@ from tests.contract.test_replay import RUN, again, plan, replay
 from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.answers.history_sentences import describe_files
 from kafka_ingest.backfilling.restore import decide_restore, filtered_of_ranges, restore
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in
@@ -27,6 +26,7 @@ from kafka_ingest.observing.offset_counts import offset_counts
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.expire import decide_expiry, expire
+from kafka_ingest.verbs.locate import describe_files
 
 FIRST, SECOND = (TopicPartition("orders", number) for number in range(2))
 

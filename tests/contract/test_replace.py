@@ -18,7 +18,6 @@ from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
 
-from kafka_ingest.answers.history_sentences import describe_offset
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OfBatch, OffsetRanges
 from kafka_ingest.backfilling.restore import decide_restore
@@ -40,6 +39,7 @@ from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.expire import decide_expiry, expire
+from kafka_ingest.verbs.locate import describe_offset
 
 RUN = "airflow:backfill_offsets/manual__1"
 FIRST = OffsetRange(TopicPartition(TOPIC, 0), 0, 5)

@@ -20,7 +20,6 @@ from tests.contract.lives import Feeds, feeds_in, produce, second_batch
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, a_plan, span
 
-from kafka_ingest.answers.history_sentences import describe_offset
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
 from kafka_ingest.backfilling.restore import decide_restore
@@ -51,6 +50,7 @@ from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
 from kafka_ingest.verbs.expire import decide_expiry, expire
 from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.locate import describe_offset
 from kafka_ingest.verbs.lost import decide_lost, record_lost
 
 RUN = "airflow:backfill_offsets/manual__1"

@@ -25,7 +25,7 @@ def shown(made: FittingTable, width: int) -> str:
 def status_like() -> FittingTable:
     made = FittingTable(
         "feed orders",
-        ["topic", "partition", "stored offset", "log start", "high watermark", "lag", "remarks"],
+        *("topic", "partition", "stored offset", "log start", "high watermark", "lag", "remarks"),
         numbers=["partition", "stored offset", "log start", "high watermark", "lag"],
     )
     made.add_line("orders", "0", "16,761", "0", "9,000,016,761", "9,000,000,000", "an open transaction [begins] here")
@@ -58,7 +58,7 @@ def test_a_wide_terminal_shows_one_line_a_row() -> None:
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4), st.integers(24, 100))
 def test_no_word_is_lost_or_torn_that_a_line_can_hold(rows: list[tuple[str, str, str]], width: int) -> None:
-    made = FittingTable("rows", ["name", "text", "count"], numbers=["count"])
+    made = FittingTable("rows", "name", "text", "count", numbers=["count"])
     for row in rows:
         made.add_line(*row)
     found = shown(made, width).replace("─", " ").split()
@@ -80,6 +80,6 @@ def test_columns_share_the_width_and_none_is_narrower_than_its_words(wants: list
 
 
 def test_what_a_terminal_would_obey_is_shown_as_its_escape() -> None:
-    made = FittingTable("events", ["why"])
+    made = FittingTable("events", "why")
     made.add_line("\x1b[2Jclear")
     assert r"\x1b[2Jclear" in shown(made, 40)

@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 from tests.fakes import a_plan, span
 
-from kafka_ingest.answers.history_tables import RECORD
 from kafka_ingest.backfilling.replacing import read_by, whole_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OffsetRanges, OnMissing, OnOverlap
 from kafka_ingest.cli.backfill_command import choices
@@ -15,6 +14,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.observing.locate import RecordState
+from kafka_ingest.verbs.locate import RECORD_IN_WORDS
 
 BATCHES = [UUID(int=number) for number in range(10)]
 
@@ -90,4 +90,4 @@ def test_on_the_command_line_what_is_in_the_output_may_be_replaced_and_a_copy_re
 
 
 def test_every_state_of_a_record_has_a_word_in_the_table_of_located_batches() -> None:
-    assert set(RECORD) == {*RecordState, None}
+    assert set(RECORD_IN_WORDS) == {*RecordState, None}

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.model.documents import document_of
+from kafka_ingest.model.offsets import StoredOffset
 
 JSON_VERSION: Final = 1
 
@@ -59,3 +62,13 @@ def mirror_lines(failure: str | None) -> list[Line]:
 def number(value: int | None) -> str:
     """Return an offset or count for people; a dash where it is not known."""
     return "-" if value is None else f"{value:,}"
+
+
+def row_document(row: StoredOffset) -> dict[str, Any]:
+    """Return a stored offset as ``--json`` shows it."""
+    return document_of(row, "topic_partition", "topic_id", "seeded_by") | {"stored_offset": row.next_offset}
+
+
+def moment(value: datetime | None) -> str:
+    """Return a time for a table."""
+    return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")

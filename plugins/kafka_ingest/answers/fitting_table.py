@@ -18,9 +18,9 @@ class FittingTable(Table):
     A cell is plain text, never markup, and holds nothing that a terminal obeys: names and reasons come from anywhere.
     """
 
-    def __init__(self, title: str, columns: Sequence[str], *, numbers: Sequence[str] = ()) -> None:
+    def __init__(self, title: str, *columns: str, numbers: Sequence[str] = ()) -> None:
         super().__init__(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0))
-        self._names = list(columns)
+        self._names = columns
         self._cells: list[list[Text]] = []
         for name in columns:
             self.add_column(name, justify="right" if name in numbers else "left", overflow="fold")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_ingest.answers.answer import number
-from kafka_ingest.answers.tables import table
+from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.replacing import batches_in
@@ -217,7 +217,7 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
         return
     if decision.chunks:
         numbers = ("chunk", "partition", "start offset", "end offset", "records at most")
-        made = table(
+        made = FittingTable(
             f"backfill of feed {feed_name}{'' if executed else ', as it would be planned'}",
             "chunk",
             "topic",

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import typer
 from pydantic.fields import FieldInfo
+from rich.markup import escape
 
 from kafka_ingest.answers.answer import Line
-from kafka_ingest.answers.tables import checks_line
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, ReasonToExecute, actor
@@ -34,10 +34,15 @@ from kafka_ingest.verbs.request import (
 )
 
 Repair = Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")]
+
+
 GiveUp = Annotated[
     bool, typer.Option("--give-up", help="Remove those of --batch for good, or record that they are lost.")
 ]
+
+
 OptionalFeed = Annotated[str | None, typer.Argument(metavar="[FEED]")]
+
 
 OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
     Deciding.ONLY_SHOWS: {},
@@ -169,3 +174,10 @@ def decision(deciding: Deciding, given: Mapping[str, object]) -> Decided | None:
             return None if only_show else Decided(actor(), "")
         case Deciding.ONLY_SHOWS:
             return None
+
+
+def checks_line(check: Check) -> str:
+    """Return one line of ``doctor``."""
+    if check.error is None:
+        return f"[green]✓[/green] {escape(check.about)}: {escape(check.found)}"
+    return f"[red]✗[/red] {escape(check.about)}: {escape(str(check.error))}"

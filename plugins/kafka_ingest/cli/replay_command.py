@@ -6,7 +6,7 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.answers.answer import number
-from kafka_ingest.answers.tables import table
+from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import Mode
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts
@@ -81,7 +81,7 @@ def print_letters(feed_name: str, decision: BackfillDecision | None, *, executed
         out.print(f"feed {feed_name}: no dead letters to replay")
     else:
         title = f"dead letters of feed {feed_name}{'' if executed else ', as they would be replayed'}"
-        made = table(title, "chunk", "of batch", "cause", "records", numbers=("chunk", "records"))
+        made = FittingTable(title, "chunk", "of batch", "cause", "records", numbers=("chunk", "records"))
         for number_of_chunk, chunk in enumerate(decision.replays, start=1):
             for (batch_id, cause), records in sums(chunk).items():
                 made.add_line(number(number_of_chunk), str(batch_id), cause, number(records))

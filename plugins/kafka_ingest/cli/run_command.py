@@ -10,7 +10,6 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.answers.answer import error_document
-from kafka_ingest.answers.documents import decision_document
 from kafka_ingest.assembly import FeedParts, assemble_all
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
@@ -26,7 +25,7 @@ from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feed_paths, feeds_directory, read_feed_files, texts_of
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.verbs.plan import lines_of_gaps_and_holds, run_request
+from kafka_ingest.verbs.plan import decision_document, lines_of_gaps_and_holds, run_request
 from kafka_ingest.write_step import Work, write_batches
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"

@@ -7,10 +7,8 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number
-from kafka_ingest.answers.documents import row_document
+from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number, row_document
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.committing.publish_dead_letters import publish_letters
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.foundation.counting import counted
@@ -370,7 +368,7 @@ def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool
 def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
     """Return the stored offsets as they are and as they would be."""
     numbers = ("partition", "stored now", "from the output")
-    made = table(f"feed {feed}, from its output's receipts", "topic", *numbers, numbers=numbers)
+    made = FittingTable(f"feed {feed}, from its output's receipts", "topic", *numbers, numbers=numbers)
     now = decision.stored_now
     for row in decision.adoption.stored:
         tp = row.topic_partition

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import FeedParts, assemble
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_there
@@ -315,7 +314,7 @@ def answer_of(found: list[StagedOutput], errors: list[KafkaIngestError], *, exec
 
 def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
     """Return the staged output of ended attempts, and what was done with it."""
-    made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
+    made = FittingTable("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
     for staged in found:
         fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
         made.add_line(

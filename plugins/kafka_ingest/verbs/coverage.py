@@ -7,7 +7,6 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
@@ -218,7 +217,7 @@ def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, Partition
     counts = {tp: offset_counts(partition) for tp, partition in partitions.items()}
     used = used_headings(counts.values())
     numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
-    made = table(
+    made = FittingTable(
         f"offsets of feed {feed_name}",
         *("topic", "partition", *numbers, "accounted"),
         numbers=("partition", *numbers),

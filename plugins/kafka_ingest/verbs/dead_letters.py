@@ -10,7 +10,6 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import sink_connections
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -89,7 +88,7 @@ def shown(
 
 def causes_table(feed_name: str, causes: list[Cause]) -> FittingTable:
     """Return how many dead letters there are of each cause."""
-    made = table(f"dead letters of feed {feed_name}", "cause", "of", "records", numbers=("records",))
+    made = FittingTable(f"dead letters of feed {feed_name}", "cause", "of", "records", numbers=("records",))
     for cause in causes:
         made.add_line(Text(cause.error.error_class), Text(cause.error.part), number(cause.records))
     return made

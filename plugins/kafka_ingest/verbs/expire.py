@@ -8,9 +8,8 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from kafka_ingest.answers.answer import Answer, Line, number
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import moment, table
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_known, check_output_there
 from kafka_ingest.errors import WrongUseError
@@ -247,7 +246,7 @@ def batch_document(published: PublishedReceipt) -> dict[str, Any]:
 def shown_expiry(decision: ExpireDecision, *, executed: bool) -> Iterator[Line | FittingTable]:
     """Yield which batches are removed, what stays and why."""
     if decision.batches:
-        made = table(
+        made = FittingTable(
             f"batches written before {moment(decision.before)} UTC",
             *("batch", "kind", "written (UTC)", "rows", "MB"),
             numbers=("rows", "MB"),

@@ -1,25 +1,39 @@
 """``explain``: which offsets are in a data file, and which batch it belongs to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field
+from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.history_sentences import describe_file, describe_missing_batch
-from kafka_ingest.answers.history_tables import explained_table
 from kafka_ingest.errors import NotADataFileError, UnknownBatchError, WrongUseError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch
-from kafka_ingest.observing.explain_file import ExplainedFile, explain_file, is_same_place, output_of_batch, place_named
+from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.observing.explain_file import (
+    BatchOfFile,
+    ExplainedFile,
+    explain_file,
+    is_same_place,
+    output_of_batch,
+    place_named,
+)
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.form_fields import blank_is_none
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
+if TYPE_CHECKING:
+    from kafka_ingest.model.data_file import PartitionContents
+
+
 DATA_FILES = DataFilesOfAllFormats()
+
+
 LONGEST_PATH = 4_096
 
 
@@ -93,3 +107,88 @@ def shown(found: ExplainedFile) -> Iterator[Line | FittingTable]:
     yield Line(describe_file(found), "red" if found.differences else "")
     if (missing := describe_missing_batch(found)) is not None:
         yield Line(missing, "yellow", aside=True)
+
+
+def describe_file(found: ExplainedFile) -> str:
+    """Return whether a file matches the receipt of its batch."""
+    if found.differences is None:
+        return f"it cannot be compared with its receipt: {found.receipt_problem}"
+    if found.differences:
+        return f"it differs from its receipt: {listing(found.differences)}"
+    return "it matches its receipt: name, bytes, rows and offsets"
+
+
+def describe_missing_batch(found: ExplainedFile) -> str | None:
+    """Return why nothing is known of a file's batch; None where the batch is shown."""
+    if found.control_error is not None:
+        return f"{found.control_error.code} {found.control_error}"
+    if found.batch is None:
+        return (
+            f"the control tables know no batch {found.place.batch_id}: they are another database, or older than this "
+            "output (`kafka-ingest adopt` adopts it)"
+        )
+    return None
+
+
+INTERVALS_SHOWN = 20
+
+
+def explained_table(found: ExplainedFile) -> FittingTable:
+    """Return what is in a file, and which batch it belongs to, one fact per line."""
+    contents = found.contents
+    made = FittingTable(found.path.name, "fact", "value")
+    facts = {
+        "file": str(found.path),
+        "rows": number(contents.rows),
+        **facts_of_partitions(contents.partitions),
+        "columns": ", ".join(f"{name} ({kind})" for name, kind in contents.columns),
+        "bytes": number(contents.size_bytes),
+        "batch": str(found.place.batch_id),
+        **({"filtered of these partitions": number(found.filtered)} if found.filtered else {}),
+        "published": "yes" if found.place.attempt is None else f"no, staged by attempt {found.place.attempt}",
+    }
+    for fact, value in (facts | facts_of_batch(found.batch)).items():
+        made.add_line(fact, Text(value))
+    return made
+
+
+def facts_of_partitions(partitions: "Sequence[PartitionContents]") -> dict[str, str]:
+    """Return which offsets are in a file; of one that holds several partitions, where each begins and ends."""
+    if len(partitions) > 1:
+        each = (
+            f"{held.topic_partition}: {counted(held.rows, 'row')}, offsets {held.smallest_offset:,} to "
+            f"{held.largest_offset:,}"
+            for held in partitions
+        )
+        return {f"{counted(len(partitions), 'partition')}": listing(each)}
+    only = partitions[0] if partitions else None
+    return {
+        "topic": only.topic_partition.topic if only else "-",
+        "partition": str(only.topic_partition.partition) if only else "-",
+        "smallest offset": number(only.smallest_offset if only else None),
+        "largest offset": number(only.largest_offset if only else None),
+        "intervals": intervals_in_words(only.intervals, only.interval_count) if only else "none",
+    }
+
+
+def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
+    """Return what the control tables say of a file's batch."""
+    if found is None:
+        return {}
+    batch = found.batch
+    return {
+        "feed": batch.feed_name,
+        "kind": batch.plan.kind.value,
+        "state": batch.state.value,
+        "planned range": listing(found.planned) or "none of this partition",
+        "planned by": f"{batch.planned_by}, {moment(batch.plan.planned_at)} UTC",
+        "committed by": f"{batch.committed_by}, {moment(batch.committed_at)} UTC" if batch.committed_by else "-",
+        **({"attempt": found.attempt.state.value} if found.attempt else {}),
+    }
+
+
+def intervals_in_words(intervals: Sequence[OffsetRange], count: int) -> str:
+    """Return the first intervals of offsets, and how many more there are."""
+    shown = intervals[:INTERVALS_SHOWN]
+    more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+    return (", ".join(f"[{run.start_offset:,}, {run.end_offset:,})" for run in shown) or "none") + more

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.tables import moment
+from kafka_ingest.answers.answer import Answer, Line, moment
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were

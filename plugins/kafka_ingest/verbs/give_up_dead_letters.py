@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line, number
-from kafka_ingest.answers.tables import moment
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.errors import BatchStateError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState

@@ -1,20 +1,24 @@
 """``feeds``, ``batches``, ``history``, ``gaps``: what feed files and the control tables have, listed. Commands only."""
 
+import json
+from collections.abc import Iterable
 from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
+from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.history_tables import history_table
-from kafka_ingest.answers.tables import batches_table, feed_files_table, gaps_table, written_values_table
+from kafka_ingest.answers.answer import Answer, Line, moment, number
+from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.observing.history import history
-from kafka_ingest.settings.defaults import written_values
-from kafka_ingest.settings.feed_file import feed_of
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.summaries import BatchSummary
+from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.settings.defaults import Value, written_values
+from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.form_fields import time_with_zone
 from kafka_ingest.sinks.choose import FORMATS
@@ -141,3 +145,106 @@ class Gaps(Request):
         found = [(name, gap) for name, feed in feeds.items() if feed for gap in call.control.gaps(feed.feed_id)]
         document = {"gaps": [{"feed": name, "state": gap.state, **gap.as_document()} for name, gap in found]}
         return Answer(document, [gaps_table(found)])
+
+
+def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
+    """Return a feed's events."""
+    made = FittingTable(f"history of feed {feed}", "when (UTC)", "who", "what", "batch", "old → new", "why")
+    for line in lines:
+        event = line.event
+        made.add_line(
+            moment(event.at),
+            Text(event.actor),
+            event.kind,
+            str(event.batch_id or "-"),
+            Text(line.text.summary),
+            Text(line.text.reason or "-"),
+        )
+    return made
+
+
+def feed_files_table(files: list[FeedFile]) -> FittingTable:
+    """Return the feed files that can be used."""
+    made = FittingTable("feeds", "feed", "topics", "schedule", "output", "file")
+    for file in files:
+        if file.feed is not None:
+            made.add_line(
+                file.feed.name,
+                file.feed.kafka.described(),
+                file.feed.schedule or "none",
+                f"{file.feed.sink.format} {file.feed.sink.path}",
+                file.path.name,
+            )
+    return made
+
+
+def written_values_table(name: str, values: Iterable[Value]) -> FittingTable:
+    """Return what a feed comes to: each value as JSON, and which line of which file says it."""
+    made = FittingTable(f"feed {name}", "key", "value", "from")
+    for each in values:
+        line = f":{each.line}" if each.line is not None else ""
+        made.add_line(each.key, json.dumps(each.value, ensure_ascii=False), f"{each.path}{line}")
+    return made
+
+
+def batches_table(batches: list[BatchSummary]) -> FittingTable:
+    """Return batches, newest first."""
+    letters = {batch.batch_id: sum(each.dead_letters or 0 for each in batch.ranges) for batch in batches}
+    filtered = {batch.batch_id: sum(each.filtered or 0 for each in batch.ranges) for batch in batches}
+    counted = {
+        name: counts for name, counts in (("dead letters", letters), ("filtered", filtered)) if any(counts.values())
+    }
+    numbers = ("ranges", "rows", *counted, "MB")
+    made = FittingTable(
+        "batches", *("batch", "feed", "kind", "state", "planned by", "committed (UTC)"), *numbers, numbers=numbers
+    )
+    for batch in batches:
+        made.add_line(
+            str(batch.batch_id),
+            batch.feed,
+            batch.kind,
+            batch.state.value,
+            Text(batch.planned_by),
+            moment(batch.committed_at),
+            number_of_ranges(batch),
+            number(batch.rows),
+            *(number(counts[batch.batch_id]) for counts in counted.values()),
+            "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
+        )
+    return made
+
+
+def number_of_ranges(batch: BatchSummary) -> str:
+    """Return a batch's number of ranges, and of how many planned ones where it left some out; a folded one has none."""
+    if batch.folded:
+        return "folded"
+    read = len(batch.ranges)
+    return f"{number(read)} of {number(read + len(batch.left_out))}" if batch.left_out else number(read)
+
+
+def gaps_table(gaps: list[tuple[str, Gap]]) -> FittingTable:
+    """Return the gap ledger."""
+    numbers = ("partition", "start offset", "end offset", "offsets")
+    closed = ["closed by"] if any(gap.closed_by_batch for _, gap in gaps) else []
+    made = FittingTable(
+        "gaps",
+        *("feed", "topic", *numbers, "cause", "state", *closed, "decided (UTC)", "by", "reason"),
+        numbers=numbers,
+    )
+    for feed, gap in gaps:
+        span = gap.offset_range
+        made.add_line(
+            feed,
+            span.topic,
+            str(span.partition),
+            number(span.start_offset),
+            number(span.end_offset),
+            number(span.span),
+            gap.cause.value,
+            gap.state,
+            *([str(gap.closed_by_batch or "-")] if closed else []),
+            moment(gap.decided_at),
+            Text(gap.decided_by),
+            Text(gap.reason),
+        )
+    return made

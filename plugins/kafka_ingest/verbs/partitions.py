@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line, number
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import moment, table
 from kafka_ingest.errors import RetryableError
 from kafka_ingest.model.completion import CompletionRules, Period
 from kafka_ingest.model.documents import document_of
@@ -57,7 +56,7 @@ def shown(
 ) -> Iterator[Line | FittingTable]:
     """Yield what is complete, and what the next one waits for."""
     if complete:
-        made = table(
+        made = FittingTable(
             f"complete {rules.by}s of feed {name}",
             rules.by.value,
             "complete since",

@@ -1,16 +1,15 @@
 """``plan``: the feed's next batch, planned or only shown."""
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.documents import decision_document
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import decision_table, moment
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.form_fields import record_named
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
@@ -89,3 +88,47 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
             raise WrongUseError(f"expected one --end-offset for each partition, found {tp.topic}:{tp.partition} twice")
         by_topic[tp.topic][str(tp.partition)] = offset
     return RunRequest.of({"max_records": max_records, "end_timestamp": end_timestamp, "end_offsets": by_topic})
+
+
+def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
+    """Return what the next plan would be."""
+    numbers = ("start offset", "end offset", "records at most")
+    made = FittingTable(
+        f"next batch of feed {feed}", "topic", "partition", *numbers, "start", numbers=("partition", *numbers)
+    )
+    seeds = {seed.topic_partition: seed for seed in decision.seeds}
+    for offset_range in decision.ranges:
+        seed = seeds.get(offset_range.topic_partition)
+        made.add_line(
+            offset_range.topic,
+            str(offset_range.partition),
+            number(offset_range.start_offset),
+            number(offset_range.end_offset),
+            number(offset_range.span),
+            f"start rule: {seed.seeded_by}" if seed else "stored offset",
+        )
+    read = {offset_range.topic_partition for offset_range in decision.ranges}
+    for tp, seed in seeds.items():
+        if tp not in read:
+            offset = number(seed.next_offset)
+            made.add_line(tp.topic, str(tp.partition), offset, offset, "0", f"start rule: {seed.seeded_by}")
+    made.add_section()
+    made.add_line("total", str(len(decision.ranges)), "", "", number(sum(r.span for r in decision.ranges)), "")
+    return made
+
+
+def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
+    """Return a decision as ``--json`` shows it."""
+    if decision is None:
+        return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "max_records", "waiting_since"))
+    return {
+        "ranges": [found.as_document() for found in decision.ranges],
+        "seeds": [
+            document_of(seed, "topic_partition") | {"offset": seed.next_offset, "rule": seed.seeded_by}
+            for seed in decision.seeds
+        ],
+        "left_out": [document_of(tp) | {"reason": reason} for tp, reason in sorted(decision.left_out.items())],
+        "gaps": [document_of(gap) for gap in decision.gaps],
+        "holds": [hold.as_document() for hold in decision.holds],
+        **document_of(decision, "capped", "max_records", "waiting_since"),
+    }

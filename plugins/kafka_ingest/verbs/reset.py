@@ -10,7 +10,6 @@ from rich.text import Text as RichText
 
 from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.counting import counted
@@ -305,7 +304,7 @@ def intervals(ranges: Iterable[OffsetRange]) -> list[dict[str, int]]:
 def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
     """Return the stored offsets as they were and are, or as they are and would be."""
     numbers = ("partition", "old offset", "new offset") if executed else ("partition", "stored offset", "new offset")
-    made = table(f"reset of feed {decision.feed.name}", "topic", *numbers, "change", "remark", numbers=numbers)
+    made = FittingTable(f"reset of feed {decision.feed.name}", "topic", *numbers, "change", "remark", numbers=numbers)
     for partition in decision.partitions:
         tp = partition.stored.topic_partition
         made.add_line(

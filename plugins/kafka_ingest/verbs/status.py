@@ -1,17 +1,21 @@
 """``status``: where feeds stand. A command only: the page shows it in Airflow."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.documents import never_planned_document, summary_document
+from rich.text import Text
+
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import feeds_status_table, moment, status_table
 from kafka_ingest.batches.known_output import check_output
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
-from kafka_ingest.foundation.counting import counted
-from kafka_ingest.observing.feed_status import FeedStatus, feed_status
+from kafka_ingest.foundation.counting import counted, were
+from kafka_ingest.model.documents import document_of
+from kafka_ingest.model.summaries import NONE_LEFT_OUT, FeedSummary
+from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, feed_status
 from kafka_ingest.settings.connections import kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
@@ -107,3 +111,127 @@ def output_problem(feed: Feed, call: Call) -> str | None:
     except KafkaIngestError as error:
         return str(error)
     return None
+
+
+def status_table(status: FeedStatus) -> FittingTable:
+    """Return a feed's partitions, with a total; columns without any value are left out."""
+    rows = [status_cells(partition) for partition in status.partitions]
+    always = ("stored offset", "log start", "LSO", "high watermark", "lag", "headroom", "rows")
+    used = {name for row in rows for name, cell in row.items() if cell.plain not in {"", "-", "0"}}
+    numbers = [name for name in STATUS_NUMBERS if name in always or name in used]
+    columns = [*numbers, *(["remarks"] if "remarks" in used else [])]
+    made = FittingTable(f"feed {status.feed}", "topic", "partition", *columns, numbers=("partition", *numbers))
+    for partition, row in zip(status.partitions, rows, strict=True):
+        tp = partition.stored.topic_partition
+        made.add_line(tp.topic, str(tp.partition), *(row[name] for name in columns))
+    totals = {
+        "lag": total(partition.lag for partition in status.partitions),
+        "in gaps": sum(partition.gap_offsets for partition in status.partitions),
+        "rows": sum(partition.rows for partition in status.partitions),
+    }
+    made.add_section()
+    made.add_line("total", number(len(rows)), *(number(totals[name]) if name in totals else "" for name in columns))
+    return made
+
+
+STATUS_NUMBERS = (
+    "stored offset",
+    "log start",
+    "LSO",
+    "high watermark",
+    "lag",
+    "headroom",
+    "group offset",
+    "drift",
+    "in gaps",
+    "rows",
+)
+
+
+def status_cells(partition: PartitionStatus) -> dict[str, Text]:
+    """Return the cells of one partition."""
+    bounds = partition.bounds
+    return {
+        "stored offset": Text(number(partition.stored.next_offset)),
+        "log start": Text(number(bounds.log_start_offset if bounds else None)),
+        "LSO": Text(number(bounds.last_stable_offset if bounds else None)),
+        "high watermark": Text(number(bounds.high_watermark if bounds else None)),
+        "lag": Text(number(partition.lag)),
+        "headroom": Text(number(partition.headroom), style="red" if (partition.headroom or 0) < 0 else ""),
+        "group offset": Text(number(partition.group_offset)),
+        "drift": Text(number(partition.drift), style="yellow" if partition.drift else ""),
+        "in gaps": Text(number(partition.gap_offsets), style="yellow" if partition.gap_offsets else ""),
+        "rows": Text(number(partition.rows)),
+        "remarks": Text(remarks(partition), style="yellow"),
+    }
+
+
+def total(values: Iterable[int | None]) -> int | None:
+    """Return the sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def remarks(partition: PartitionStatus) -> str:
+    """Return the remarks on a partition."""
+    document = partition.as_document()
+    found: list[str] = []
+    if partition.stored.is_pending:
+        found.append(f"start pending: {partition.stored.seeded_by}")
+    if document["unavailable"]:
+        found.append("{reason}{since}".format(**document["unavailable"] | {"since": since(document["unavailable"])}))
+    if partition.lost:
+        held_since = f", held{since(document['offsets_lost'])}" if document["offsets_lost"] else ""
+        found.append(
+            f"{counted(partition.lost, 'offset')} {were(partition.lost)} deleted before they were read{held_since}"
+        )
+    if partition.is_beyond_log and not document["beyond_log"]:
+        found.append("stored offset above the log's end")
+    if not partition.is_read:
+        found.append("not read: the feed file does not name its topic")
+    if document["open_transaction"]:
+        behind = document["open_transaction"]["offsets_behind_it"]
+        found.append(f"open transaction, {counted(behind, 'offset')} behind it{since(document['open_transaction'])}")
+    held = filter(None, (document["unreadable"], document["beyond_log"]))
+    found.extend(f"{hold['reason']}{since(hold)}" for hold in held)
+    return "; ".join(found)
+
+
+def since(document: Mapping[str, Any]) -> str:
+    """Return since when something is known, for the end of a remark."""
+    return f", since {moment(datetime.fromisoformat(document['since']))}" if document["since"] else ""
+
+
+def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> FittingTable:
+    """Return one line per feed."""
+    made = FittingTable(
+        "feeds",
+        *("feed", "partitions", "rows committed", "filtered", "dead letters", "last commit (UTC)", "open batch"),
+        numbers=("partitions", "rows committed", "filtered", "dead letters"),
+    )
+    for summary in summaries:
+        open_batch = f"{summary.open_batch_state} {summary.open_batch}" if summary.open_batch else "none"
+        made.add_line(
+            summary.name,
+            number(summary.partitions),
+            number(summary.rows_committed),
+            number(summary.not_rows.filtered),
+            number(summary.not_rows.dead_letters),
+            moment(summary.last_committed_at),
+            open_batch,
+        )
+    for name in never_planned:
+        made.add_line(name, "0", "0", "0", "0", "never planned", "none")
+    return made
+
+
+def summary_document(summary: FeedSummary) -> dict[str, Any]:
+    """Return one line of ``status`` as ``--json`` shows it."""
+    names = ("cluster_id", "partitions", "open_batch", "open_batch_state", "last_committed_at", "rows_committed")
+    return {"feed": summary.name, **document_of(summary, *names), **summary.not_rows.as_document()}
+
+
+def never_planned_document(feed_name: str) -> dict[str, Any]:
+    """Return the line of a feed that was never planned, with the same keys."""
+    nothing = dict.fromkeys(("cluster_id", "open_batch", "open_batch_state", "last_committed_at"))
+    return {"feed": feed_name, "partitions": 0, "rows_committed": 0, **nothing, **NONE_LEFT_OUT.as_document()}

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number
-from kafka_ingest.answers.documents import row_document
+from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number, row_document
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import listing
@@ -137,7 +135,7 @@ def change_document(
 def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTable:
     """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
     numbers = ("partition", "stored offset", "log ended at", "after")
-    made = table(
+    made = FittingTable(
         f"what changed under feed {changes.feed.name}",
         *("topic", "topic id then", "topic id now", *numbers),
         numbers=numbers,

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.answers.tables import table
 from kafka_ingest.assembly import kafka_at, output_at
 from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError, WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -157,7 +156,7 @@ def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTab
     compared = any(each.bounds is not None for each in account.partitions)
     names = ["first", "end", "rows", "doubled", *(name.replace("_", " ") for name in used)]
     names += ["not landed"] if compared else []
-    made = table(title, "topic", "topic id", "partition", *names, numbers=("partition", *names))
+    made = FittingTable(title, "topic", "topic id", "partition", *names, numbers=("partition", *names))
     for each in account.partitions:
         held = each.held
         first = held.offsets.starts[0] if held.offsets else None
