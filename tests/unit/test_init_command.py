@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.cli.init_command import DAG_FILE, FILES, make_project
+from kafka_ingest.cli.init_command import DAG_FILE, files, make_project
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.feed_file import read_feed_file
 
 
 def test_an_empty_folder_gets_a_dag_file_of_three_lines_and_a_feed_that_can_be_used(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    assert make_project(tmp_path) == list(FILES)
+    assert make_project(tmp_path) == list(files())
     file = read_feed_file(tmp_path / "dags" / "feeds" / "clicks.yaml")
     assert file.feed is not None, file.error
     assert (file.feed.name, file.feed.sink.path) == ("clicks", "clicks")

@@ -1,5 +1,6 @@
-"""``kafka-ingest init``: what a user's own repository holds, in an empty folder: a DAG file and a feed file."""
+"""``kafka-ingest init``: what a user's own repository holds: a DAG file, a feed file and its schema."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,6 +10,7 @@ from kafka_ingest.cli.arguments import Json
 from kafka_ingest.cli.output import answers, out, print_json
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.durable_files import create_durably, make_directory_durably
+from kafka_ingest.settings.feed_schema import schema_text
 
 DAG_FILE: Final = '''"""Airflow's DAGs: one for each feed file in feeds/, and those that maintain and operate feeds."""
 from kafka_ingest.airflow_tasks.dags import all_dags
@@ -16,6 +18,7 @@ globals().update(all_dags(__file__))
 '''
 
 FEED_FILE: Final = """\
+# yaml-language-server: $schema=feed.schema.json
 # One file is one feed, and one DAG. `kafka-ingest feeds` checks it, `kafka-ingest preview clicks` shows records.
 name: clicks                    # the feed's identity; call the file after it
 schedule: "@hourly"             # a cron expression or preset; null for runs by hand
@@ -33,7 +36,13 @@ sink:
 
 OURS: Final = "dags"
 SHOWN: Final = 5
-FILES: Final = {"dags/kafka_ingest_dags.py": DAG_FILE, "dags/feeds/clicks.yaml": FEED_FILE}
+
+
+@cache
+def files() -> dict[str, str]:
+    """Return what is made."""
+    feeds = {"dags/feeds/clicks.yaml": FEED_FILE, "dags/feeds/feed.schema.json": schema_text()}
+    return {"dags/kafka_ingest_dags.py": DAG_FILE, **feeds}
 
 
 def init(
@@ -41,7 +50,7 @@ def init(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make a DAG file and a commented feed file in an empty folder. What is there is never changed."""
+    """Make a DAG file and a commented feed file with its schema in an empty folder. What is there is left alone."""
     with answers(as_json=as_json):
         made = make_project(folder)
         if as_json:
@@ -49,27 +58,28 @@ def init(
         for each in [] if as_json else made:
             out.print(f"made {folder / each}", markup=False, soft_wrap=True)
         if not made and not as_json:
-            out.print("both files are there already, as init makes them: nothing to do")
+            out.print("all files are there already, as init makes them: nothing to do")
 
 
 def make_project(folder: Path) -> list[str]:
     """Make the files, and return which were missing; raises WrongUseError where the folder holds anything else."""
+    ours = files()
     try:
         # Only what is at the top is looked through: this may be a home directory.
         top = {each.name for each in folder.iterdir()} - {".git"} if folder.exists() else set[str]()
         below = [each for each in (folder / OURS).rglob("*") if not each.is_dir()] if top == {OURS} else []
         found = sorted(top if top != {OURS} else {str(each.relative_to(folder)) for each in below})
-        theirs = [each for each in found if each not in FILES or (folder / each).read_bytes() != FILES[each].encode()]
+        theirs = [each for each in found if each not in ours or (folder / each).read_bytes() != ours[each].encode()]
         if theirs:
             raise WrongUseError(
                 f"expected an empty folder at {folder.resolve()}, found {', '.join(theirs[:SHOWN])}"
                 f"{', …' if len(theirs) > SHOWN else ''}. Nothing was changed. Name another folder: "
                 "`kafka-ingest init FOLDER`."
             )
-        made = [each for each in FILES if each not in found]
+        made = [each for each in ours if each not in found]
         for each in made:
             make_directory_durably((folder / each).parent)
-            create_durably(folder / each, FILES[each].encode())
+            create_durably(folder / each, ours[each].encode())
     except OSError as error:
         raise WrongUseError(
             f"expected a folder at {folder.resolve()} that this user can write, found: {error}. Name another one."

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, field_validator, model_validator
 
 from kafka_ingest.model.alert import AlertKind, AlertRules, Notifier, Stops
-from kafka_ingest.settings.setting_types import Duration, Records, Settings
+from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings
 
 DOTTED_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|access.?key|webhook.?url", re.IGNORECASE)
@@ -68,7 +68,7 @@ class Alerts(Settings):
     gap: Annotated[bool, Field(strict=True)] = False
     stopped: Annotated[bool, Field(strict=True)] = False
     filtered_percent: Annotated[int, Field(ge=0, le=99, strict=True)] | None = None
-    dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
+    dead_letters: Offset | None = None
     notify: Annotated[tuple[Notify, ...], Field(max_length=MOST_NOTIFIERS)] = ()
 
     @field_validator("notify")

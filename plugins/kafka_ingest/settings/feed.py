@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from croniter import CroniterBadDateError, croniter
 from pydantic import (
@@ -35,7 +35,7 @@ from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.complete_settings import Complete
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
-from kafka_ingest.settings.setting_types import Duration, Records, Settings, is_topic_name, not_blank
+from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings, is_topic_name, not_blank
 from kafka_ingest.settings.shape_settings import Select, Transform, Where
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -118,7 +118,7 @@ class Kafka(Settings):
     isolation: Isolation = Isolation.READ_COMMITTED
     offsets: OffsetsPolicy = OffsetsPolicy.AUTO
 
-    @field_validator("topics", mode="before")
+    @field_validator("topics", mode="before", json_schema_input_type=list[str | Topic] | None)
     @classmethod
     def _names_are_topics(cls, entries: object) -> object:
         if entries is None:
@@ -190,12 +190,12 @@ class Limits(Settings):
     min_records: Records | None = None
     max_wait: Duration | None = None
     skip_to_latest_when_behind: Records | None = None
-    max_dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
+    max_dead_letters: Offset | None = None
     max_dead_letter_percent: Percent | None = None
     max_filtered_percent: Percent | None = None
     max_record_bytes: Records | None = None
 
-    @field_validator("max_records", mode="before")
+    @field_validator("max_records", mode="before", json_schema_input_type=Records | Literal["unlimited"] | None)
     @classmethod
     def _unlimited_is_no_limit(cls, value: object) -> object:
         return None if value == "unlimited" else value
@@ -236,7 +236,7 @@ class Spark(Settings):
     conf: Mapping[str, str] = Field(default_factory=dict)
     max_wait_for_executors: Duration = timedelta(minutes=10)
 
-    @field_validator("conf", mode="before")
+    @field_validator("conf", mode="before", json_schema_input_type=Mapping[str, str | int | float | bool])
     @classmethod
     def _values_are_texts(cls, conf: object) -> object:
         if not isinstance(conf, dict):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from kafka_ingest.model.decoding import FieldDecoding, Format, OtherRecords, UnknownFields, why_not_kept
 from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path, not_in, required_path
@@ -70,7 +71,9 @@ class FromSchema(Settings):
 
     registry: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     subject: str | None = None
-    version: Annotated[int | None, BeforeValidator(a_version)] = None
+    version: Annotated[
+        int | None, BeforeValidator(a_version, json_schema_input_type=int | Literal["latest"] | None)
+    ] = None
     read_as: Annotated[
         dict[Annotated[str, AfterValidator(checked_path)], ReadAs],
         Field(alias="as", max_length=MOST_PATHS, default_factory=dict),
@@ -269,19 +272,21 @@ def kind_of_records(value: object) -> str | None:
     return f"{RECORD_TAG}format" if isinstance(value, dict) else None
 
 
-RecordSettings = Annotated[
+InFull = Annotated[
     Annotated[RawRecords, Tag(f"{RECORD_TAG}raw")]
     | Annotated[StringRecords, Tag(f"{RECORD_TAG}string")]
     | Annotated[JsonRecords, Tag(f"{RECORD_TAG}json")]
     | Annotated[AvroRecords, Tag(f"{RECORD_TAG}avro")]
     | Annotated[ProtobufRecords, Tag(f"{RECORD_TAG}protobuf")]
-    | Annotated[UnknownRecords, Tag(f"{RECORD_TAG}format")],
+    | Annotated[SkipJsonSchema[UnknownRecords], Tag(f"{RECORD_TAG}format")],
     Discriminator(
         kind_of_records,
         custom_error_type="records",
         custom_error_message="Expected raw, string, json, avro, protobuf or a mapping with format",
     ),
-    BeforeValidator(in_full),
+]
+RecordSettings = Annotated[
+    InFull, BeforeValidator(in_full, json_schema_input_type=InFull | Literal["raw", "string", "json"])
 ]
 
 

@@ -20,6 +20,7 @@ from kafka_ingest.observing.history import HistoryLine, history
 from kafka_ingest.settings.defaults import Value, written_values
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feed_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.feed_schema import feed_schema, schema_text
 from kafka_ingest.settings.form_fields import time_with_zone
 from kafka_ingest.sinks.choose import FORMATS
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
@@ -62,10 +63,17 @@ class Feeds(Request):
     show: Annotated[
         str | None, Option("What a feed comes to with _defaults.yaml, and from where each value is.", metavar="NAME")
     ] = None
+    for_editors: Annotated[bool, Option("Print the JSON Schema of a feed file.", flag="--schema")] = False
+    defaults: Annotated[bool, Option("With --schema: that of _defaults.yaml.")] = False
 
     def answer(self, call: Call) -> Answer:
         """List them, and what is wrong with them."""
         _ = call
+        if (self.defaults and not self.for_editors) or (self.for_editors and self.show is not None):
+            raise WrongUseError("expected --show, or --schema, or --schema with --defaults, found others together")
+        if self.for_editors:
+            text = schema_text(of_defaults=self.defaults).rstrip()
+            return Answer(feed_schema(of_defaults=self.defaults), [Line(text)])
         if self.show is not None:
             return what_it_comes_to(self.show)
         files = read_feed_files(feeds_directory())

@@ -7,6 +7,7 @@ open batch must not depend on the current file.
 from typing import Annotated, Literal, get_args
 
 from pydantic import Discriminator, Tag
+from pydantic.json_schema import SkipJsonSchema
 
 from kafka_ingest.settings.setting_types import SINK_TAG
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
@@ -38,6 +39,6 @@ Sink = Annotated[
     | Annotated[IcebergSink, Tag(f"{SINK_TAG}iceberg")]
     | Annotated[PostgresqlSink, Tag(f"{SINK_TAG}postgresql")]
     | Annotated[KafkaSink, Tag(f"{SINK_TAG}kafka")]
-    | Annotated[UnknownSink, Tag(f"{SINK_TAG}format")],
+    | Annotated[SkipJsonSchema[UnknownSink], Tag(f"{SINK_TAG}format")],
     Discriminator(kind_of_sink),
 ]

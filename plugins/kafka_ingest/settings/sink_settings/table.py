@@ -37,7 +37,7 @@ class TableSink(LocalDirectorySink):
             raise ValueError(f"expected {EXPECTED}, found {', '.join(texts)}: a table's columns have names")
         return tuple(map(str, terms))
 
-    @field_validator("table_properties", mode="before")
+    @field_validator("table_properties", mode="before", json_schema_input_type=Mapping[str, str | int | float | bool])
     @classmethod
     def _are_texts(cls, properties: object) -> object:
         if not isinstance(properties, Mapping):

@@ -1,0 +1,112 @@
+"""The JSON Schema of feed files and of ``_defaults.yaml``, for editors: made from the model that reads them."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from kafka_ingest.settings.defaults import OF_ONE_FEED, ONE_VALUE, Place
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.key_meanings import MEANINGS
+from kafka_ingest.settings.record_settings import RawRecords
+from kafka_ingest.settings.setting_types import DURATION_UNITS
+from kafka_ingest.settings.wrong_settings import models_in
+
+NULL: Final = {"type": "null"}
+FIRST: Final = "0.1.0"
+SINCE: Final[dict[str, str]] = {}
+"""The version that a key came with, where that is not the first one; by the names of MEANINGS."""
+
+
+EITHER: Final = [
+    {"required": [key], "properties": {key: {"type": kind}}}
+    for key, kind in (("topics", "array"), ("topic_pattern", "string"))
+]
+"""A key with null is none."""
+
+
+class AsWritten(GenerateJsonSchema):
+    """Shows defaults as a feed file writes them; of a mapping each key has its own."""
+
+    def encode_default(self, dft: object) -> object:
+        """Return a default of JSON."""
+        match dft:
+            case timedelta():
+                units = {unit: timedelta(**{word: 1}) for unit, word in DURATION_UNITS.items()}
+                return next(f"{dft // units[unit]}{unit}" for unit in "dhms" if not dft % units[unit])
+            case RawRecords():
+                return dft.format
+            case BaseModel():
+                return {}
+        return super().encode_default(dft)
+
+
+def described_schema() -> dict[str, Any]:
+    """Return the schema of a whole feed, with what each key means, and since when there is one."""
+    found = Feed.model_json_schema(schema_generator=AsWritten)
+    for model in set(models_of(Feed)):
+        of_model = found if model is Feed else found["$defs"].get(model.__name__, {})
+        of_model.pop("title", None)
+        for key, of_key in of_model.get("properties", {}).items():
+            name = next(name for each in model.__mro__ if (name := f"{each.__name__}.{key}") in MEANINGS)
+            of_key.pop("title", None)
+            of_key |= {"description": MEANINGS[name], "since": SINCE.get(name, FIRST)}
+    return found
+
+
+def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a model and all that are in it."""
+    yield model
+    for field in model.model_fields.values():
+        for inner in models_in(field.annotation):
+            yield from models_of(inner)
+
+
+def feed_schema(*, of_defaults: bool = False) -> dict[str, Any]:
+    """Return the schema of a feed file that may have defaults, or of ``_defaults.yaml``.
+
+    What is missing in a file may be in its defaults, so only what no defaults say is required.
+    """
+    found = described_schema()
+    leave_to_defaults(found, found, (), of_defaults=of_defaults)
+    found["$defs"]["Kafka"] |= {} if of_defaults else {"oneOf": EITHER}
+    title = "_defaults.yaml of kafka_ingest" if of_defaults else "A feed of kafka_ingest"
+    return {"$schema": AsWritten.schema_dialect, "title": title, **found}
+
+
+def schema_text(*, of_defaults: bool = False) -> str:
+    """Return the schema as a file has it."""
+    return json.dumps(feed_schema(of_defaults=of_defaults), indent=1) + "\n"
+
+
+def leave_to_defaults(whole: dict[str, Any], node: dict[str, Any], place: Place, *, of_defaults: bool) -> None:
+    """Let a mapping lack what defaults may say, and take it away by null; ``of_defaults``: and have nothing else."""
+    if "oneOf" in node:
+        node["anyOf"] = node.pop("oneOf")  # without its format, a mapping may be several
+    meant = [whole["$defs"][node["$ref"].rpartition("/")[2]]] if "$ref" in node else node.get("anyOf", [])
+    for each in meant:
+        leave_to_defaults(whole, each, place, of_defaults=of_defaults)
+    own = {at[len(place)] for at in OF_ONE_FEED if at[: len(place)] == place and at != place}
+    if "required" in node:
+        node["required"] = [key for key in node["required"] if key in own and not of_defaults]
+    keys = node.get("properties", {})
+    for key, of_key in list(keys.items()):
+        at = (*place, key)
+        if of_defaults and at in OF_ONE_FEED:
+            del keys[key]
+            continue
+        if at not in ONE_VALUE:
+            leave_to_defaults(whole, of_key, at, of_defaults=of_defaults)
+        if key not in own:
+            keys[key] = or_null(of_key)
+
+
+def or_null(of_key: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a key that may also be null."""
+    noted: dict[str, Any] = {name: of_key[name] for name in ("description", "since", "default") if name in of_key}
+    kind = {name: value for name, value in of_key.items() if name not in noted}
+    either = kind["anyOf"] if kind.keys() == {"anyOf"} else [kind]
+    return of_key if NULL in either else {"anyOf": [*either, NULL], **noted}

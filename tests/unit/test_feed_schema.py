@@ -1,0 +1,122 @@
+"""The JSON Schema of feed files takes what the model takes, and refuses wrong keys."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.unit.test_documents import PAGES, ROOT
+
+import feed_keys
+from kafka_ingest.cli.init_command import FEED_FILE
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_schema import SINCE, feed_schema
+from kafka_ingest.settings.key_meanings import MEANINGS
+from kafka_ingest.settings.plain_yaml import read_plain_yaml
+
+OF_FEED, OF_DEFAULTS = Draft202012Validator(feed_schema()), Draft202012Validator(feed_schema(of_defaults=True))
+OF_PART = Draft202012Validator({**feed_schema(), "required": []})
+ORDERS = "{name: orders, kafka: {topics: [orders]}, sink: {format: parquet, path: orders}}"
+
+
+def problems(validator: Draft202012Validator, text: str) -> list[str]:
+    document = json.loads(json.dumps(read_plain_yaml(text)))  # whose keys are texts, as those of JSON
+    return [error.message for error in validator.iter_errors(document)]
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Return each YAML block of the pages that is a feed file, a part of one, or defaults; and the files there are."""
+    found = [
+        (f"{page.name} {number}", text)
+        for page in PAGES
+        for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    ]
+    of_feeds = [
+        (where, text)
+        for where, text in found
+        if (keys := re.findall(r"^(\w+):", text, flags=re.MULTILINE))
+        and {*keys} <= Feed.model_fields.keys()
+        and len({*keys}) == len(keys)  # else it shows one key in several ways
+    ]
+    files = [(path.name, path.read_text()) for path in (ROOT / "dags" / "feeds").glob("*.yaml")]
+    return [*of_feeds, *files, ("init", FEED_FILE)]
+
+
+@pytest.mark.parametrize(("where", "text"), blocks(), ids=[where for where, _ in blocks()])
+def test_each_feed_file_that_is_shown_is_valid_by_the_schema(where: str, text: str) -> None:
+    found = problems(OF_FEED if {"name", "kafka", "sink"} <= {*read_plain_yaml(text)} else OF_PART, text)
+    assert [] in (found, problems(OF_DEFAULTS, text)), f"{where}: {found}"
+
+
+def test_most_of_what_the_pages_show_is_looked_at() -> None:
+    assert len(blocks()) > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ORDERS,
+        "{name: a, kafka: {topics: [b], topic_pattern: null}, sink: {path: a}}",
+        "{name: a, kafka: {topics: [b, {name: c, start: latest}]}, sink: {path: a}, value: {schema: id int}}",
+        "{name: a, kafka: {topic_pattern: 'a.*'}, sink: {path: a}, columns: null, limits: {max_records: unlimited}}",
+        "{name: a, kafka: {topics: [b]}, sink: {path: a}, start: {offsets: {b: {0: 12, 1: 0}}, otherwise: latest}}",
+        "{name: a, kafka: {topics: [b]}, sink: {path: a}, spark: {conf: {spark.cores.max: 2}}, key: json}",
+        "{name: a, kafka: {topics: [b]}, sink: {path: a}, limits: {max_records: '5_000_000'}}",
+        "{name: a, kafka: {topics: [b]}, sink: {path: a}, value: {format: avro, registry: r, version: latest}}",
+    ],
+)
+def test_what_a_feed_file_may_say_is_valid_also_where_defaults_say_the_rest(text: str) -> None:
+    """The last number but one is what an editor that reads YAML 1.2 makes of 5_000_000."""
+    assert problems(OF_FEED, text) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "{nme: orders, kafka: {topics: [orders]}, sink: {format: parquet, path: orders}}",
+        "{name: orders, kafka: {topic: [orders]}, sink: {format: parquet, path: orders}}",
+        "{name: orders, kafka: {topics: [orders], topic_pattern: o}, sink: {format: parquet, path: orders}}",
+        "{name: orders, kafka: {topics: [{name: orders, begin: latest}]}, sink: {format: parquet, path: orders}}",
+        "{name: orders, kafka: {}, sink: {format: parquet, path: orders}}",
+        "{name: orders, kafka: {topics: [orders]}, sink: {format: parquet, pth: orders}}",
+        "{name: orders, kafka: {topics: [orders]}, sink: {format: parquet, path: orders, catalog: lake}}",
+        "{name: orders, kafka: {topics: [orders]}, sink: {format: orc, path: orders}}",
+        "{name: orders, kafka: {topics: [orders]}, sink: {format: kafka, path: orders}}",
+        ORDERS[:-1] + ", on_data_loss: skip}",
+        ORDERS[:-1] + ", limits: {max_wait: 90}}",
+        ORDERS[:-1] + ", limits: {max_records: 0}}",
+        ORDERS[:-1] + ", value: {format: json, shema: id int}}",
+        ORDERS[:-1] + ", select: [{name: id, type: int}]}",
+        ORDERS[:-1] + ", start: {group: g}}",
+    ],
+)
+def test_a_wrong_key_or_value_is_not_valid(wrong: str) -> None:
+    assert problems(OF_FEED, wrong) != []
+
+
+def test_defaults_may_lack_everything_and_have_nothing_that_is_a_feed_s_own() -> None:
+    for right in ("{}", "{sink: {format: iceberg, catalog: lake}, kafka: {conn_id: eu}}", "{value: {format: avro}}"):
+        assert problems(OF_DEFAULTS, right) == []
+    for wrong in ("{name: a}", "{kafka: {topics: [a]}}", "{kafka: {group: a}}", "{sink: {path: a}}", "{sinc: {}}"):
+        assert problems(OF_DEFAULTS, wrong) != []
+
+
+def test_a_default_is_valid_by_its_own_key() -> None:
+    whole = feed_schema()
+    of_keys: list[dict[str, Any]] = [each.get("properties", {}) for each in (whole, *whole["$defs"].values())]
+    with_default = [each for keys in of_keys for each in keys.values() if each.get("default") is not None]
+    assert len(with_default) > 30
+    for each in with_default:
+        Draft202012Validator({**each, "$defs": whole["$defs"]}).validate(each["default"])
+
+
+def test_each_meaning_is_that_of_a_key() -> None:
+    described = {row[4] for row in feed_keys.rows(feed_keys.WHOLE)}
+    assert {*MEANINGS.values()} == described
+    assert SINCE.keys() <= MEANINGS.keys()
+
+
+def test_the_page_of_keys_is_as_the_model_has_them() -> None:
+    assert feed_keys.page() == feed_keys.PAGE.read_text(), "python dev/feed_keys.py writes it"
+    assert len(feed_keys.tables()) == len(feed_keys.TABLE.findall(feed_keys.PAGE.read_text()))
