@@ -48,12 +48,11 @@ from kafka_ingest.observing.group_drift import Mirrored
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.batch_files import BatchFiles
 from kafka_ingest.page.coverage_view import coverage_view
-from kafka_ingest.page.exposition import exposition
+from kafka_ingest.page.exposition import exposition, scraped_feeds
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import page
-from kafka_ingest.page.scraped_feeds import scraped_feeds
 from kafka_ingest.page.sources import WAIT_S, Places, Sources
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.feed import Feed

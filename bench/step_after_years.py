@@ -28,7 +28,7 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import local
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.observing.history import history
+from kafka_ingest.observing.journal import history
 from kafka_ingest.observing.locate import locate
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.verbs.clean import staged_outputs

@@ -10,6 +10,7 @@ import pytest
 from tests.contract.builders import NOON, ORDERS_FEED, gap, orders, plan_first, plan_of, snapshot_of
 from tests.contract.conftest import SqlStore
 
+from kafka_ingest.alerting.ask_cluster import WatchedFeed
 from kafka_ingest.alerting.life import (
     MANY_FEEDS,
     NotGivenError,
@@ -20,7 +21,6 @@ from kafka_ingest.alerting.life import (
     say,
 )
 from kafka_ingest.alerting.rules import Look
-from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.control.alert_store import CLAIM_EXPIRES
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.alert import AlertKind, AlertRules, Finding, Notifier

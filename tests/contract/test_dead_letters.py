@@ -29,7 +29,7 @@ from kafka_ingest.observing.verify_output import Counted, count_batches
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.dead_letters import give_up_dead_letters
 
 DEAD = [("orders", 0, 5), ("orders", 0, 7), ("orders", 0, 9), ("orders", 1, 3), ("orders", 1, 5)]
 """The positions of the second batch's records that cannot be decoded: their offsets are odd (`whole_feed.py`)."""

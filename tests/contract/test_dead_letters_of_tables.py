@@ -30,8 +30,8 @@ from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
+from kafka_ingest.verbs.dead_letters import give_up_dead_letters
 from kafka_ingest.verbs.expire import decide_expiry, expire
-from kafka_ingest.verbs.give_up_dead_letters import give_up_dead_letters
 
 DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
 """Partitions and offsets of what is no JSON: the odd ones, of two productions with aborted transactions between."""

@@ -7,9 +7,8 @@ from uuid import UUID
 import pytest
 from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, FakeTopic, log, topic
 
-from kafka_ingest.alerting.ask_cluster import ask_cluster
+from kafka_ingest.alerting.ask_cluster import WatchedFeed, ask_cluster
 from kafka_ingest.alerting.rules import Look, look, spoken
-from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, AlertRules, Stops
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import GapCause

@@ -11,8 +11,7 @@ from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, log, topic
 
 from kafka_ingest.airflow_tasks import check_tasks
 from kafka_ingest.airflow_tasks.check_tasks import ask_all
-from kafka_ingest.alerting.ask_cluster import ClusterAnswers
-from kafka_ingest.alerting.watched_feed import WatchedFeed
+from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed
 from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.model.alert import AlertRules
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition

@@ -7,7 +7,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from kafka_ingest.checks import doctor, driver_check
+from kafka_ingest.checks import doctor, spark_checks
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -38,14 +38,14 @@ def test_a_python_worker_is_started_on_other_machines_where_a_feed_needs_one(
 
     def start(submission: SparkSubmission, log: Path, environment: Any) -> None:  # noqa: ARG001
         started.append(submission)
-        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **driver_check.SAME_EVERYWHERE}
+        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **spark_checks.SAME_EVERYWHERE}
         Path(submission.arguments[1]).write_text(json.dumps(found))
         log.touch()
 
     def find(conn_id: str) -> ConnectionFields:
         return fields_from_json(conn_id, json.dumps({"conn_type": "spark", "host": host}))
 
-    monkeypatch.setattr(driver_check, "run_spark_submit", start)
+    monkeypatch.setattr(spark_checks, "run_spark_submit", start)
     monkeypatch.setattr(doctor, "questions", lambda *_: {})
     monkeypatch.setattr(doctor, "java_version", lambda: "17")
     files = [FeedFile(Path(f"{each.name}.yaml"), feed=each) for each in feeds]

@@ -18,7 +18,7 @@ from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
 from kafka_ingest.model import avro_columns, batch_limits, never_found, partition_term, record_schema
 from kafka_ingest.observing import group_drift
-from kafka_ingest.page import kept_answers, metrics_app, one_feed, scraped_feeds, sources
+from kafka_ingest.page import exposition, kept_answers, metrics_app, one_feed, sources
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, wrong_settings
 from kafka_ingest.settings.alert_settings import Alerts
@@ -65,7 +65,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("metrics.md", "most {} seconds a question", metrics.KAFKA_TIMEOUT_S),
     ("metrics.md", "At least {} characters; shorter ones count as none", metrics_app.SHORTEST),
     ("metrics.md", "A new one is used after {} seconds", kept_answers.FRESH_S),
-    ("metrics.md", "an answer that is older than {} minutes is not shown", scraped_feeds.OLDEST_S / 60),
+    ("metrics.md", "an answer that is older than {} minutes is not shown", exposition.OLDEST_S / 60),
     ("output.md", "more than {} levels", json_values.MOST_LEVELS),
     ("page.md", "page, for at most {} seconds", sources.KAFKA_TIMEOUT_S),
     ("page.md", "after {} seconds while Kafka is being asked", one_feed.REFRESH_PENDING_S),

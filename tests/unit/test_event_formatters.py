@@ -14,7 +14,7 @@ import kafka_ingest
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.observing.event_formatters import FORMATTERS, Change, EventText, format_event
+from kafka_ingest.observing.journal import FORMATTERS, Change, EventText, format_event
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BATCH = UUID("01890000-0000-7000-8000-000000000001")

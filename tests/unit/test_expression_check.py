@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kafka_ingest.checks.expression_check import environment_of
+from kafka_ingest.checks.spark_checks import environment_of
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.spark_launch.chosen_java_options import ChosenJavaOptions

@@ -5,7 +5,7 @@ from tests.fakes import FeedInMemory, log, topic
 
 from kafka_ingest.errors import WrongClusterError
 from kafka_ingest.model.offsets import Isolation, LogBounds, Unavailable
-from kafka_ingest.observing.low_headroom import low_headroom
+from kafka_ingest.observing.feed_status import low_headroom
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from tests.fakes import FakeKafkaCluster, log, topic
 
 from kafka_ingest.model.offsets import FirstRecord, StoredOffset, TopicPartition, Unavailable
-from kafka_ingest.observing.newest_committed import newest_committed_ages
+from kafka_ingest.observing.record_ages import newest_committed_ages
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

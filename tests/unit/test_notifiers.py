@@ -9,7 +9,7 @@ from airflow.sdk import BaseNotifier, Context
 
 from kafka_ingest.airflow_tasks.notifying import notify_with, within
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
-from kafka_ingest.checks.notifier_check import made, notifiers
+from kafka_ingest.checks.airflow_checks import made, notifiers
 from kafka_ingest.errors import InvalidNotifierError
 from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.settings.alert_settings import Notify

@@ -19,7 +19,7 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, StoredOffset, Top
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, TopicProblem
-from kafka_ingest.page.dags_now import DagNow
+from kafka_ingest.page.dags import DagNow
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import OneBatch, Run, runs_of

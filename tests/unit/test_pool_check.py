@@ -7,7 +7,7 @@ import pytest
 from airflow.models.pool import Pool
 from sqlalchemy.exc import OperationalError
 
-from kafka_ingest.checks.pool_check import pool
+from kafka_ingest.checks.airflow_checks import pool
 from kafka_ingest.errors import MissingPoolError
 
 

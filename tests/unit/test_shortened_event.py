@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kafka_ingest.model.event import Event
-from kafka_ingest.observing.event_formatters import format_event
+from kafka_ingest.observing.journal import format_event
 
 PARTITION = {
     "topic": "orders",

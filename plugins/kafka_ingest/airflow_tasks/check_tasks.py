@@ -14,10 +14,9 @@ from airflow.sdk import BaseOperator, Context
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.airflow_tasks.notifying import notify_with
 from kafka_ingest.airflow_tasks.waiting_for_pools import waiting_for_pools
-from kafka_ingest.alerting.ask_cluster import ClusterAnswers, ask_cluster
+from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, ask_cluster
 from kafka_ingest.alerting.life import changes_of, note_changes, say
 from kafka_ingest.alerting.rules import look
-from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster

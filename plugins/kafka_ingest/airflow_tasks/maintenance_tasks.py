@@ -10,7 +10,7 @@ from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.observing.low_headroom import low_headroom
+from kafka_ingest.observing.feed_status import low_headroom
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import mask_secret, redact
 from airflow.sdk import Context
 
 from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
-from kafka_ingest.checks.notifier_check import made
+from kafka_ingest.checks.airflow_checks import made
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task
 

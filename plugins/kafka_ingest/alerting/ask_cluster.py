@@ -1,15 +1,37 @@
-"""What one cluster is asked: a few requests in bulk, for all feeds that are read over one connection."""
+"""Feeds whose files ask for alerts, and what their cluster is asked: a few requests for all of one connection."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kafka_ingest.alerting.watched_feed import WatchedFeed
-from kafka_ingest.model.alert import AlertKind
-from kafka_ingest.model.offsets import Retention, Unavailable
+from kafka_ingest.model.alert import AlertKind, AlertRules, Notifier
+from kafka_ingest.model.offsets import Isolation, Retention, Unavailable
+from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs, known_rows
 from kafka_ingest.observing.record_ages import OlderThan, older_records, waiting
 from kafka_ingest.ports.cluster import KafkaCluster
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFeed:
+    """A feed that was planned, what it asks to be notified of, and by whom. ``error`` is that of its file."""
+
+    overview: FeedOverview
+    rules: AlertRules
+    notifiers: tuple[Notifier, ...] = ()
+    isolation: Isolation = Isolation.READ_COMMITTED
+    conn_id: str = ""
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The feed's name."""
+        return self.overview.name
+
+    @property
+    def asks_kafka(self) -> bool:
+        """Whether Kafka is asked about it; not where its file cannot be used, so that its connection is not known."""
+        return self.rules.need_kafka and bool(self.conn_id)
 
 
 @dataclass(frozen=True, slots=True)

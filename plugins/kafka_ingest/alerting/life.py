@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
+from kafka_ingest.alerting.ask_cluster import WatchedFeed
 from kafka_ingest.alerting.rules import Look
-from kafka_ingest.alerting.watched_feed import WatchedFeed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Notifier, Said
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing

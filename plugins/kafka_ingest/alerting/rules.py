@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from kafka_ingest.alerting.ask_cluster import ClusterAnswers, questions
-from kafka_ingest.alerting.watched_feed import WatchedFeed
+from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, questions
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
 from kafka_ingest.model.headroom import in_danger

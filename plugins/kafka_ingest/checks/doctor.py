@@ -12,13 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
-from kafka_ingest.checks.driver_check import driver, uses_python
-from kafka_ingest.checks.expression_check import expressions
-from kafka_ingest.checks.notifier_check import notifiers
+from kafka_ingest.checks.airflow_checks import looked_at, notifiers, pool
 from kafka_ingest.checks.one_host import check_one_host
-from kafka_ingest.checks.pool_check import pool
 from kafka_ingest.checks.record_checks import columns, open_batch, schemas
-from kafka_ingest.checks.start_check import looked_at
+from kafka_ingest.checks.spark_checks import driver, expressions, uses_python
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION

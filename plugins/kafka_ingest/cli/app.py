@@ -14,12 +14,13 @@ from kafka_ingest.cli import backfill_command, init_command, jars_command, repla
 from kafka_ingest.cli.made_commands import add_made_commands
 from kafka_ingest.cli.output import (
     STOPPED,
+    check_printed,
     out,
     print_error_json,
+    printing,
     progress,
     unexpected_in_json,
 )
-from kafka_ingest.cli.printed import check_printed, printing
 from kafka_ingest.errors import NotPrintedError
 
 app = typer.Typer(

@@ -34,15 +34,10 @@ from kafka_ingest.verbs.request import (
 )
 
 Repair = Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")]
-
-
 GiveUp = Annotated[
     bool, typer.Option("--give-up", help="Remove those of --batch for good, or record that they are lost.")
 ]
-
-
 OptionalFeed = Annotated[str | None, typer.Argument(metavar="[FEED]")]
-
 
 OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
     Deciding.ONLY_SHOWS: {},

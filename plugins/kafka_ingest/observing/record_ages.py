@@ -7,9 +7,13 @@ feed has read what is younger than the limit. Only what this leaves open is read
 - where no younger record was read: the record may have no time at all, or there is none, as where only
   markers of transactions are left;
 - where the younger record is one of the future: it is younger than every limit, and hides all after it.
+
+Of the records that are committed the newest counts. Where the record with a log's largest time is below the stored
+offset, Kafka says that time for all partitions at once. Of the others, which have something to read, the latest time
+below the stored offset is found by halving (:mod:`kafka_ingest.observing.times_around`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,6 +22,7 @@ from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
     LogBounds,
+    NewestRecord,
     StoredOffset,
     TopicPartition,
     Unavailable,
@@ -204,3 +209,59 @@ def one_offset_each(asked: Collection[OlderThan]) -> Iterator[list[OlderThan]]:
             of_partition.append(each.stored_offset)
         parts.setdefault(of_partition.index(each.stored_offset), []).append(each)
     yield from parts.values()
+
+
+def newest_committed_ages(
+    kafka: KafkaCluster, feeds: Mapping[str, Collection[StoredOffset]], now: datetime, *, most: int
+) -> dict[str, timedelta | None]:
+    """Return how old each feed's newest committed record is; None where none is, or where no time is known.
+
+    Of each feed at most so many partitions with something to read are asked about, those with the newest records first.
+    """
+    places = {feed: committed(feed, rows, now) for feed, rows in feeds.items()}
+    newest = kafka.newest_records({each.topic_partition for found in places.values() for each in found})
+    times: dict[str, list[int]] = {feed: [] for feed in feeds}
+    to_ask: list[OlderThan] = []
+    for feed, found in places.items():
+        known, others = divided(found, newest)
+        times[feed] += known
+        younger = [(time, each) for time, each in others if time is None or time > max(known, default=-1)]
+        younger.sort(key=lambda pair: (-(pair[0] or 0), pair[1].topic_partition))
+        to_ask += [each for _, each in younger[:most]]
+    for some in one_offset_each(to_ask):
+        around = times_around(kafka, {each.topic_partition: each.stored_offset for each in some}, now)
+        for each in some:
+            there = around[each.topic_partition]
+            if isinstance(there, Around) and there.before_ms is not None:
+                times[each.group].append(there.before_ms)
+    return {feed: youngest(found, now) for feed, found in times.items()}
+
+
+def committed(feed: str, rows: Collection[StoredOffset], now: datetime) -> list[OlderThan]:
+    """Return where reading goes on in the partitions of which something is committed."""
+    return [
+        OlderThan(feed, row.topic_partition, row.next_offset, 0, now)
+        for row in rows
+        if row.next_offset is not None and row.first_offset is not None and row.next_offset > row.first_offset
+    ]
+
+
+def divided(
+    places: Iterable[OlderThan], newest: Mapping[TopicPartition, NewestRecord | Unavailable | None]
+) -> tuple[list[int], list[tuple[int | None, OlderThan]]]:
+    """Return the times of newest records that are committed, and of the others the largest time where it is known."""
+    known: list[int] = []
+    others: list[tuple[int | None, OlderThan]] = []
+    for each in places:
+        record = newest.get(each.topic_partition)
+        if isinstance(record, NewestRecord) and record.offset < each.stored_offset:
+            known.append(record.timestamp_ms)
+        elif not isinstance(record, Unavailable):
+            others.append((record.timestamp_ms if record is not None else None, each))
+    return known, others
+
+
+def youngest(times: Iterable[int], now: datetime) -> timedelta | None:
+    """Return the age of the newest of these times, None where none is one."""
+    ages = [age_of(FirstRecord(time, by_broker=False), now) for time in times]
+    return min((age for age in ages if isinstance(age, timedelta)), default=None)

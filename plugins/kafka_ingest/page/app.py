@@ -16,7 +16,7 @@ from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
 from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, dags_now, may, may_read_logs, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.coverage_view import coverage_view
-from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
+from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed

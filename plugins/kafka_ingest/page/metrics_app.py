@@ -13,9 +13,8 @@ from fastapi import Depends, FastAPI, HTTPException, Request, status
 from fastapi.responses import PlainTextResponse, Response
 
 from kafka_ingest.errors import KafkaIngestError, MissingConnectionError
-from kafka_ingest.page.exposition import CONTENT_TYPE, exposition
+from kafka_ingest.page.exposition import CONTENT_TYPE, exposition, scraped_feeds
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
-from kafka_ingest.page.scraped_feeds import scraped_feeds
 from kafka_ingest.page.sources import Sources, sources_of_server
 from kafka_ingest.page.turns import Turns
 from kafka_ingest.settings.connections import FindConnection

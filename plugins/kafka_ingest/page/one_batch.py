@@ -14,7 +14,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.page.batch_files import BatchFiles
-from kafka_ingest.page.dag_ids import BACKFILL_DAG, OPERATE_DAG
+from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources

@@ -16,15 +16,16 @@ from kafka_ingest.model.summaries import BatchLine, FeedOverview, OpenGaps
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, line_of
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
 from kafka_ingest.observing.group_drift import drift_of
-from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.observing.journal import HistoryLine, history
 from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.all_feeds import without_others
-from kafka_ingest.page.complete_view import CompleteView, complete_view
 from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
+    CompleteView,
     PartitionRow,
     TopicRow,
+    complete_view,
     duration_columns,
     lag_columns,
     partition_rows,

@@ -18,8 +18,7 @@ from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
 from kafka_ingest.observing.group_drift import GroupDrifts, Mirrored
-from kafka_ingest.observing.newest_committed import newest_committed_ages
-from kafka_ingest.observing.record_ages import oldest_ages
+from kafka_ingest.observing.record_ages import newest_committed_ages, oldest_ages
 from kafka_ingest.page.batch_files import BatchFiles, batch_files
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
 from kafka_ingest.ports.control import ControlObserver

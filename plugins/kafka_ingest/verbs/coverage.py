@@ -15,9 +15,7 @@ from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.observing.committed_sums import PARTS, CommittedSums, parts_of
 from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
-from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
     Difference,
     count_batches,
@@ -25,6 +23,7 @@ from kafka_ingest.observing.verify_output import (
     holes_and_overlaps,
     unknown_batches,
 )
+from kafka_ingest.observing.verify_sums import PARTS, CommittedSums, FoldedProof, parts_of
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory

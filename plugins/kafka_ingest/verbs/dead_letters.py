@@ -1,24 +1,149 @@
-"""``dead-letters``: which records could not be decoded, and why."""
+"""``dead-letters``: which records could not be decoded, and why; with ``--give-up`` a batch's are removed for good."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line, number
+from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import sink_connections
-from kafka_ingest.errors import WrongUseError
+from kafka_ingest.errors import BatchStateError, WrongUseError
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.observing.dead_letters import Cause, by_cause, dead_letters_of, preview
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.fields import WITHOUT_VALUES, BatchId, ShowValues
-from kafka_ingest.verbs.give_up_dead_letters import GiveUpDeadLetters
-from kafka_ingest.verbs.request import Call, Deciding, Option, Request
+from kafka_ingest.verbs.request import MOST_LISTED, Call, Deciding, Needed, Option, Request
+
+
+class GiveUpDeadLetters(Request):
+    """Remove a batch's dead letters for good, or record that they are lost."""
+
+    verb = "give-up-dead-letters"
+    like = "dead-letters --give-up"
+    does = "removes a batch's dead letters for good, or records that they are lost"
+    needs_feed = False
+
+    batch_id: Annotated[BatchId, Needed("a batch's id")] = None
+
+    def answer(self, call: Call) -> Answer:
+        """Give the dead letters of a batch up, or show how many there are."""
+        batch_id, decided = call.batch_named(self.batch_id), call.decided
+        if decided is None:
+            return would_give_up(batch_id, call.control, call.sinks)
+        records = give_up_dead_letters(batch_id, call.control, call.sinks, reason=decided.reason, actor=decided.actor)
+        document = {"feed": call.control.batch(batch_id).feed_name, "batch_id": str(batch_id), "given_up": records}
+        return Answer(document, [Line(f"gave up {counted(records, 'dead letter')} of batch {batch_id}")])
+
+    @classmethod
+    def what_there_is(cls, call: Call, feed_name: str) -> str:
+        """Return a feed's batches with dead letters that no replay has read, the newest first."""
+        rows = call.control.coverage(feed_name)
+        left: Counter[UUID] = Counter()
+        for each in rows.dead_letters if rows is not None else ():
+            left[each.batch_id] += each.left
+        batches = sorted((each for each in left.items() if each[1]), reverse=True)[:MOST_LISTED]
+        found = listing(f"{batch_id} ({number(records)})" for batch_id, records in batches)
+        return f"Feed {feed_name} has batches with dead letters: {found or 'none'}."
+
+
+@dataclass(frozen=True, slots=True)
+class LettersOfBatch:
+    """How many dead letters a batch has; ``removal``: they were given up, or removed, before."""
+
+    batch: Batch
+    records: int
+    removal: Removal | None
+
+
+def letters_to_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> LettersOfBatch:
+    """Return what would be given up; nothing is changed.
+
+    Raises BatchStateError unless the batch is COMMITTING or COMMITTED, WrongUseError where it has no dead letters.
+    """
+    batch = control.batch(batch_id)
+    if batch.state not in {BatchState.COMMITTING, BatchState.COMMITTED}:
+        raise BatchStateError(
+            f"batch {batch_id} is {batch.state}: expected one whose rows are published. Nothing was changed."
+        )
+    number = sum(count.dead_letters for count in control.range_counts(batch_id))
+    if not number:
+        raise WrongUseError(f"batch {batch_id} has no dead letters. Nothing was changed.")
+    return LettersOfBatch(batch, number, sinks(output_of_dead_letters(batch.plan.output)).archive.removal(batch_id))
+
+
+def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> int:
+    """Record that the dead letters of a batch are gone, and return how many there were; safe to repeat.
+
+    Whatever is left of them is taken out of readers' sight. Raises what :func:`letters_to_give_up` raises.
+    """
+    found = letters_to_give_up(batch_id, control, sinks)
+    sink = sinks(output_of_dead_letters(found.batch.plan.output))
+    sink.publisher.prepare()
+    # Noted after the journal's line: where there is a note that they expired, that line was written, too.
+    if found.removal is None or found.removal.cause is not RemovalCause.EXPIRED:
+        detail = {"records": found.records, "reason": reason}
+        feed_id = found.batch.plan.feed_id
+        control.record_event(feed_id, "dead_letters_given_up", actor=actor, batch_id=batch_id, detail=detail)
+        sink.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))
+    if sink.remover is not None:
+        sink.remover.hide(batch_id)
+        sink.remover.delete_hidden(batch_id)
+    return found.records
+
+
+def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answer:
+    """Show how many dead letters would be given up."""
+    found = letters_to_give_up(batch_id, control, sinks)
+    feed, removal = found.batch.feed_name, found.removal
+    rows = control.coverage(feed)
+    replays = [each for each in (rows.replays if rows is not None else ()) if each.letters.batch_id == batch_id]
+    replayed = sum(each.letters.number for each in replays if not each.is_open)
+    still_open = sorted({str(each.by) for each in replays if each.is_open})
+    return Answer(
+        {
+            "feed": feed,
+            "batch_id": str(batch_id),
+            "dead_letters": found.records,
+            "replayed": replayed,
+            "open_replays": still_open,
+            "removed_before": removal is not None,
+            "executed": False,
+        },
+        [
+            Line(would_be_given_up(found, replayed), quotes=True),
+            *(
+                Line(f"batch {each} is about to replay some of them: finish it first, or abandon it", aside=True)
+                for each in still_open
+            ),
+        ],
+        only_shown=removal is None,
+    )
+
+
+def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
+    """Return how many dead letters there are, and whether they were removed or replayed before."""
+    letters = f"{counted(found.records, 'dead letter')} of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
+    if found.removal is not None:
+        removal = found.removal
+        by = f"{removal.actor} on {moment(removal.at)} UTC: {removal.reason}"
+        return f"the {letters} were removed before, by {by}"
+    but = f"; {number(replayed)} of them were replayed, and their rows stay" if replayed else ""
+    return f"would give up the {letters}, and remove them{but}"
 
 
 class DeadLetters(Request):

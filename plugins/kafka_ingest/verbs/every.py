@@ -6,12 +6,11 @@ from kafka_ingest.verbs.abandon import Abandon
 from kafka_ingest.verbs.adopt import Adopt
 from kafka_ingest.verbs.clean import Clean
 from kafka_ingest.verbs.coverage import Coverage
-from kafka_ingest.verbs.dead_letters import DeadLetters
+from kafka_ingest.verbs.dead_letters import DeadLetters, GiveUpDeadLetters
 from kafka_ingest.verbs.doctor import Doctor
 from kafka_ingest.verbs.expire import Expire
 from kafka_ingest.verbs.explain import Explain
 from kafka_ingest.verbs.fold import Fold
-from kafka_ingest.verbs.give_up_dead_letters import GiveUpDeadLetters
 from kafka_ingest.verbs.listings import Batches, Feeds, Gaps, History
 from kafka_ingest.verbs.locate import Locate
 from kafka_ingest.verbs.lost import Lost

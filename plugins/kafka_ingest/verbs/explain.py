@@ -30,10 +30,7 @@ from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed,
 if TYPE_CHECKING:
     from kafka_ingest.model.data_file import PartitionContents
 
-
 DATA_FILES = DataFilesOfAllFormats()
-
-
 LONGEST_PATH = 4_096
 
 

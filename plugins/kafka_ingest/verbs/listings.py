@@ -16,7 +16,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.summaries import BatchSummary
-from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.observing.journal import HistoryLine, history
 from kafka_ingest.settings.defaults import Value, written_values
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feed_named, feeds_directory, read_feed_files

@@ -26,8 +26,6 @@ from kafka_ingest.verbs.fields import BatchId
 from kafka_ingest.verbs.request import Call, Needed, Option, Request
 
 NOTHING_DONE = "Nothing was changed."
-
-
 SALVAGE = "have single files taken out of readers' sight"
 
 

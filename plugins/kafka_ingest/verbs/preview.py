@@ -34,8 +34,6 @@ from kafka_ingest.write_step import begin_preview, may_preview_again, plan_previ
 LONGEST_LINE, MOST_COLUMNS = 200, 100
 """What of a record, and of columns, is shown to people; ``--json`` has all."""
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
-
-
 RECORDS = 20
 
 

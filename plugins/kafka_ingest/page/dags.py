@@ -1,7 +1,11 @@
-"""DAGs as the page shows them."""
+"""DAGs as the page shows them, and those that it leads to besides the feeds' own."""
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
+
+BACKFILL_DAG: Final = "backfill_offsets"
+OPERATE_DAG: Final = "operate_feed"
 
 
 @dataclass(frozen=True, slots=True)

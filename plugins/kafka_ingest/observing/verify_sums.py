@@ -1,13 +1,19 @@
-"""Compare folded ranges with the receipts of the batches that they are the sum of, range by range."""
+"""Sums of committed batches: what their offsets are, and whether folded ranges are the sum of their receipts."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
+from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offset_sets import shared, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.observing.verify_output import Difference
+from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.model.replaced import Replacement
+from kafka_ingest.observing.verify_output import Counted, Difference
 
 Place = tuple[TopicPartition, str | None]
 """A partition of a topic with this id."""
@@ -73,3 +79,53 @@ class FoldedProof:
             expected, found = self._of_receipts.get(place, Sums()), of_tables.get(place, Sums())
             if not expected.is_as(found):
                 yield Difference(f"what is folded of {place[0]}", str(expected), str(found))
+
+
+PARTS: Final = ("rows", "filtered", "dead_letters", "invisible")
+
+
+def parts_of(committed: RangeCount | FoldedRange) -> dict[str, int]:
+    """Return what the offsets of committed ranges are; together they are all of them."""
+    return {name: getattr(committed, name) for name in PARTS}
+
+
+class CommittedSums:
+    """Adds up batches, one by one, as they were counted in the output: each offset once, wherever its record is now.
+
+    Per partition, offsets = rows + filtered + dead letters + invisible (invariant 11). A replay turns dead letters of
+    other batches into rows, or filters them; a replacement stands for the ranges that it replaced; copies are counted
+    apart. What is committed again after a reset, or since files were lost, counts each time.
+    """
+
+    def __init__(self, replacements: Iterable[Replacement]) -> None:
+        done = (each.replaced for each in replacements if not each.is_open)
+        self._replaced = {(each.batch_id, each.topic_partition) for each in done}
+        self._parts: dict[TopicPartition, Counter[str]] = {}
+        self._in_output: Counter[TopicPartition] = Counter()
+        self.copied = 0
+
+    def add(self, counted: Counted) -> None:
+        """Add a batch: what it has read, and how many of its rows readers see."""
+        kind = counted.batch.kind
+        if kind is BatchKind.COPY:
+            self.copied += counted.rows
+            return
+        for each in counted.seen:
+            self._in_output[each.topic_partition] += each.rows
+        for count in (each.count for each in counted.batch.ranges):
+            if (counted.batch.batch_id, count.offset_range.topic_partition) in self._replaced:
+                continue
+            found = self._parts.setdefault(count.offset_range.topic_partition, Counter())
+            if kind is BatchKind.REPLAY:
+                found.update(rows=count.rows, filtered=count.filtered, dead_letters=-count.rows - count.filtered)
+            else:
+                found.update(parts_of(count))
+
+    def as_documents(self) -> list[dict[str, Any]]:
+        """Return the sums of each partition, and how many rows of it readers see in the feed's outputs."""
+        return [
+            {"topic": tp.topic, "partition": tp.partition, "offsets": parts.total()}
+            | {name: parts[name] for name in PARTS}
+            | {"in_output": self._in_output[tp]}
+            for tp, parts in sorted(self._parts.items())
+        ]
