@@ -25,7 +25,6 @@ class WatchedFeed:
 
     @property
     def name(self) -> str:
-        """The feed's name."""
         return self.overview.name
 
     @property

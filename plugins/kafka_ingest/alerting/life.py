@@ -36,12 +36,10 @@ class Notice:
 
     @property
     def feeds(self) -> list[str]:
-        """The names of the feeds."""
         return sorted({alert.feed for alert in self.alerts})
 
     @property
     def title(self) -> str:
-        """What is said in one line."""
         names = self.feeds
         what = self.kind.value.replace("_", " ")
         ended = " ended" if self.change is Change.ENDED else ""
@@ -117,7 +115,6 @@ def changes_of(
 
 
 def note_changes(control: AlertTables, changes: Changes, now: datetime) -> None:
-    """Write down what has begun and ended."""
     if changes.begun or changes.ended or changes.dropped:
         control.note_alerts(changes.begun, {*changes.ended, *changes.dropped}, now)
     if changes.dropped:

@@ -41,7 +41,6 @@ class Judging:
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: AlertKind, text: str, subject: str = "") -> None:
-        """Add what is the case."""
         self.found.append(Finding(kind, cut(text), subject))
 
 
@@ -64,7 +63,6 @@ def look(feed: WatchedFeed, answers: ClusterAnswers | str | None, gaps: Sequence
 
 
 def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, judging: Judging) -> None:
-    """Judge what the control tables hold."""
     stored, limit = feed.overview, feed.rules.open_batch
     if limit is not None and stored.open_since is not None and now - stored.open_since > limit:
         state = stored.open_batch_state.value if stored.open_batch_state is not None else "open"
@@ -109,7 +107,6 @@ def judge_records(feed: WatchedFeed, judging: Judging) -> None:
 
 
 def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judging: Judging) -> None:
-    """Judge what Kafka answered."""
     logs, stored = answers.logs, feed.overview
     if logs.cluster_id != stored.cluster_id:
         judging.add(
@@ -201,12 +198,10 @@ def oldest_first(
 
 
 def all_known(asked: Sequence[OlderThan], ages: Mapping[OlderThan, timedelta | Unavailable | None]) -> bool:
-    """Whether the age of each record asked about is known."""
     return not any(isinstance(ages[each], Unavailable) for each in asked)
 
 
 def spoken_age(pair: tuple[OlderThan, timedelta]) -> str:
-    """Return one record's age in a few words."""
     return f"{pair[0].topic_partition} ({spoken(pair[1])} old)"
 
 
@@ -220,5 +215,4 @@ def spoken(duration: timedelta) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text of bounded length."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"

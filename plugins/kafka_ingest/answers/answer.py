@@ -65,10 +65,8 @@ def number(value: int | None) -> str:
 
 
 def row_document(row: StoredOffset) -> dict[str, Any]:
-    """Return a stored offset as ``--json`` shows it."""
     return document_of(row, "topic_partition", "topic_id", "seeded_by") | {"stored_offset": row.next_offset}
 
 
 def moment(value: datetime | None) -> str:
-    """Return a time for a table."""
     return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")

@@ -9,7 +9,6 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 
 
 def committed_lines(committed: Committed) -> Iterator[Line]:
-    """Yield how many rows are where, and why the consumer group was not moved, if it was not."""
     output = committed.batch.plan.output
     rows = sum(count.rows for count in committed.counts)
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"

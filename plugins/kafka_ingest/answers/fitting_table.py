@@ -26,7 +26,6 @@ class FittingTable(Table):
             self.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
 
     def add_line(self, *cells: str | Text) -> None:
-        """Add a row of as many cells as there are columns."""
         made = [cell if isinstance(cell, Text) else Text(storable(cell)) for cell in cells]
         self._cells.append(made)
         self.add_row(*made)

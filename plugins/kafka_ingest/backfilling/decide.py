@@ -58,7 +58,6 @@ class BackfillDecision:
         return sum(span_of(chunk) for chunk in self.chunks)
 
     def not_read(self) -> list[tuple[str, Sequence[OffsetRange]]]:
-        """Return the requested ranges that are not read, and why."""
         found = (
             ("in the output already", self.committed),
             ("another open backfill reads it", self.claimed),

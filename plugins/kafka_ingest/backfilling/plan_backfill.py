@@ -135,7 +135,6 @@ def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | Non
 
 
 def shown(asked: Mapping[str, Any]) -> str:
-    """Return a request for a message, however long it is."""
     return textwrap.shorten(json.dumps(asked, ensure_ascii=False, default=str), 300, placeholder=" …")
 
 
@@ -158,7 +157,6 @@ def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:
 def decide_backfill(
     request: BackfillRequest, rows: CoverageRows, settings: FeedPlanSettings, parts: Parts
 ) -> BackfillDecision:
-    """Ask Kafka and the output, and decide."""
     feed, control, kafka, sinks = rows.feed, parts.control, parts.kafka, parts.sinks
     check_output_known(feed, settings, control, sinks)
     check_output_there(feed.feed_id, settings.output, control, sinks, is_planned=True)
@@ -356,7 +354,6 @@ def plans_of(
 
 
 def ids_of(ranges: Collection[OffsetRange], feed: FeedSnapshot) -> dict[str, str | None]:
-    """Return the topic ids of ranges, as the stored offsets have them."""
     return {planned.topic: feed.stored[planned.topic_partition].topic_id for planned in ranges}
 
 

@@ -66,7 +66,6 @@ def check_not_claimed(wanted: Sequence[OffsetRange], coverage: Coverage) -> None
 
 
 def ranges_of(replacements: Iterable[Replacement]) -> list[OffsetRange]:
-    """Return which ranges are replaced."""
     return union(each.replaced.offset_range for each in replacements)
 
 
@@ -152,7 +151,6 @@ def check_readable(held: Sequence[HeldRange], bounds: Mapping[TopicPartition, Lo
 
 
 def described(held: HeldRange) -> str:
-    """Return a range and its batch, for a message."""
     return f"{held.offset_range} of batch {held.batch_id}"
 
 
@@ -187,10 +185,8 @@ def whole_chunks(
 
 
 def read_by(chunk: Iterable[ReplacedRange]) -> tuple[OffsetRange, ...]:
-    """Return the ranges that a chunk reads."""
     return tuple(union(each.offset_range for each in chunk))
 
 
 def batches_in(replaced: Iterable[ReplacedRange]) -> list[UUID]:
-    """Return which batches' rows are replaced, oldest first."""
     return sorted({each.batch_id for each in replaced})

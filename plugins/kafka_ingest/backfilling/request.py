@@ -126,7 +126,6 @@ class Place:
     partition: int | None = None
 
     def holds(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is of it."""
         return self.topic == topic_partition.topic and self.partition in {None, topic_partition.partition}
 
     def __str__(self) -> str:
@@ -159,5 +158,4 @@ class BackfillRequest:
             raise ValueError(f"a replay is of dead letters, and nothing else is; found {self.mode}, {self.selection}")
 
     def takes(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is among those that the selection is narrowed to."""
         return not self.only or any(place.holds(topic_partition) for place in self.only)

@@ -59,7 +59,6 @@ class RestoreDecision:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is left to restore."""
         return not (self.live or self.fill or self.begun)
 
 

@@ -87,7 +87,6 @@ def named_by(
 
 
 def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillError:
-    """Return the error of a topic or partition that the feed does not have."""
     partitions: dict[str, list[int]] = {}
     for topic_partition in coverage:
         partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
@@ -99,7 +98,6 @@ def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillEr
 
 
 def described(numbers: list[int]) -> str:
-    """Return which partitions there are, in a few words."""
     return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else listing(sorted(numbers), limit=20)
 
 

@@ -113,7 +113,6 @@ def questions(
 
 
 def attempt(about: str, look: Callable[[], str]) -> Check:
-    """Make one check."""
     try:
         return Check(about, look())
     except KafkaIngestError as error:

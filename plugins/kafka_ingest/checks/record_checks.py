@@ -35,7 +35,6 @@ def schemas(feed: Feed, find_connection: FindConnection, environment: Mapping[st
 
 
 def read_as(part: FieldDecoding) -> str:
-    """Return what a key or value is read as."""
     misfits = [
         f"id {writer.schema_id}: {writer.misfit}"
         for writer in part.writers or ()

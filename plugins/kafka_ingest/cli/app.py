@@ -62,7 +62,6 @@ add_made_commands(app, {"db": db})
 
 
 def main() -> None:
-    """Run the command line."""
     # A SIGTERM, from `timeout` or a service manager, is meant for Spark, too: unwind instead of exiting at once.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # A terminal without ✓ gets another sign instead of a traceback.
@@ -100,7 +99,6 @@ def answer_in_json() -> int:
 
 
 def print_version(*, asked: bool) -> None:
-    """Print the version and end, where it is asked for."""
     if asked:
         out.print(f"kafka-ingest {version('kafka-ingest')}")
         raise typer.Exit

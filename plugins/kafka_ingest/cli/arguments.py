@@ -34,7 +34,6 @@ def feed_parts(feed_name: str) -> FeedParts:
 
 
 def actor() -> str:
-    """Return the actor for the audit journal."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a number without a name

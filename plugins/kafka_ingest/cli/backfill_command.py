@@ -144,7 +144,6 @@ def choices(when: Sequence[str] | None, copy_to: str | None) -> dict[str, str]:
 def planned(
     parts: FeedParts, request: BackfillRequest, *, only_show: bool
 ) -> tuple[Sequence[BatchPlan], BackfillDecision | None]:
-    """Plan a backfill, or only decide what it would be."""
     with step("plan"):
         outcome = parts.plan_backfill(request, actor=None if only_show else actor())
     return outcome.chunks, outcome.decision
@@ -180,7 +179,6 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
 
 
 def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
-    """Return ranges as ``--json`` shows them."""
     return [each.as_document() for each in ranges]
 
 
@@ -212,7 +210,6 @@ def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> 
 
 
 def print_decision(feed_name: str, decision: BackfillDecision | None, *, executed: bool) -> None:
-    """Print the chunks of a backfill, and what it leaves out."""
     if decision is None:
         return
     if decision.chunks:
@@ -249,5 +246,4 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
     app.command()(backfill)

@@ -40,7 +40,6 @@ SHOWN: Final = 5
 
 @cache
 def files() -> dict[str, str]:
-    """Return what is made."""
     feeds = {"dags/feeds/clicks.yaml": FEED_FILE, "dags/feeds/feed.schema.json": schema_text()}
     return {"dags/kafka_ingest_dags.py": DAG_FILE, **feeds}
 

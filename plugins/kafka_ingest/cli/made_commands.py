@@ -57,7 +57,6 @@ class ShellCall(Call):
     is_shell: ClassVar[bool] = True
 
     def named(self, name: str) -> str:
-        """Return the option of a field."""
         return self.verb.flag(name)
 
     def batch_named(self, batch_id: UUID | None) -> UUID:
@@ -67,19 +66,15 @@ class ShellCall(Call):
         return batch_of_feed(batch_id, self.feed, self.control).batch_id
 
     def missing(self, wanted: str) -> WrongUseError:
-        """Return the error about what is needed and was not said."""
         return WrongUseError(f"expected {wanted} with --execute, found none. Nothing was changed.")
 
     def counting(self, what: str) -> AbstractContextManager[Callable[..., object]]:
-        """Show how many there are while a long step runs."""
         return counting(what)
 
     def step(self, title: str) -> AbstractContextManager[None]:
-        """Show that a step is running, and how long it took."""
         return step(title)
 
     def tell(self, line: Line) -> None:
-        """Say something before the answer."""
         progress.print(f"  {line.text}", style=line.style, markup=False, soft_wrap=True)
 
 
@@ -172,7 +167,6 @@ def decision(deciding: Deciding, given: Mapping[str, object]) -> Decided | None:
 
 
 def checks_line(check: Check) -> str:
-    """Return one line of ``doctor``."""
     if check.error is None:
         return f"[green]✓[/green] {escape(check.about)}: {escape(check.found)}"
     return f"[red]✗[/red] {escape(check.about)}: {escape(str(check.error))}"

@@ -132,7 +132,6 @@ class Printed:
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write a text, if that still works."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -140,7 +139,6 @@ class Printed:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered, if that still works."""
         try:
             self._stream.flush()
         except OSError as error:

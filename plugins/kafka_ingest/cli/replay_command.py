@@ -74,7 +74,6 @@ def letters_document(decision: BackfillDecision | None) -> dict[str, Any]:
 
 
 def print_letters(feed_name: str, decision: BackfillDecision | None, *, executed: bool) -> None:
-    """Print the batches whose dead letters are replayed, and what is left out."""
     if decision is None:
         return
     if not decision.replays:
@@ -96,7 +95,6 @@ def print_letters(feed_name: str, decision: BackfillDecision | None, *, executed
 
 
 def sums(chunk: tuple[ReplayedLetters, ...]) -> dict[tuple[UUID, str], int]:
-    """Return how many letters a chunk replays, by batch and cause."""
     found: dict[tuple[UUID, str], int] = {}
     for each in sorted(chunk, key=lambda each: each.batch_id):
         for cause, records in each.records:
@@ -105,5 +103,4 @@ def sums(chunk: tuple[ReplayedLetters, ...]) -> dict[tuple[UUID, str], int]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command to the command line."""
     app.command()(replay)

@@ -56,7 +56,6 @@ class FeedRun:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What it has done, as ``--json`` shows it."""
         return {"feed": self.name, "batches": self.done, "ended_with": self.nothing or None}
 
     @property
@@ -66,7 +65,6 @@ class FeedRun:
 
     @property
     def line(self) -> str:
-        """What it has done, in a line."""
         rows = counted(sum(each["rows"] for each in self.done), "row")
         if self.error is not None:
             return f"{self.failure}{f'; before that it committed {rows}' if self.done else ''}"
@@ -75,22 +73,18 @@ class FeedRun:
 
     @property
     def failure(self) -> str:
-        """Its error, in a line."""
         return f"{self.name}: {self.code} {(self.why.splitlines() or [''])[0]}"
 
     @property
     def code(self) -> str:
-        """The name of its error."""
         return self.error.code if isinstance(self.error, KafkaIngestError) else "UNEXPECTED"
 
     @property
     def exit_code(self) -> int:
-        """What its error means to a script."""
         return self.error.exit_code if isinstance(self.error, KafkaIngestError) else int(self.error is not None)
 
     @property
     def why(self) -> str:
-        """Its error in words."""
         named = isinstance(self.error, KafkaIngestError)
         return storable(str(self.error) if named else f"{type(self.error).__name__}: {self.error}")
 
@@ -160,7 +154,6 @@ def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
 
 
 def is_of(file: FeedFile, fleet: str) -> bool:
-    """Whether a file's feed is of a fleet."""
     feed = file.feed or file.contested
     return feed is not None and feed.fleet == fleet
 
@@ -285,7 +278,6 @@ def complete_all(runs: Sequence[FeedRun], *, several: bool) -> None:
 
 
 def print_alone(run: FeedRun, *, as_json: bool) -> None:
-    """Print what the run of the only feed has done."""
     if as_json:
         print_json(run.document)
     elif not run.done:

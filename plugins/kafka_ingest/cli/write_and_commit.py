@@ -39,7 +39,6 @@ def submit(opened: Sequence[Opened]) -> None:
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
-    """Commit a batch, and print the result."""
     with step("commit"):
         committed = parts.commit(batch_id, actor=actor())
     print_committed(committed)

@@ -65,7 +65,6 @@ class PartitionAccount:
 
     @property
     def unaccounted(self) -> int:
-        """How many offsets nothing accounts for."""
         return sum(each.offsets for each in self.missing)
 
     @property
@@ -99,7 +98,6 @@ class AccountOfOutput:
         return not self.problems and not any(wrong)
 
     def only(self, topics: Collection[str]) -> "AccountOfOutput":
-        """Return the account of some topics."""
         chosen = [each for each in self.partitions if each.held.topic_partition.topic in topics]
         return replace(self, partitions=chosen)
 
@@ -153,7 +151,6 @@ class Accounts:
         return self.logs.keys() | self.read.keys()
 
     def of_partition(self, key: Key) -> PartitionAccount:
-        """Return the account of one partition."""
         topic, topic_id, number = key
         tp, read = TopicPartition(topic, number), self.read.get(key, [])
         log = self.logs.get(key) or HeldLog(tp, topic_id, 0, OffsetRuns())
@@ -294,7 +291,6 @@ class Accounts:
 
 
 def ends_of(offset_range: OffsetRange) -> tuple[int, int]:
-    """Return both ends of a range."""
     return offset_range.start_offset, offset_range.end_offset
 
 

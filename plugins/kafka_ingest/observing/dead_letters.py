@@ -32,7 +32,6 @@ class Cause:
     samples: tuple[DeadLetter, ...]
 
     def as_document(self, *, show_values: bool = True) -> dict[str, Any]:
-        """Return the cause as ``--json`` shows it."""
         return {
             **document_of(self.error, "part", "error_class"),
             "records": self.records,

@@ -45,7 +45,6 @@ class BatchOfFile:
     """Of the topic in the file, where it holds one range of one."""
 
     def as_document(self) -> dict[str, Any]:
-        """Return the batch as ``--json`` shows it."""
         batch = self.batch
         planned = self.planned[0] if len(self.planned) == 1 else None
         names = ("batch_id", "state", "planned_by", "committed_at", "committed_by", "reason", "pinned_attempt")
@@ -80,7 +79,6 @@ class ExplainedFile:
     """How many records of the file's partitions its batch has filtered, by its receipt."""
 
     def as_document(self) -> dict[str, Any]:
-        """Return the answer as ``--json`` shows it."""
         contents, error = self.contents, self.control_error
         partitions = [partition_document(held) for held in contents.partitions]
         only = partitions[0] if contents.only else dict.fromkeys(OF_ONE) | {"intervals": []}
@@ -102,7 +100,6 @@ class ExplainedFile:
 
 
 def partition_document(held: PartitionContents) -> dict[str, Any]:
-    """Return what a file holds of a partition as ``--json`` shows it."""
     intervals = [document_of(interval, "start_offset", "end_offset") for interval in held.intervals]
     return document_of(held) | {"intervals": intervals}
 

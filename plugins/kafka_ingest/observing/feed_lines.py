@@ -179,7 +179,6 @@ def distances(
 
 
 def worst_first(lines: Iterable[FeedLine]) -> list[FeedLine]:
-    """Return the lines by their urgency."""
     return sorted(lines, key=lambda line: line.urgency)
 
 

@@ -53,7 +53,6 @@ class PartitionStatus:
 
     @property
     def gap_offsets(self) -> int:
-        """How many offsets are in gaps that are not closed."""
         return sum(gap.offset_range.span for gap in self.gaps)
 
     def held_since(self, cause: HoldCause, at_offset: int | None = None) -> str | None:
@@ -73,12 +72,10 @@ class PartitionStatus:
 
     @property
     def lost(self) -> int | None:
-        """How many offsets Kafka deleted before they were read."""
         return None if self.headroom is None else max(0, -self.headroom)
 
     @property
     def is_beyond_log(self) -> bool:
-        """Whether the stored offset is above the log's end."""
         return (
             self.bounds is not None
             and self.stored.next_offset is not None
@@ -93,7 +90,6 @@ class PartitionStatus:
         return self.stored.next_offset - self.bounds.log_start_offset
 
     def as_document(self) -> dict[str, Any]:
-        """Return the partition as ``--json`` shows it."""
         bounds = self.bounds
         ends = ("log_start_offset", "last_stable_offset", "high_watermark")
         own = ("lag", "headroom", "lost", "is_read", "group_offset", "rows", "gaps")
@@ -142,7 +138,6 @@ class TopicProblem:
     hold: Hold | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the problem as ``--json`` shows it; ``cause`` and ``since`` where a plan holds the topic."""
         hold = self.hold
         held = ("cause", "since")
         return document_of(self, "topic", "reason") | (document_of(hold, *held) if hold else dict.fromkeys(held))
@@ -164,7 +159,6 @@ class FeedStatus:
     not_rows: NotRows = NONE_LEFT_OUT
 
     def as_document(self) -> dict[str, Any]:
-        """Return the status as ``--json`` shows it, without the version."""
         document = document_of(self)
         error, topics = document.pop("kafka_error"), document.pop("topic_problems")
         return {**document, "kafka": {"error": error} if error else None, "topics": topics}
@@ -173,7 +167,6 @@ class FeedStatus:
 def feed_status(
     name: str, control: ControlObserver, kafka: KafkaCluster, *, group: str | None, isolation: Isolation
 ) -> FeedStatus:
-    """Return a feed's status; a feed that was never planned has no partitions."""
     snapshot = control.feed(name)
     if snapshot is None:
         return FeedStatus(name, None, group, None, (), None)

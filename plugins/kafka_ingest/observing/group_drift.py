@@ -26,7 +26,6 @@ class GroupDrift:
 
     @property
     def total(self) -> int:
-        """How many offsets it is away from them."""
         return self.behind + self.ahead
 
 

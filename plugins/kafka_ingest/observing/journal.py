@@ -60,7 +60,6 @@ def format_event(event: Event) -> EventText:
 
 
 def seeded(detail: Detail) -> EventText:
-    """Describe where partitions begin, and by which rule."""
     rows = sorted(detail["partitions"], key=lambda row: row["rule"])
     changes = [Change(place(row), None, row["offset"]) for row in rows]
     begin = []
@@ -95,12 +94,10 @@ def gaps_filed(detail: Detail) -> EventText:
 
 
 def lost_file(entry: Detail) -> str:
-    """Describe which published file was lost."""
     return f"{entry['file']} of batch {entry['batch_id']}, {counted(entry['rows'], 'row')}"
 
 
 def gaps_closed(detail: Detail) -> EventText:
-    """Describe which gaps a backfill closed."""
     gaps = gaps_in(detail)
     return EventText(
         f"read after all: {listing(gap.offset_range for gap in gaps)}{more(detail, 'gaps')}", reason=reasons(gaps)
@@ -147,20 +144,17 @@ def adopted(detail: Detail) -> EventText:
 
 
 def files_not_there(files: Mapping[str, str]) -> str:
-    """Describe which batches' files differed from their receipts."""
     states = sorted(set(files.values()))
     return "; ".join(f"{state}: {listing(sorted(one for one in files if files[one] == state))}" for state in states)
 
 
 def expired(detail: Detail) -> EventText:
-    """Describe which batches were expired."""
     return EventText(
         f"{counted(len(detail['batches']), 'batch')} removed from the output: {listing(detail['batches'])}"
     )
 
 
 def cleaned(detail: Detail) -> EventText:
-    """Describe how much staged output was removed."""
     attempts = detail["attempts"]
     gone = sum(attempt["size_bytes"] for attempt in attempts)
     which = listing(f"attempt {attempt['attempt']}" for attempt in attempts)
@@ -168,7 +162,6 @@ def cleaned(detail: Detail) -> EventText:
 
 
 def backfill_planned(detail: Detail) -> EventText:
-    """Describe a backfill's request, and the number of its batches."""
     count, request = count_of(detail, "chunks"), detail["request"]
     asked = [
         f"{key} {plain(value)}"
@@ -236,32 +229,26 @@ def count_of(detail: Detail, name: str) -> int:
 
 
 def more(detail: Detail, name: str) -> str:
-    """Return the words for the entries that the journal has left out."""
     return f", and {missing:,} that the journal does not name" if (missing := left_out(detail, name)) else ""
 
 
 def place(row: Detail) -> TopicPartition:
-    """Return the partition that a row of an event names."""
     return TopicPartition(row["topic"], row["partition"])
 
 
 def gaps_in(detail: Detail) -> list[Gap]:
-    """Return the gaps of an event."""
     return [Gap.from_document(document) for document in detail["gaps"]]
 
 
 def reasons(gaps: Iterable[Gap]) -> str:
-    """Return why gaps were filed, each reason once."""
     return listing(dict.fromkeys(gap.reason for gap in gaps))
 
 
 def offset(value: int | None) -> str:
-    """Return an offset in words."""
     return "pending" if value is None else f"{value:,}"
 
 
 def plain(value: object) -> str:
-    """Return a part of a request in words."""
     if isinstance(value, list):
         return listing(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -275,7 +262,6 @@ class HistoryLine:
     text: EventText
 
     def as_document(self) -> dict[str, Any]:
-        """Return the line as ``--json`` shows it."""
         event, text = self.event, self.text
         return {
             **document_of(event, "event_id", "kind", "at", "batch_id"),

@@ -81,7 +81,6 @@ class FileOfOffset:
     problem: str | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the file as ``--json`` shows it."""
         own = document_of(self, "path", "holds_record", "problem")
         return own | document_of(self.written, "smallest_offset", "largest_offset", "rows")
 
@@ -130,7 +129,6 @@ class LocatedBatch:
         return RecordState.FILTERED_OR_NONE if self.invisible else RecordState.FILTERED
 
     def as_document(self) -> dict[str, Any]:
-        """Return the batch as ``--json`` shows it."""
         of_batch = ("batch_id", "kind", "state", "planned_at", "planned_by", "committed_at", "committed_by", "reason")
         return {
             **document_of(self.batch, *of_batch, "topic_id"),
@@ -152,7 +150,6 @@ class LocatedFolded:
     problem: str | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the folded range as ``--json`` shows it."""
         folded = self.folded
         return {
             **document_of(folded.offset_range, "start_offset", "end_offset"),
@@ -181,12 +178,10 @@ class LocatedOffset:
 
     @property
     def deciding(self) -> LocatedBatch | None:
-        """The batch that the state comes from."""
         wanted = {OffsetState.COMMITTED: is_committed, OffsetState.PENDING: is_open}.get(self.state)
         return next((found for found in self.batches if wanted and found.counts and wanted(found)), None)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the answer as ``--json`` shows it."""
         stored, of_stored = self.stored, ("topic_id", "first_offset", "seeded_by")
         return {
             **document_of(self, "feed", "topic_partition", "offset", "state", "is_read", "batches", "folded"),
@@ -365,12 +360,10 @@ def gap_of(gaps: Collection[Gap], same: Collection[str | None]) -> Gap | None:
 
 
 def is_committed(found: LocatedBatch) -> bool:
-    """Whether the batch was committed."""
     return found.batch.state is BatchState.COMMITTED
 
 
 def is_open(found: LocatedBatch) -> bool:
-    """Whether the batch is still to be committed or abandoned."""
     return found.batch.state.is_open
 
 
@@ -395,7 +388,6 @@ def state_of(
 
 
 def state_by_stored_offset(stored: StoredOffset, offset: int) -> OffsetState:
-    """Return the state of an offset that neither a batch nor a gap holds."""
     if stored.next_offset is None or stored.first_offset is None:
         return OffsetState.START_PENDING
     if offset >= stored.next_offset:
@@ -444,7 +436,6 @@ def located(
 def candidates(
     files: Collection[WrittenFile], topic_partition: TopicPartition, offset: int
 ) -> list[tuple[WrittenFile, WrittenPartition]]:
-    """Return the files that may hold an offset."""
     return [
         (file, held)
         for file in files

@@ -51,7 +51,6 @@ def range_in(batch: FoldedBatch, folded: FoldedRange, plan_of: PlanOf) -> Offset
 
 
 def batch_of_offset(batch: FoldedBatch, planned: OffsetRange, folded: FoldedRange) -> BatchOfOffset:
-    """Return the batch as `locate` shows it."""
     return BatchOfOffset(
         batch_id=batch.batch_id,
         kind=BatchKind.LIVE,

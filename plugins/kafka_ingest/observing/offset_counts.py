@@ -26,7 +26,6 @@ ALWAYS: Final = frozenset({"live", "gaps_open", "pending"})
 
 
 def offset_counts(partition: PartitionCoverage) -> dict[str, int]:
-    """Return how many offsets of a partition are where."""
     of_state = dict.fromkeys(("open", "closed", "ahead"), 0)
     for gap in partition.gaps:
         of_state[gap.state] += gap.offset_range.span

@@ -113,7 +113,6 @@ def oldest_ages(
 
 
 def oldest_of(ages: Collection[timedelta | Unavailable | None]) -> timedelta | None:
-    """Return the largest of the ages that are known; zero where there is no record."""
     is_known = not any(isinstance(age, Unavailable) for age in ages)
     return max((age for age in ages if isinstance(age, timedelta)), default=timedelta() if is_known else None)
 

@@ -63,7 +63,6 @@ class Search:
         return math.sqrt(self.oldest * least) if self.oldest > 2 * least else (self.oldest + self.youngest) / 2
 
     def take(self, found: NewestRecord | None, age: float, now_ms: int) -> None:
-        """Take the answer about an age in."""
         if found is not None and found.offset < self.offset:
             self.around = Around(found.timestamp_ms, self.around.after_ms)
             self.oldest = min(age, now_ms - found.timestamp_ms)
@@ -75,7 +74,6 @@ class Search:
 def times_around(
     kafka: KafkaCluster, offsets: Mapping[TopicPartition, int], now: datetime
 ) -> dict[TopicPartition, Around | Unavailable]:
-    """Return the times around each partition's offset, or why they are not known."""
     first = kafka.records_from(dict.fromkeys(offsets, EARLIEST))
     last = kafka.records_from(dict.fromkeys(offsets, now + IN_THE_FUTURE))
     found: dict[TopicPartition, Around | Unavailable] = {}

@@ -49,7 +49,6 @@ class Counted:
 
     @property
     def rows(self) -> int:
-        """How many of its rows readers see."""
         return sum(count.rows for count in self.seen)
 
 
@@ -98,7 +97,6 @@ def with_ranges(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:
 
 
 def open_batches(rows: CoverageRows) -> set[UUID]:
-    """Return the batches of the feed that were open when the rows were read."""
     live = {rows.feed.open_batch.batch_id} if rows.feed.open_batch is not None else set()
     replacing = {each.by for each in rows.replacements if each.is_open}
     replaying = {each.by for each in rows.replays if each.is_open}
@@ -195,7 +193,6 @@ def differences_of_dead_letters(batch: CommittedBatch, sinks: Sinks) -> Iterator
 
 
 def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterator[FileProblem]:
-    """Yield the files with records of a partition that differ from the receipt."""
     for problem in look.problems:
         spans = problem.written.spans if problem.written is not None else []
         if any(span.topic_partition == topic_partition for span, _ in spans):
@@ -213,7 +210,6 @@ def describe_expected(count: RangeCount) -> str:
 
 
 def describe_published(count: PublishedCount | None) -> str:
-    """Return what readers see of a range."""
     if count is None:
         return "no rows"
     return (

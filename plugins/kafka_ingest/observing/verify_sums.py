@@ -122,7 +122,6 @@ class CommittedSums:
                 found.update(parts_of(count))
 
     def as_documents(self) -> list[dict[str, Any]]:
-        """Return the sums of each partition, and how many rows of it readers see in the feed's outputs."""
         return [
             {"topic": tp.topic, "partition": tp.partition, "offsets": parts.total()}
             | {name: parts[name] for name in PARTS}

@@ -72,7 +72,6 @@ class AllFeeds:
 
     @property
     def refresh_s(self) -> int:
-        """When the page asks again by itself."""
         return REFRESH_PENDING_S if self.is_pending else REFRESH_S
 
 
@@ -178,7 +177,6 @@ def feed_line(
 
 
 def matches(line: FeedLine, search: str) -> bool:
-    """Whether a feed's name or one of its topics holds the text."""
     wanted = search.strip().casefold()
     topics = line.overview.topics if line.overview is not None else ()
     return any(wanted in text.casefold() for text in (line.name, *topics))
@@ -198,7 +196,6 @@ def problems_of(
     overviews: Mapping[str, FeedOverview],
     names: Collection[str],
 ) -> tuple[str, ...]:
-    """Return why some of the numbers are missing."""
     found = [f"Kafka over connection {conn_id}: {look.error}" for conn_id, look in sorted(looks.items()) if look.error]
     if files.error is not None:
         found.append(f"The feed files cannot be read here, so Kafka was not asked: {files.error}")
@@ -211,7 +208,6 @@ def problems_of(
 
 
 def denials_of(lines: Iterable[FeedLine]) -> list[str]:
-    """Return why topics of these feeds may not be seen."""
     found = sorted({why for line in lines for why in line.denied})
     return found[:DENIALS_SHOWN] + (
         [f"and {counted(len(found) - DENIALS_SHOWN, 'more topic')}"] * (len(found) > DENIALS_SHOWN)

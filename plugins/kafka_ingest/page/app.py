@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 
 def build_app(sources: Sources | None = None) -> FastAPI:
-    """Return the application that Airflow's API server mounts."""
     sources = sources or sources_of_server()
     app = FastAPI(title="Kafka offsets", dependencies=[signed_in], openapi_url=None, docs_url=None, redoc_url=None)
     add_views(app, sources)
@@ -47,7 +46,6 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
     @app.api_route("/static/{name}", methods=READS)
     def static(name: str) -> Response:
-        """Return a script, a style or a picture."""
         if name not in STATIC:
             raise HTTPException(status.HTTP_404_NOT_FOUND)
         return static_file(name)
@@ -55,7 +53,6 @@ def build_app(sources: Sources | None = None) -> FastAPI:
     # Last: FastAPI refuses strangers on its own routes only, and answers on others before it has asked who calls.
     @app.api_route("/{path:path}", methods=METHODS)
     def nothing(request: Request) -> Response:
-        """Refuse what no other route serves."""
         reads = request.method in READS
         raise HTTPException(status.HTTP_404_NOT_FOUND if reads else status.HTTP_405_METHOD_NOT_ALLOWED)
 
@@ -63,7 +60,6 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
 
 def add_views(app: FastAPI, sources: Sources) -> None:
-    """Add the views."""
     turn = [Depends(Turns())]
 
     @app.api_route("/", methods=READS, dependencies=turn)
@@ -74,7 +70,6 @@ def add_views(app: FastAPI, sources: Sources) -> None:
 
     @app.api_route("/feeds/{dag_id}", methods=READS, dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
-        """Show one feed."""
         view = one_feed(sources, dag_id, asked, lambda names: readable_of(names, user))
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
@@ -92,7 +87,6 @@ def add_views(app: FastAPI, sources: Sources) -> None:
 
     @app.api_route("/feeds/{dag_id}/coverage", methods=READS, dependencies=turn)
     def coverage(request: Request, dag_id: ReadableFeed, p: Annotated[int, Query(alias="page")] = 1) -> Response:
-        """Show where a feed's offsets are."""
         view = coverage_view(sources, dag_id, p)
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
@@ -102,7 +96,6 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     def batch(
         request: Request, dag_id: ReadableFeed, user: User, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:
-        """Show one batch of a feed."""
         view = one_batch(sources, dag_id, batch_id, page=p, with_logs=may_read_logs(dag_id, user))
         offers = list(offers_of_batch(view)) if may("POST", OPERATE_DAG, user) else []
         return page(request, "batch.html", view=view, offers=offers, dags=dags_now([OPERATE_DAG]))

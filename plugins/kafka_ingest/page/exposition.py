@@ -57,7 +57,6 @@ def looks_until(
 def scraped_feed(
     overview: FeedOverview, file: FeedFile | None, looks: Mapping[str, Answer[ClusterLogs]]
 ) -> ScrapedFeed:
-    """Return one feed, with numbers of Kafka's only where they are of now."""
     feed = settings_of(file)
     look = looks.get(feed.kafka.conn_id) if feed is not None else None
     logs, why_not = (None, "its feed file is not known") if look is None else (value_of_now(look), look.error)
@@ -86,7 +85,6 @@ class Scraped:
 
     @property
     def kind(self) -> str:
-        """What it is to Prometheus."""
         return "counter" if self.name.endswith(TOTAL) else "gauge"
 
     def family(self) -> Metric:
@@ -102,7 +100,6 @@ def of_logs(value: Callable[[Distances], int | None]) -> Callable[[ScrapedFeed],
 
 
 def seconds(time: datetime | None) -> float | None:
-    """Return a time as Prometheus has it."""
     return None if time is None else time.timestamp()
 
 
@@ -186,7 +183,6 @@ class FeedsCollector(Collector):
         self._feeds = list(feeds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric with a sample for each feed."""
         for each in SCRAPED:
             family = each.family()
             for feed in self._feeds:
@@ -196,5 +192,4 @@ class FeedsCollector(Collector):
 
 
 def exposition(feeds: Iterable[ScrapedFeed]) -> bytes:
-    """Return the text; the library escapes the names of feeds."""
     return generate_latest(FeedsCollector(feeds))

@@ -31,7 +31,6 @@ class Patience:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left."""
         return max(0.0, self._ends_at - time.monotonic())
 
 
@@ -77,7 +76,6 @@ def rows_of(
 def oldest_of_feeds(
     sources: Sources, of_all: Rows, looks: Mapping[str, Answer[ClusterLogs]], patience: Patience
 ) -> list[Ages]:
-    """Ask how old the oldest waiting records of these feeds are."""
     answers = []
     for conn_id, feeds in of_all.items():
         logs = looks[conn_id].value
@@ -88,7 +86,6 @@ def oldest_of_feeds(
 
 
 def newest_of_feeds(sources: Sources, of_all: Rows, patience: Patience) -> list[Ages]:
-    """Ask how old the newest committed records of these feeds are."""
     return [
         sources.newest_ages(conn_id, {name: rows for name, (_, rows) in feeds.items()}, wait_s=patience.left_s)
         for conn_id, feeds in of_all.items()

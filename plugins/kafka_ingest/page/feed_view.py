@@ -78,13 +78,11 @@ def partition_rows(status: FeedStatus, snapshot: FeedSnapshot, topic: str | None
 
 
 def pending_ranges(snapshot: FeedSnapshot) -> Mapping[TopicPartition, OffsetRange]:
-    """Return what the feed's open batch reads, by partition."""
     batch = snapshot.open_batch
     return {} if batch is None else {each.topic_partition: each for each in batch.ranges_read}
 
 
 def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
-    """Return what an operator should know of a partition, in words."""
     notes = [f"{hold.cause.value.replace('_', ' ')}: {hold.reason}" for hold in partition.holds]
     if partition.lost:
         notes.append(
@@ -130,7 +128,6 @@ def duration_columns(lines: Sequence[BatchLine]) -> list[Column]:
 
 
 def column(value: float, text: str, at: datetime, line: BatchLine) -> Column:
-    """Return the column of a batch."""
     return Column(value, f"{at:%Y-%m-%d %H:%M} UTC: {text}", line.kind, at)
 
 
@@ -152,12 +149,10 @@ class CompleteView:
 
     @property
     def reasons(self) -> list[str]:
-        """What is waited for first."""
         return [] if self.waiting.value is None else [str(each) for each in self.waiting.value.waits_for[:MOST_REASONS]]
 
     @property
     def reasons_left_out(self) -> int:
-        """How much more is waited for."""
         return 0 if self.waiting.value is None else len(self.waiting.value.waits_for) - len(self.reasons)
 
 

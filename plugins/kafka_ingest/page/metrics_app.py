@@ -98,7 +98,6 @@ log = logging.getLogger(__name__)
 
 
 def build_app(sources: Sources | None = None) -> FastAPI:
-    """Return the application that Airflow's API server mounts."""
     sources = sources or sources_of_server()
     with_token = Depends(token_needed(sources.find_connection, KeptAnswers()))
     app = FastAPI(title="Metrics of Kafka feeds", openapi_url=None, docs_url=None, redoc_url=None)
@@ -106,7 +105,6 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
     @app.get("/metrics", dependencies=[with_token, Depends(Turns(AT_ONCE))])
     def metrics() -> Response:
-        """Return the metrics of all feeds that were ever planned."""
         return Response(exposition(scraped_feeds(sources)), media_type=CONTENT_TYPE)
 
     @app.api_route("/{path:path}", methods=METHODS)

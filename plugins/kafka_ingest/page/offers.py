@@ -47,12 +47,10 @@ class Offer:
 
     @property
     def config(self) -> str:
-        """The form's content as a run's ``conf``."""
         return json.dumps(self.conf)
 
 
 def read_again(feed_name: str, gap: Gap) -> Offer:
-    """Return how the offsets of a gap are read again."""
     span = gap.offset_range
     ranges = [f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"]
     form = BackfillForm(feed=feed_name, offset_ranges=ranges)
@@ -60,14 +58,12 @@ def read_again(feed_name: str, gap: Gap) -> Offer:
 
 
 def acknowledge(feed_name: str, gap: Gap) -> Offer:
-    """Return how it is decided that a gap stays."""
     span = gap.offset_range
     offsets = f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
     return operate("acknowledge the gap", feed_name, Skip, offset_range=offsets)
 
 
 def abandon(feed_name: str, batch_id: UUID | str) -> Offer:
-    """Return how an open batch is given up."""
     return operate("give the open batch up", feed_name, Abandon, batch_id=batch_id)
 
 
@@ -85,7 +81,6 @@ def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
 
 
 def may_be_there(attempt: Attempt) -> bool:
-    """Whether an attempt's staged files may still be where they were."""
     return attempt.state is not AttemptState.DISCARDED and attempt.cleaned_at is None
 
 
@@ -108,7 +103,6 @@ def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:
 
 
 def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
-    """Yield what may end a hold."""
     if hold.cause in DECIDED_BY_TOPIC | OF_WHOLE_TOPICS:
         yield decide_topic(feed_name, hold.topic)
     elif hold.cause is HoldCause.UNREADABLE and hold.at_offset is not None:
@@ -118,7 +112,6 @@ def offers_of_hold(feed_name: str, hold: Hold) -> Iterator[Offer]:
 
 
 def decide_topic(feed_name: str, topic: str) -> Offer:
-    """Return how a changed topic is decided about."""
     return operate(f"decide what topic {topic} holds now", feed_name, TopicChanged, topics=[topic])
 
 

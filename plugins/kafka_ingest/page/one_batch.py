@@ -55,7 +55,6 @@ class Run:
 
     @property
     def has_spark(self) -> bool:
-        """Whether one of its tasks has started Spark."""
         return self.dag_id != OPERATE_DAG
 
 
@@ -93,7 +92,6 @@ class OneBatch:
 
     @property
     def runs(self) -> Sequence[Run]:
-        """The DAG runs that planned, tried and committed it."""
         actors = [self.batch.planned_by, *(each.opened_by for each in self.attempts), self.batch.committed_by]
         return runs_of(actor for actor in actors if actor is not None)
 
@@ -159,7 +157,6 @@ def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list
 
 
 def topic_sums(ranges: Sequence[OffsetRange], counts: Mapping[TopicPartition, RangeCount]) -> list[TopicSum]:
-    """Return the batch's ranges in sum by topic."""
     of_topic: dict[str, list[OffsetRange]] = {}
     for each in ranges:
         of_topic.setdefault(each.topic, []).append(each)

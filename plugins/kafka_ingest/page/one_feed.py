@@ -97,7 +97,6 @@ class OneFeed:
 
     @property
     def refresh_s(self) -> int:
-        """When the page asks again by itself."""
         is_pending = self.answer.is_pending or self.oldest.is_pending or self.newest.is_pending
         is_pending = is_pending or (self.complete is not None and self.complete.waiting.is_pending)
         return REFRESH_PENDING_S if is_pending else REFRESH_S

@@ -40,8 +40,6 @@ class AppOnFirstRequest:
         self._building = threading.Lock()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 set_here = {name.lower() for name, _ in message.get("headers", ())}

@@ -40,7 +40,6 @@ def static_file(name: str) -> Response:
 
 @cache
 def static_content(name: str) -> bytes:
-    """Return what is in one of the page's files."""
     return files("kafka_ingest.page").joinpath("static", name).read_bytes()
 
 
@@ -73,17 +72,14 @@ def templates() -> Environment:
 
 
 def number(value: float | None) -> str:
-    """Return a number with its thousands apart."""
     return NOT_KNOWN if value is None else f"{value:,.0f}"
 
 
 def moment(at: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
     return NOT_KNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def age(at: datetime | None, now: datetime) -> str:
-    """Return how long ago something was."""
     return NOT_KNOWN if at is None else span((now - at).total_seconds())
 
 

@@ -35,7 +35,6 @@ class Abandon(Request):
     ] = False
 
     def answer(self, call: Call) -> Answer:
-        """Abandon a batch, or show which files and offsets that concerns."""
         batch_id, decided = call.batch_named(self.batch_id), call.decided
         if decided is None:
             return would_abandon(batch_id, call.control, call.sinks, output_is_lost=self.lost_output)
@@ -81,7 +80,6 @@ def abandonable(
 
 
 def ended(batch: Batch) -> str:
-    """Return why there is nothing to abandon."""
     return f"batch {batch.batch_id} {batch.end}: there is nothing to abandon. Nothing was changed."
 
 
@@ -125,7 +123,6 @@ def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost
 
 
 def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> Answer:
-    """Show which files would be revoked, and which ranges could be planned again."""
     batch, may_be_published = abandonable(batch_id, control, sinks, output_is_lost=output_is_lost)
     if may_be_published:
         files = "its commit has begun to publish it: refused if readers see it, else its staged files would be revoked"

@@ -34,7 +34,6 @@ class Adopt(Request):
     does = "rebuilds control rows from the output's receipts"
 
     def answer(self, call: Call) -> Answer:
-        """Adopt the output, or show which batches and offsets its receipts have."""
         parts, decided = call.parts, call.decided
         output = parts.plan_settings.output
         sink = parts.sinks(output)
@@ -73,7 +72,6 @@ class AdoptDecision:
 
     @property
     def stored_now(self) -> dict[TopicPartition, StoredOffset]:
-        """The stored offsets as they are."""
         return dict(self.target.stored) if isinstance(self.target, FeedSnapshot) else {}
 
 
@@ -224,7 +222,6 @@ def removed_since(
 
 
 def is_known_to_be_lost(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> bool:
-    """Whether a batch's missing files were recorded as lost."""
     files = {each.file for each in lost.get(published.plan.batch_id, ())}
     if published.files.state is FilesState.GONE:
         return files.issuperset(file.name for file in published.receipt.files)
@@ -232,7 +229,6 @@ def is_known_to_be_lost(published: PublishedReceipt, lost: Mapping[UUID, Sequenc
 
 
 def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettings) -> UUID:
-    """Return the id of the feed that wrote an output."""
     feeds = {published.plan.feed_id for published in receipts}
     if len(feeds) != 1:
         raise OutputConflictError(
@@ -332,7 +328,6 @@ def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID],
 
 
 def adopted(published: PublishedReceipt, sink: Sink) -> AdoptedBatch:
-    """Return a batch as the control tables will have it."""
     return AdoptedBatch(
         plan=published.plan,
         receipt=published.receipt,
@@ -342,7 +337,6 @@ def adopted(published: PublishedReceipt, sink: Sink) -> AdoptedBatch:
 
 
 def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool) -> dict[str, Any]:
-    """Return the result of adopting as ``--json`` shows it."""
     adoption = decision.adoption
     return {
         "feed": feed_name,
@@ -366,7 +360,6 @@ def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool
 
 
 def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
-    """Return the stored offsets as they are and as they would be."""
     numbers = ("partition", "stored now", "from the output")
     made = FittingTable(f"feed {feed}, from its output's receipts", "topic", *numbers, numbers=numbers)
     now = decision.stored_now
@@ -378,7 +371,6 @@ def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
 
 
 def lines_of(feed_name: str, decision: AdoptDecision, *, executed: bool) -> Iterator[Line | FittingTable]:
-    """Yield the stored offsets before and after, what is adopted, and files that differ from their receipts."""
     if decision.is_nothing:
         yield Line(f"nothing to adopt: the control tables know all {counted(decision.known, 'batch')} of the output")
         return

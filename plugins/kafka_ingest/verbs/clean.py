@@ -294,7 +294,6 @@ def clean_batch(batch_id: UUID, control: OperatorTables, sinks: Sinks, decided: 
 
 
 def answer_of(found: list[StagedOutput], errors: list[KafkaIngestError], *, executed: bool) -> Answer:
-    """Return what was removed, what stays and why, and which feeds were left out."""
     gone = [staged for staged in found if staged.kept is None]
     freed = sum(staged.size_bytes for staged in gone)
     attempts = [staged_document(staged) for staged in found]
@@ -313,7 +312,6 @@ def answer_of(found: list[StagedOutput], errors: list[KafkaIngestError], *, exec
 
 
 def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
-    """Return the staged output of ended attempts, and what was done with it."""
     made = FittingTable("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
     for staged in found:
         fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
@@ -329,7 +327,6 @@ def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
 
 
 def staged_document(staged: StagedOutput) -> dict[str, Any]:
-    """Return staged output as ``--json`` shows it."""
     return {
         "feed": staged.batch.feed_name,
         "batch_id": str(staged.batch.batch_id),

@@ -79,7 +79,6 @@ def coverage(call: Call, *, verify: bool) -> Answer:
 def lines_of(
     feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage], verified: Mapping[str, Any] | None
 ) -> Iterator[Line | FittingTable]:
-    """Yield the table, what is wrong, and the result of counting the output."""
     yield coverage_table(feed_name, partitions)
     yield from lines_of_problems(partitions)
     if verified is not None:
@@ -201,7 +200,6 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
 
 
 def folded_document(folded: FoldedRange) -> dict[str, Any]:
-    """Return the folded ranges of a partition as ``--json`` shows them."""
     return folded.offset_range.as_document() | {
         "topic_id": folded.topic_id,
         **parts_of(folded),
@@ -237,7 +235,6 @@ def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, Partition
 
 
 def lines_of_problems(partitions: Mapping[TopicPartition, PartitionCoverage]) -> Iterator[Line]:
-    """Yield the problems of each partition."""
     for partition in partitions.values():
         for problem in partition.problems:
             yield Line(problem, "red")
@@ -252,7 +249,6 @@ LOST: Final = (
 
 
 def lines_of_verified(verified: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield the result of counting the output."""
     for each in verified["differences"]:
         of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
         yield Line(f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}", "red", aside=True)

@@ -107,7 +107,6 @@ def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, 
 
 
 def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answer:
-    """Show how many dead letters would be given up."""
     found = letters_to_give_up(batch_id, control, sinks)
     feed, removal = found.batch.feed_name, found.removal
     rows = control.coverage(feed)
@@ -136,7 +135,6 @@ def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answ
 
 
 def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
-    """Return how many dead letters there are, and whether they were removed or replayed before."""
     letters = f"{counted(found.records, 'dead letter')} of batch {found.batch.batch_id} of feed {found.batch.feed_name}"
     if found.removal is not None:
         removal = found.removal
@@ -199,7 +197,6 @@ class DeadLetters(Request):
 def shown(
     feed_name: str, causes: list[Cause], batches: int, records: int, problems: Sequence[str], *, show_values: bool
 ) -> Iterator[Line | FittingTable]:
-    """Yield how many there are of each cause, and some of them."""
     if not batches:
         yield Line(f"feed {feed_name} has no dead letters")
     else:
@@ -212,7 +209,6 @@ def shown(
 
 
 def causes_table(feed_name: str, causes: list[Cause]) -> FittingTable:
-    """Return how many dead letters there are of each cause."""
     made = FittingTable(f"dead letters of feed {feed_name}", "cause", "of", "records", numbers=("records",))
     for cause in causes:
         made.add_line(Text(cause.error.error_class), Text(cause.error.part), number(cause.records))

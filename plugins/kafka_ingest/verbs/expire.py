@@ -52,7 +52,6 @@ class Expire(Request):
     only_show: Annotated[bool, Option("Show what would be done and write nothing.", flag="--dry-run")] = False
 
     def answer(self, call: Call) -> Answer:
-        """Remove batches that were written before a time, or show which ones those are."""
         if self.only_show and call.decided is not None:
             raise WrongUseError("expected --dry-run or --execute, found both")
         parts, decided = call.parts, call.decided
@@ -89,17 +88,14 @@ class ExpireDecision:
     visible: Sequence[RemovedRange] = ()
 
     def ranges_of(self, batches: Iterable[PublishedReceipt]) -> list[RemovedRange]:
-        """Return which offsets expire with some batches."""
         return not_in([each for published in batches for each in held(published, self.lost)], self.visible)
 
     @property
     def rows(self) -> int:
-        """How many rows expire, of those that are decided on now."""
         return sum(rows_left(published) for published in self.batches)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes expire, of those that are decided on now."""
         return sum(published.receipt.size_bytes for published in self.batches)
 
 
@@ -165,7 +161,6 @@ def is_expired(published: PublishedReceipt) -> bool:
 
 
 def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> Iterator[UUID]:
-    """Expire batches, and yield each that was removed."""
     remover = role_of(decision.output, sink.remover, "let batches expire")
     for published in decision.begun:
         removal = published.removal
@@ -218,7 +213,6 @@ def time_before(text: str, named: str = "--before") -> datetime:
 
 
 def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool) -> dict[str, Any]:
-    """Return the result of expiring as ``--json`` shows it."""
     return {
         "feed": feed_name,
         "before": decision.before.isoformat(),
@@ -232,7 +226,6 @@ def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool)
 
 
 def batch_document(published: PublishedReceipt) -> dict[str, Any]:
-    """Return a batch that expires as ``--json`` shows it."""
     return {
         "batch_id": str(published.plan.batch_id),
         "kind": published.plan.kind.value,
@@ -244,7 +237,6 @@ def batch_document(published: PublishedReceipt) -> dict[str, Any]:
 
 
 def shown_expiry(decision: ExpireDecision, *, executed: bool) -> Iterator[Line | FittingTable]:
-    """Yield which batches are removed, what stays and why."""
     if decision.batches:
         made = FittingTable(
             f"batches written before {moment(decision.before)} UTC",

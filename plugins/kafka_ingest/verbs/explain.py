@@ -99,7 +99,6 @@ def batch_of_place(file: str, control: ControlObserver) -> Batch | None:
 
 
 def shown(found: ExplainedFile) -> Iterator[Line | FittingTable]:
-    """Yield what is in the file, and whether it is what it should be."""
     yield explained_table(found)
     yield Line(describe_file(found), "red" if found.differences else "")
     if (missing := describe_missing_batch(found)) is not None:
@@ -107,7 +106,6 @@ def shown(found: ExplainedFile) -> Iterator[Line | FittingTable]:
 
 
 def describe_file(found: ExplainedFile) -> str:
-    """Return whether a file matches the receipt of its batch."""
     if found.differences is None:
         return f"it cannot be compared with its receipt: {found.receipt_problem}"
     if found.differences:
@@ -131,7 +129,6 @@ INTERVALS_SHOWN = 20
 
 
 def explained_table(found: ExplainedFile) -> FittingTable:
-    """Return what is in a file, and which batch it belongs to, one fact per line."""
     contents = found.contents
     made = FittingTable(found.path.name, "fact", "value")
     facts = {
@@ -169,7 +166,6 @@ def facts_of_partitions(partitions: "Sequence[PartitionContents]") -> dict[str, 
 
 
 def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
-    """Return what the control tables say of a file's batch."""
     if found is None:
         return {}
     batch = found.batch

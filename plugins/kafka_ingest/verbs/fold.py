@@ -121,7 +121,6 @@ def fold_document(
 
 
 def kept(there: Foldable) -> list[tuple[str, int]]:
-    """Return why batches of that age stay, each reason with their number."""
     reasons = (
         ("their Asset events are not recorded yet: the feed's next run announces them", there.to_announce),
         ("their staged output is not removed yet: `kafka-ingest clean` does that", there.staged),
@@ -130,7 +129,6 @@ def kept(there: Foldable) -> list[tuple[str, int]]:
 
 
 def shown_folded(before: datetime, there: Foldable, done: list[Folded], *, executed: bool) -> Iterator[Line]:
-    """Yield what became sums, and what stays."""
     for reason, batches in kept(there):
         yield Line(f"{counted(batches, 'batch')} not folded: {reason}", "yellow")
     if not executed:

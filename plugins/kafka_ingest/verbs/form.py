@@ -24,7 +24,6 @@ IN_FORM: Final = frozenset().union(*FIELDS.values())
 
 
 def a_verb(name: object) -> object:
-    """Refuse a name that no verb has."""
     if name not in list(VERBS):
         raise ValueError(f"expected {', '.join(map(repr, VERBS))}")
     return name
@@ -67,7 +66,6 @@ class OperateForm:
 
     @property
     def verb(self) -> type[Request]:
-        """The verb."""
         return type(self.request)
 
     @property

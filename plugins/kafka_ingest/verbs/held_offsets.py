@@ -14,7 +14,6 @@ THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
 
 
 def lost_of_batches(lost: Iterable[LostRange]) -> dict[UUID, list[LostRange]]:
-    """Return what was lost by the batch that held it."""
     found: dict[UUID, list[LostRange]] = {}
     for each in lost:
         found.setdefault(each.batch_id, []).append(each)
@@ -35,12 +34,10 @@ def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) 
 
 
 def is_visible(published: PublishedReceipt) -> bool:
-    """Whether readers see files of a batch."""
     return published.files.state in THERE and bool(published.receipt.files)
 
 
 def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    """Return what remains of ranges after others are taken out of them."""
     taken = by_topic_id(others)
     return [
         RemovedRange(each, topic_id)
@@ -50,7 +47,6 @@ def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> li
 
 
 def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    """Return the offsets of ranges that are also in others."""
     taken = by_topic_id(others)
     return [
         RemovedRange(each, topic_id)
@@ -60,7 +56,6 @@ def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> l
 
 
 def by_topic_id(ranges: Iterable[RemovedRange]) -> dict[str | None, list[OffsetRange]]:
-    """Return ranges by the id of their topic."""
     found: dict[str | None, list[OffsetRange]] = {}
     for each in ranges:
         found.setdefault(each.topic_id, []).append(each.offset_range)

@@ -67,7 +67,6 @@ class Feeds(Request):
     defaults: Annotated[bool, Option("With --schema: that of _defaults.yaml.")] = False
 
     def answer(self, call: Call) -> Answer:
-        """List them, and what is wrong with them."""
         _ = call
         if (self.defaults and not self.for_editors) or (self.for_editors and self.show is not None):
             raise WrongUseError("expected --show, or --schema, or --schema with --defaults, found others together")
@@ -106,7 +105,6 @@ class Batches(Request):
     since: Annotated[str | None, Option("Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None
 
     def answer(self, call: Call) -> Answer:
-        """List them."""
         if call.feed is not None:
             known_or_new(call, call.feed)
         since = time_with_zone(self.since, call.named("since")) if self.since is not None else None
@@ -127,7 +125,6 @@ class History(Request):
     kind: Annotated[list[str], Option("Only events of this kind; may come again.")] = Field(default_factory=list)
 
     def answer(self, call: Call) -> Answer:
-        """List the events of the audit journal."""
         name = call.feed_name
         feed = known_or_new(call, name)
         since = time_with_zone(self.since, call.named("since")) if self.since is not None else None
@@ -147,7 +144,6 @@ class Gaps(Request):
     needs_feed = False
 
     def answer(self, call: Call) -> Answer:
-        """List them, of one feed or of all."""
         names = [summary.name for summary in call.control.feed_summaries()] if call.feed is None else [call.feed]
         feeds = {name: known_or_new(call, name) for name in names}
         found = [(name, gap) for name, feed in feeds.items() if feed for gap in call.control.gaps(feed.feed_id)]
@@ -156,7 +152,6 @@ class Gaps(Request):
 
 
 def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
-    """Return a feed's events."""
     made = FittingTable(f"history of feed {feed}", "when (UTC)", "who", "what", "batch", "old → new", "why")
     for line in lines:
         event = line.event
@@ -172,7 +167,6 @@ def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
 
 
 def feed_files_table(files: list[FeedFile]) -> FittingTable:
-    """Return the feed files that can be used."""
     made = FittingTable("feeds", "feed", "topics", "schedule", "output", "file")
     for file in files:
         if file.feed is not None:
@@ -196,7 +190,6 @@ def written_values_table(name: str, values: Iterable[Value]) -> FittingTable:
 
 
 def batches_table(batches: list[BatchSummary]) -> FittingTable:
-    """Return batches, newest first."""
     letters = {batch.batch_id: sum(each.dead_letters or 0 for each in batch.ranges) for batch in batches}
     filtered = {batch.batch_id: sum(each.filtered or 0 for each in batch.ranges) for batch in batches}
     counted = {
@@ -231,7 +224,6 @@ def number_of_ranges(batch: BatchSummary) -> str:
 
 
 def gaps_table(gaps: list[tuple[str, Gap]]) -> FittingTable:
-    """Return the gap ledger."""
     numbers = ("partition", "start offset", "end offset", "offsets")
     closed = ["closed by"] if any(gap.closed_by_batch for _, gap in gaps) else []
     made = FittingTable(

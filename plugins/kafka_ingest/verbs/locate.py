@@ -34,14 +34,12 @@ class Locate(Request):
     offset: Annotated[int, Field(ge=0, le=LARGEST_OFFSET), Argument()] = 0
 
     def answer(self, call: Call) -> Answer:
-        """Say what happened to one offset."""
         place = record_named(self.record) if self.record else (TopicPartition(self.topic, self.partition), self.offset)
         found = locate(call.control, call.sinks, call.feed_name, *place)
         return Answer(found.as_document(), shown(found))
 
 
 def shown(found: LocatedOffset) -> Iterator[Line | FittingTable]:
-    """Yield what happened to the offset, and where its record is."""
     yield Line(describe_offset(found))
     if found.batches:
         yield located_table(found)
@@ -54,7 +52,6 @@ PASSED_ON = (RecordState.REPLACED, RecordState.REPLAYED)
 
 
 def describe_offset(found: LocatedOffset) -> str:
-    """Return what happened to an offset, in a sentence."""
     stored, deciding = found.stored, found.deciding
     next_offset = stored.next_offset if stored else None
     batch = f"{deciding.batch.kind} batch {deciding.batch.batch_id}" if deciding else ""
@@ -79,14 +76,12 @@ def describe_offset(found: LocatedOffset) -> str:
 
 
 def gap_in_words(gap: Gap) -> str:
-    """Return what a gap means for the offsets in it."""
     fate = "will not be ingested once the stored offset gets there" if gap.state == "ahead" else "not ingested"
     when = moment(gap.decided_at)
     return f"{fate}: gap {gap.offset_range}, {gap.cause}, decided by {gap.decided_by} on {when} UTC: {gap.reason}"
 
 
 def describe_files(located: LocatedBatch) -> list[str]:
-    """Return where a committed batch has the record, line by line."""
     batch = located.batch
     if located.problem is not None:
         return [f"batch {batch.batch_id}: {located.problem}"]
@@ -127,7 +122,6 @@ RECORD_IN_WORDS = {
 
 
 def located_table(found: LocatedOffset) -> FittingTable:
-    """Return the batches that hold an offset, newest first."""
     numbers = ("start offset", "end offset")
     used = [*(["topic"] if any(batch.is_earlier_topic for batch in found.batches) else [])]
     made = FittingTable(
@@ -153,6 +147,5 @@ def located_table(found: LocatedOffset) -> FittingTable:
 
 
 def of_topic(located: LocatedBatch) -> str:
-    """Return the topic id of a batch, and whether it is an earlier topic's."""
     topic_id = located.batch.topic_id or "not known"
     return f"{topic_id}, an earlier topic of that name" if located.is_earlier_topic else topic_id

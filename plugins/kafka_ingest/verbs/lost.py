@@ -45,7 +45,6 @@ class Lost(Request):
     ] = None
 
     def answer(self, call: Call) -> Answer:
-        """File gaps for what is lost of a batch's files, or show what that is."""
         parts, decided = call.parts, call.decided
         name = parts.feed.name
         if self.batch_id is None:
@@ -215,7 +214,6 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
 
 
 def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> dict[str, Any]:
-    """Return what was lost as ``--json`` shows it."""
     return {
         "feed": feed_name,
         "batch_id": str(decision.batch.batch_id),
@@ -227,7 +225,6 @@ def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> 
 
 
 def shown_lost(feed_name: str, decision: LostDecision, sinks: Sinks, *, executed: bool) -> Iterator[Line]:
-    """Yield which files were lost, and what happens to their offsets."""
     batch_id = decision.batch.batch_id
     if not decision.files:
         yield Line(f"batch {batch_id}: all its files match its receipt, or are recorded as lost")

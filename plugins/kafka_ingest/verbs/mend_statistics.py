@@ -24,7 +24,6 @@ class MendStatistics(Request):
     does = "lets readers of a Delta table look for the bounds that all of its files have"
 
     def answer(self, call: Call) -> Answer:
-        """Mend the statistics of a feed's output, or show which bounds are missing."""
         parts, decided = call.parts, call.decided
         settings = parts.plan_settings
         if decided is None:

@@ -54,7 +54,6 @@ def shown(
     waits_for: Sequence[str],
     error: str | None,
 ) -> Iterator[Line | FittingTable]:
-    """Yield what is complete, and what the next one waits for."""
     if complete:
         made = FittingTable(
             f"complete {rules.by}s of feed {name}",

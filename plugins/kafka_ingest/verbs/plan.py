@@ -39,7 +39,6 @@ class Plan(Request):
     ] = Field(default_factory=list)
 
     def answer(self, call: Call) -> Answer:
-        """Plan the next batch, or show it."""
         request = run_request(self.max_records, self.end_timestamp, self.end_offset)
         parts, actor = call.parts, call.decided.actor if call.decided is not None else None
         outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
@@ -55,7 +54,6 @@ class Plan(Request):
 def lines_of(
     feed_name: str, decision: PlanDecision | None, batch_id: str | None, request: RunRequest
 ) -> Iterator[Line | FittingTable]:
-    """Yield the ranges, and what was found besides them."""
     if decision is None:
         yield Line(f"batch {batch_id} is open: the next run continues it, and plans nothing new before it is committed")
         if request != RunRequest():
@@ -80,7 +78,6 @@ def lines_of_gaps_and_holds(decision: PlanDecision) -> Iterator[Line]:
 
 
 def run_request(max_records: int | None, end_timestamp: str | None, end_offsets: Iterable[str]) -> RunRequest:
-    """Return the request that a manual run's options make."""
     by_topic: dict[str, dict[str, int]] = {}
     for text in end_offsets:
         tp, offset = record_named(text, "--end-offset ")
@@ -91,7 +88,6 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
 
 
 def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
-    """Return what the next plan would be."""
     numbers = ("start offset", "end offset", "records at most")
     made = FittingTable(
         f"next batch of feed {feed}", "topic", "partition", *numbers, "start", numbers=("partition", *numbers)
@@ -118,7 +114,6 @@ def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
 
 
 def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
-    """Return a decision as ``--json`` shows it."""
     if decision is None:
         return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "max_records", "waiting_since"))
     return {

@@ -146,12 +146,10 @@ def shown_preview(
 
 
 def own(found: Preview) -> WrittenColumns:
-    """Return the columns beside Kafka's own."""
     return {path: kind for path, kind in found.columns.items() if path not in KAFKAS_OWN}
 
 
 def cut(text: str) -> str:
-    """Return what a line has room for."""
     return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
 
 
@@ -163,7 +161,6 @@ def letter_in_words(letter: DeadLetter, *, show_values: bool) -> str:
 
 
 def shown_columns(compared: ComparedColumns | None) -> Iterator[Line]:
-    """Yield which new fields are added or left out, or why no batch would be written."""
     if compared is None:
         return
     if compared.refused is not None:

@@ -143,7 +143,6 @@ class GapLedger:
     """Gap → the batches whose lost files it covers: one may follow it in the ledger without having read it again."""
 
     def apply(self, event: Event) -> None:
-        """Apply an event's changes to the gaps."""
         if event.kind == "gap":
             gaps = {gap.gap_id: gap for gap in map(Gap.from_document, event.detail["gaps"])}
             self.gaps |= gaps
@@ -154,7 +153,6 @@ class GapLedger:
             self._start_over(event)
 
     def read(self, plan: BatchPlan) -> None:
-        """Close what a backfill has read."""
         for gap in list(self.gaps.values()):
             if plan.batch_id in self.lost_by.get(gap.gap_id, ()):
                 continue

@@ -139,7 +139,6 @@ class Request(Settings):
 
     @classmethod
     def in_form(cls) -> dict[str, InForm]:
-        """Return the fields of the form that it takes."""
         return dict(of_kind(cls, InForm))
 
     @classmethod
@@ -193,21 +192,17 @@ class Call:
 
     @cached_property
     def control(self) -> SqlControlTables:
-        """The control tables."""
         return control_tables(self.find_connection)
 
     @cached_property
     def sinks(self) -> Sinks:
-        """Finds the sink of any output."""
         return sinks_of(self.find_connection)
 
     @cached_property
     def parts(self) -> FeedParts:
-        """The parts of the feed that was chosen."""
         return self.parts_of(self.feed_name)
 
     def parts_of(self, feed_name: str) -> FeedParts:
-        """Return the parts of a feed."""
         return assemble_named(feed_name, self.find_connection)
 
     @property

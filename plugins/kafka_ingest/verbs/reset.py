@@ -67,7 +67,6 @@ class Reset(Request):
     ] = False
 
     def answer(self, call: Call) -> Answer:
-        """Move stored offsets, or show how far they would move, and which gaps and second readings that makes."""
         target = reset_target(self.to, self.shift_by, call.named)
         named = named_partitions(self.topics, target, call.named)
         parts, decided = call.parts, call.decided
@@ -119,7 +118,6 @@ class PartitionReset:
 
     @property
     def gaps(self) -> list[OffsetRange]:
-        """The gaps that are filed."""
         jump = self.move.jump if self.move is not None else None
         return [gap.offset_range for gap in jump.gaps] if jump is not None else []
 
@@ -133,7 +131,6 @@ class ResetDecision:
 
     @property
     def moves(self) -> list[ResetMove]:
-        """The stored offsets that move."""
         return [partition.move for partition in self.partitions if partition.move is not None]
 
 
@@ -267,14 +264,12 @@ def reset(decision: ResetDecision, control: OperatorTables, *, reason: str, acto
 
 
 def lines_of(decision: ResetDecision, mirror_failure: str | None, *, executed: bool) -> Iterator[Line | FittingTable]:
-    """Yield the stored offsets before and after, what that means, and why the group stays where it does."""
     yield reset_table(decision, executed=executed)
     yield from map(Line, consequences(decision, executed=executed))
     yield from mirror_lines(mirror_failure)
 
 
 def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]:
-    """Return the result of a reset as ``--json`` shows it."""
     return {
         "feed": decision.feed.name,
         "executed": executed,
@@ -297,12 +292,10 @@ def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]
 
 
 def intervals(ranges: Iterable[OffsetRange]) -> list[dict[str, int]]:
-    """Return intervals of a partition that the document names elsewhere."""
     return [{"start_offset": each.start_offset, "end_offset": each.end_offset} for each in ranges]
 
 
 def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
-    """Return the stored offsets as they were and are, or as they are and would be."""
     numbers = ("partition", "old offset", "new offset") if executed else ("partition", "stored offset", "new offset")
     made = FittingTable(f"reset of feed {decision.feed.name}", "topic", *numbers, "change", "remark", numbers=numbers)
     for partition in decision.partitions:
@@ -319,7 +312,6 @@ def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
 
 
 def change(partition: PartitionReset) -> str:
-    """Return the effect of moving one stored offset, in a few words."""
     if partition.skipped:
         return f"skips {partition.skipped:,}"
     if not partition.read_again:

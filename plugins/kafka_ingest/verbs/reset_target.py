@@ -41,7 +41,6 @@ class ToEarliest:
     """The log start."""
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         return NewPosition(place.log_start_offset)
 
 
@@ -50,7 +49,6 @@ class ToLatest:
     """The end of what the feed can read: the last stable offset under read_committed, else the high watermark."""
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         return NewPosition(place.end_offset)
 
 
@@ -61,7 +59,6 @@ class ToTimestamp:
     timestamp: datetime
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         if place.offset_at is None:
             return NewPosition(place.end_offset, "no record is of that time or later")
         return NewPosition(place.offset_at)
@@ -74,7 +71,6 @@ class ToGroup:
     group: str
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         return NewPosition(place.group_offset)
 
 
@@ -86,14 +82,12 @@ class ToOffsets:
 
     @property
     def partitions(self) -> dict[str, list[int]]:
-        """The partitions that are named, by topic."""
         found: dict[str, list[int]] = {}
         for tp in self.offsets:
             found.setdefault(tp.topic, []).append(tp.partition)
         return found
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         return NewPosition(self.offsets[place.topic_partition])
 
 
@@ -104,7 +98,6 @@ class ToBatch:
     batch_id: UUID
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go."""
         return NewPosition(place.batch_start, "" if place.batch_start is not None else "not read since that batch")
 
 
@@ -171,7 +164,6 @@ def to_timestamp(text: str, option: str) -> ToTimestamp:
 
 
 def to_offsets(text: str, option: str) -> ToOffsets:
-    """Return named offsets as a target."""
     offsets: dict[TopicPartition, int] = {}
     for entry in text.split(","):
         tp, offset = record_named(entry.strip(), f"{option} offsets=")

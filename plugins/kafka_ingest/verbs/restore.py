@@ -23,7 +23,6 @@ class Restore(Request):
     batch_id: Annotated[BatchId, Needed("a batch's id"), Argument("The abandoned batch's id.", "BATCH")] = None
 
     def answer(self, call: Call) -> Answer:
-        """Restore an abandoned batch, or show which of its offsets would be published."""
         batch_id, decided = call.batch_named(self.batch_id), call.decided
         parts = call.parts_of(call.control.batch(batch_id).feed_name)
         decision = decide_restore(batch_id, parts)
@@ -54,7 +53,6 @@ class Restore(Request):
 
 
 def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:
-    """Return what is restored as ``--json`` shows it."""
     return {
         "feed": decision.rows.feed.name,
         "batch_id": str(decision.batch.batch_id),
@@ -70,7 +68,6 @@ def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: 
 
 
 def shown_restored(decision: RestoreDecision, into: list[UUID]) -> Iterator[Line]:
-    """Yield what is restored, and what is not."""
     texts = (
         (decision.live, "from the stored offset on, which moves"),
         (decision.fill, "below the stored offset, where it closes the gaps"),

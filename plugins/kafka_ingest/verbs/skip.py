@@ -42,7 +42,6 @@ class Skip(Request):
     interval: Annotated[str, Argument("FROM is skipped, TO is the next to read.", "FROM-TO")] = ""
 
     def answer(self, call: Call) -> Answer:
-        """Skip an interval, or show which gap that makes, and whether the stored offset moves now."""
         interval, parts, decided = self.interval_meant(), call.parts, call.decided
         parts.check_output_known()
         name = parts.feed.name
@@ -95,7 +94,6 @@ class SkipDecision:
 
     @property
     def stored(self) -> StoredOffset:
-        """The partition's stored offset."""
         return self.seed or self.feed.stored[self.gap.offset_range.topic_partition]
 
 
@@ -181,7 +179,6 @@ def check_free(feed: FeedSnapshot, wanted: OffsetRange) -> None:
 
 
 def overlap(one: OffsetRange, other: OffsetRange) -> bool:
-    """Whether two ranges share an offset."""
     return (
         one.topic_partition == other.topic_partition
         and one.start_offset < other.end_offset
@@ -198,7 +195,6 @@ def skip(decision: SkipDecision, control: OperatorTables, *, actor: str) -> Gap:
 
 
 def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
-    """Return the interval that FROM-TO names."""
     start, dash, end = text.replace(",", "").replace("_", "").partition("-")
     if not (text.isascii() and dash and start.isdecimal() and end.isdecimal() and int(start) < int(end)):
         raise InvalidRangeError(f"expected FROM-TO with FROM below TO, such as 1200-1210, found {text!r}")
@@ -206,7 +202,6 @@ def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
 
 
 def sentence(interval: OffsetRange, decision: SkipDecision, *, executed: bool) -> str:
-    """Return what was done, or would be."""
     if decision.acknowledged is not None:
         did = "acknowledged" if executed else "would acknowledge"
         why = f"{decision.acknowledged.cause.value}: {decision.acknowledged.reason}"

@@ -73,12 +73,10 @@ def of_all_feeds(call: Call) -> Answer:
 
 
 def broken_lines(files: list[FeedFile]) -> list[Line]:
-    """Return why files cannot be used."""
     return [Line(f"✗ {file.error}", "red", aside=True) for file in files if file.error is not None]
 
 
 def lines_of(found: FeedStatus, output_error: str | None) -> Iterator[Line | FittingTable]:
-    """Yield one feed's partitions, and below them what else a plan would find."""
     yield status_table(found)
     for problem in found.topic_problems:
         held = f" Held since {moment(problem.hold.since)} UTC." if problem.hold is not None else ""
@@ -149,7 +147,6 @@ STATUS_NUMBERS = (
 
 
 def status_cells(partition: PartitionStatus) -> dict[str, Text]:
-    """Return the cells of one partition."""
     bounds = partition.bounds
     return {
         "stored offset": Text(number(partition.stored.next_offset)),
@@ -173,7 +170,6 @@ def total(values: Iterable[int | None]) -> int | None:
 
 
 def remarks(partition: PartitionStatus) -> str:
-    """Return the remarks on a partition."""
     document = partition.as_document()
     found: list[str] = []
     if partition.stored.is_pending:
@@ -203,7 +199,6 @@ def since(document: Mapping[str, Any]) -> str:
 
 
 def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> FittingTable:
-    """Return one line per feed."""
     made = FittingTable(
         "feeds",
         *("feed", "partitions", "rows committed", "filtered", "dead letters", "last commit (UTC)", "open batch"),
@@ -226,7 +221,6 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
 
 
 def summary_document(summary: FeedSummary) -> dict[str, Any]:
-    """Return one line of ``status`` as ``--json`` shows it."""
     names = ("cluster_id", "partitions", "open_batch", "open_batch_state", "last_committed_at", "rows_committed")
     return {"feed": summary.name, **document_of(summary, *names), **summary.not_rows.as_document()}
 

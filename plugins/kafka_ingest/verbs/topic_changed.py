@@ -63,7 +63,6 @@ class TopicChanged(Request):
     ] = None
 
     def answer(self, call: Call) -> Answer:
-        """Apply a choice, or show what changed and what each choice would do."""
         choice, batch, decided = self.choice, self.open_batch, call.decided
         named, accept = call.named("choice"), f"{call.named('open_batch')} accept"
         if decided is not None and choice is None and batch is not BatchChoice.ACCEPT:
@@ -133,7 +132,6 @@ def change_document(
 
 
 def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTable:
-    """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
     numbers = ("partition", "stored offset", "log ended at", "after")
     made = FittingTable(
         f"what changed under feed {changes.feed.name}",
@@ -167,7 +165,6 @@ def lines_of(
     *,
     executed: bool,
 ) -> Iterator[Line | FittingTable]:
-    """Yield what changed, whether an open batch is abandoned, and what was done or can be chosen."""
     if not changes.topics:
         yield Line(f"feed {changes.feed.name}: its cluster and all its topics are what they were")
         return
@@ -189,7 +186,6 @@ def lines_of(
 
 
 def lines_of_choices(choices: Mapping[str, Sequence[Choice]], named: Callable[[str], str]) -> Iterator[Line]:
-    """Yield what can be chosen, and for which topics where they differ."""
     for fitting in dict.fromkeys(tuple(found) for found in choices.values()):
         topics = [topic for topic, found in choices.items() if tuple(found) == fitting]
         of_topics = f" of {listing(topics)} ({named('topics')})" if len(topics) < len(choices) else ""

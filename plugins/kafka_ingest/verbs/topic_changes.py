@@ -64,12 +64,10 @@ class TopicChange:
 
     @property
     def known_id(self) -> str | None:
-        """The topic id that the offsets were stored with."""
         return self.stored[0].topic_id
 
     @property
     def found_id(self) -> str | None:
-        """The topic id that Kafka names now."""
         return self.found.topic_id if self.found is not None else None
 
     @property
@@ -85,7 +83,6 @@ class TopicChange:
 
     @property
     def is_other_topic(self) -> bool:
-        """Whether both ids are known, and differ."""
         return is_other_topic(self.known_id, self.found_id)
 
 
@@ -100,7 +97,6 @@ class Changes:
 
     @property
     def is_other_cluster(self) -> bool:
-        """Whether the connection leads to another cluster than the stored offsets'."""
         return self.cluster_id != self.feed.cluster_id
 
 
@@ -220,7 +216,6 @@ def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> 
 
 
 def choices_of(change: TopicChange, changes: Changes, settings: FeedPlanSettings) -> list[Choice]:
-    """Return the choices that fit what was found of one topic."""
     fitting: list[Choice] = []
     for choice in Choice:
         with contextlib.suppress(WrongUseError):
@@ -243,7 +238,6 @@ def untouched(change: TopicChange, rows: Collection[StoredOffset]) -> list[Topic
 def rows_of_topic(
     change: TopicChange, choice: Choice, changes: Changes, settings: FeedPlanSettings
 ) -> list[StoredOffset]:
-    """Return one topic's stored offsets as they would be."""
     if changes.is_other_cluster and is_left_behind(change, choice, settings):
         return []
     if change.found is not None and change.undecided and not changes.is_other_cluster and not change.is_other_topic:

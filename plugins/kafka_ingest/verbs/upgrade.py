@@ -25,7 +25,6 @@ class Upgrade(Request):
     ] = False
 
     def answer(self, call: Call) -> Answer:
-        """Upgrade the control tables, or show which revisions are pending."""
         from kafka_ingest.control.upgrade import upgrade  # noqa: PLC0415 - Alembic, for this verb only
 
         settings = control_database(call.find_connection(CONTROL_CONN_ID))

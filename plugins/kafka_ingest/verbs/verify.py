@@ -53,7 +53,6 @@ class Verify(Request):
     )
 
     def answer(self, call: Call) -> Answer:
-        """Show what the output holds, beside what it says of itself and, where it is asked, beside Kafka."""
         self._check_address()
         conn_id, name = self.database or self.cluster, self.table or self.output_topic
         address = {"catalog": self.catalog, "conn_id": conn_id, "table": self.table, "topic": self.output_topic}
@@ -96,7 +95,6 @@ class Verify(Request):
 
 
 def document_of_account(output: OutputLocation, account: AccountOfOutput) -> dict[str, Any]:
-    """Return the account as ``--json`` shows it."""
     return {
         "output": str(output),
         "format": output.format,
@@ -146,12 +144,10 @@ def partition_document(account: PartitionAccount) -> dict[str, Any]:
 
 
 def intervals(runs: OffsetRuns) -> list[dict[str, int]]:
-    """Return the first runs of offsets as JSON-able data."""
     return [{"start_offset": start, "end_offset": end} for start, end in runs.first(MOST_LISTED)]
 
 
 def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTable]:
-    """Yield the table, what is wrong, and the result."""
     used = [name for name in COUNTS if name == "unaccounted" or any(getattr(each, name) for each in account.partitions)]
     compared = any(each.bounds is not None for each in account.partitions)
     names = ["first", "end", "rows", "doubled", *(name.replace("_", " ") for name in used)]
@@ -190,7 +186,6 @@ def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTab
 
 
 def result_of(account: AccountOfOutput) -> str:
-    """Return the result in a sentence."""
     rows = sum(each.held.rows for each in account.partitions)
     doubled = sum(each.held.doubled.count for each in account.partitions)
     unaccounted = sum(each.unaccounted for each in account.partitions)
@@ -202,7 +197,6 @@ def result_of(account: AccountOfOutput) -> str:
 
 
 def lines_of_partition(account: PartitionAccount) -> Iterator[Line]:
-    """Yield what is wrong with a partition, or could not be compared."""
     held = account.held
     for start, end in held.doubled.first(MOST_SHOWN):
         batches = listing(str(each or "no batch") for each in held.batches_of(start, end))
