@@ -7,6 +7,7 @@ from typing import Final
 
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, questions
 from kafka_ingest.foundation.counting import counted, were
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
 from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
@@ -23,18 +24,9 @@ NUMBERS: Final = NEED_KAFKA - {AlertKind.STOPPED}
 """What cannot be said of a cluster that is another one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Look:
     """What is the case, and of which kinds that is not known. ``notes`` say why something was judged by less."""
-
-    found: Sequence[Finding]
-    unknown: frozenset[AlertKind] = frozenset()
-    notes: Sequence[str] = ()
-
-
-@dataclass(slots=True)
-class Judging:
-    """What has been found so far."""
 
     found: list[Finding] = field(default_factory=list)
     unknown: set[AlertKind] = field(default_factory=set)
@@ -46,7 +38,7 @@ class Judging:
 
 def look(feed: WatchedFeed, answers: ClusterAnswers | str | None, gaps: Sequence[GapDecision], now: datetime) -> Look:
     """Return what is the case with a feed. ``answers`` is a text where Kafka gave none, None where it was not asked."""
-    judging = Judging()
+    judging = Look()
     if feed.error is not None:
         judging.add(AlertKind.UNUSABLE, feed.error)
     judge_stored(feed, gaps, now, judging)
@@ -58,11 +50,11 @@ def look(feed: WatchedFeed, answers: ClusterAnswers | str | None, gaps: Sequence
             judging.add(AlertKind.UNREACHABLE, answers)
         else:
             judging.unknown.add(AlertKind.UNREACHABLE)
-    asked = feed.rules.kinds
-    return Look([each for each in judging.found if each.kind in asked], frozenset(judging.unknown), judging.notes)
+    judging.found = [each for each in judging.found if each.kind in feed.rules.kinds]
+    return judging
 
 
-def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, judging: Judging) -> None:
+def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, judging: Look) -> None:
     stored, limit = feed.overview, feed.rules.open_batch
     if limit is not None and stored.open_since is not None and now - stored.open_since > limit:
         state = stored.open_batch_state.value if stored.open_batch_state is not None else "open"
@@ -72,12 +64,9 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
             f"batch {stored.open_batch} has been {state} for {since}, longer than {spoken(limit)}",
             str(stored.open_batch),
         )
-    holds: dict[str, list[str]] = {}
-    for hold in stored.holds:
-        # An open transaction holds nothing up that could be read.
-        if hold.cause is not HoldCause.OPEN_TRANSACTION:
-            holds.setdefault(f"{hold.topic} {hold.cause.value}", []).append(str(hold))
-    for subject, texts in holds.items():
+    # An open transaction holds nothing up that could be read.
+    held = (hold for hold in stored.holds if hold.cause is not HoldCause.OPEN_TRANSACTION)
+    for subject, texts in grouped((f"{hold.topic} {hold.cause.value}", str(hold)) for hold in held).items():
         judging.add(AlertKind.HELD, f"held, {subject.rpartition(' ')[2]}: {listing(texts)}", subject)
     judge_records(feed, judging)
     for gap in gaps:
@@ -90,7 +79,7 @@ def judge_stored(feed: WatchedFeed, gaps: Sequence[GapDecision], now: datetime, 
         )
 
 
-def judge_records(feed: WatchedFeed, judging: Judging) -> None:
+def judge_records(feed: WatchedFeed, judging: Look) -> None:
     """Judge what became no row; a batch of few records says nothing of what is filtered."""
     found, most_left, most = feed.overview.not_rows, feed.rules.dead_letters, feed.rules.filtered_percent
     if most_left is not None and found.dead_letters > most_left:
@@ -106,7 +95,7 @@ def judge_records(feed: WatchedFeed, judging: Judging) -> None:
         judging.add(AlertKind.FILTERED_PERCENT, f"{shown} were filtered, more than {most} %")
 
 
-def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judging: Judging) -> None:
+def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judging: Look) -> None:
     logs, stored = answers.logs, feed.overview
     if logs.cluster_id != stored.cluster_id:
         judging.add(
@@ -142,7 +131,7 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
         judging.unknown.add(AlertKind.HEADROOM)
 
 
-def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost: int, judging: Judging) -> None:
+def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost: int, judging: Look) -> None:
     """Judge whether the next plan stops until an operator decides."""
     stops = feed.rules.stops
     missing = [topic for topic in other if logs.is_gone(topic)]
@@ -158,7 +147,7 @@ def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost
         judging.add(AlertKind.STOPPED, f"the next plan stops until an operator decides: {'; '.join(texts)}")
 
 
-def judge_headroom(feed: WatchedFeed, answers: ClusterAnswers, asked: Sequence[OlderThan], judging: Judging) -> None:
+def judge_headroom(feed: WatchedFeed, answers: ClusterAnswers, asked: Sequence[OlderThan], judging: Look) -> None:
     """Judge how near retention is: by time, and where it is by size, or not known, by the log's oldest tenth."""
     limit = feed.rules.headroom
     if limit is None:

@@ -97,7 +97,7 @@ def plan_backfill(
         if isinstance(request.selection, OpenChunks):
             return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
         planned = control.backfill_of(rows.feed.feed_id, actor) if once and actor is not None else []
-        known = [batch.plan for batch in planned if not is_abandoned(batch)]
+        known = [batch.plan for batch in planned if batch.state is not BatchState.ABANDONED]
         if actor is not None and known:
             check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
             return BackfillOutcome(known, None)
@@ -136,11 +136,6 @@ def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | Non
 
 def shown(asked: Mapping[str, Any]) -> str:
     return textwrap.shorten(json.dumps(asked, ensure_ascii=False, default=str), 300, placeholder=" …")
-
-
-def is_abandoned(batch: Batch) -> bool:
-    """Whether a chunk no longer claims its offsets."""
-    return batch.state is BatchState.ABANDONED
 
 
 def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:

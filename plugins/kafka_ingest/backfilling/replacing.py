@@ -15,7 +15,7 @@ from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.offset_sets import intersect, shared, span_of, subtract, union
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.replaced import ReplacedRange, Replacement
+from kafka_ingest.model.replaced import ReplacedRange
 
 Coverage = Mapping[TopicPartition, PartitionCoverage]
 
@@ -57,16 +57,12 @@ def check_not_claimed(wanted: Sequence[OffsetRange], coverage: Coverage) -> None
     is_open = [each for partition in coverage.values() for each in partition.replacements if each.is_open]
     taken = [each for each in is_open if intersect(wanted, [each.replaced.offset_range])]
     if taken:
-        batches = sorted({str(each.by) for each in taken})
+        batches, gone = sorted({str(each.by) for each in taken}), union(each.replaced.offset_range for each in taken)
         raise RangesTakenError(
-            f"expected ranges that no open batch replaces, found {listing(batches)}: {listing(ranges_of(taken))}. "
+            f"expected ranges that no open batch replaces, found {listing(batches)}: {listing(gone)}. "
             f"{NOTHING_DONE} Continue those: `kafka-ingest backfill FEED open`, or the form's open chunks; or end one: "
             "`abandon`."
         )
-
-
-def ranges_of(replacements: Iterable[Replacement]) -> list[OffsetRange]:
-    return union(each.replaced.offset_range for each in replacements)
 
 
 def check_in_output(

@@ -14,6 +14,7 @@ from kafka_ingest.backfilling.request import BackfillRequest, StoredDeadLetters
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import BatchStateError, InvalidBackfillError, NotADataFileError, RangesTakenError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows, DeadLetters
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -97,11 +98,7 @@ def check_batch(batch_id: UUID, rows: CoverageRows, control: ControlReader) -> N
 
 def by_batch(letters: Iterable[DeadLetters]) -> list[tuple[UUID, list[DeadLetters]]]:
     """Return what is left of dead letters, by batch, oldest first."""
-    found: dict[UUID, list[DeadLetters]] = {}
-    for each in letters:
-        if each.left:
-            found.setdefault(each.batch_id, []).append(each)
-    return sorted(found.items())
+    return sorted(grouped((each.batch_id, each) for each in letters if each.left).items())
 
 
 def why_left_out(batch: Batch, output: OutputLocation, sinks: Sinks) -> str | None:
@@ -157,9 +154,7 @@ def counted(
         return
     output = output_of_dead_letters(batch.plan.output)
     reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
-    taken: dict[TopicPartition, list[ReplayedLetters]] = {}
-    for each in replays:
-        taken.setdefault(each.letters.topic_partition, []).append(each.letters)
+    taken = grouped((each.letters.topic_partition, each.letters) for each in replays)
     for piece, records in sorted(reader.count(batch.batch_id, ranges).items()):
         gone = {
             cause

@@ -33,12 +33,7 @@ class Mode(StrEnum):
     @property
     def kind(self) -> BatchKind:
         """What its batches are to the feed."""
-        return {
-            Mode.FILL: BatchKind.BACKFILL,
-            Mode.COPY: BatchKind.COPY,
-            Mode.REPLACE: BatchKind.REPLACE,
-            Mode.REPLAY: BatchKind.REPLAY,
-        }[self]
+        return BatchKind.BACKFILL if self is Mode.FILL else BatchKind(self.value)
 
 
 class OnOverlap(StrEnum):

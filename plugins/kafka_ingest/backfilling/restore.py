@@ -18,6 +18,7 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.decide import MOST_CHUNKS, taken_in_feed
+from kafka_ingest.backfilling.plan_backfill import ids_of
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.open_attempt import next_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt, valid_receipt
@@ -226,7 +227,7 @@ def check_can_be_pinned(decision: RestoreDecision, kafka: KafkaCluster) -> None:
         (each.plan.cluster_id, each.plan.topic_ids) for each in decision.begun if each.state is BatchState.PLANNED
     ]
     if planned := [*decision.live, *decision.fill]:
-        to_write.append((feed.cluster_id, {each.topic: feed.stored[each.topic_partition].topic_id for each in planned}))
+        to_write.append((feed.cluster_id, ids_of(planned, feed)))
     if not to_write:
         return
     described = kafka.describe_topics({topic for _, topic_ids in to_write for topic in topic_ids})
@@ -246,7 +247,7 @@ def plan_again(
         feed_id=feed.feed_id,
         feed_name=feed.name,
         cluster_id=feed.cluster_id,
-        topic_ids={planned.topic: feed.stored[planned.topic_partition].topic_id for planned in ranges},
+        topic_ids=ids_of(ranges, feed),
         ranges=tuple(sorted(ranges)),
         isolation=was.isolation,
         offsets_policy=was.offsets_policy,

@@ -16,6 +16,7 @@ from kafka_ingest.backfilling.request import (
     StoredDeadLetters,
 )
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.offset_sets import union
@@ -87,9 +88,7 @@ def named_by(
 
 
 def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillError:
-    partitions: dict[str, list[int]] = {}
-    for topic_partition in coverage:
-        partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    partitions = grouped((topic_partition.topic, topic_partition.partition) for topic_partition in coverage)
     there = listing(f"{topic}: {described(numbers)}" for topic, numbers in sorted(partitions.items()))
     return InvalidBackfillError(
         f"expected a topic and partition that the feed has stored offsets of ({there or 'it has none'}), found "

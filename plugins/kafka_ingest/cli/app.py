@@ -53,8 +53,8 @@ PANELS = {
 VERSION = "Show the version and exit."
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Keep in order")
-backfill_command.add_to(app)
-replay_command.add_to(app)
+app.command()(backfill_command.backfill)
+app.command()(replay_command.replay)
 app.command()(run_command.run)
 app.command()(jars_command.jars)
 app.command()(init_command.init)

@@ -243,7 +243,3 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
         progress.print(text, style="yellow", markup=False, soft_wrap=True)
     for gap in decision.gaps:
         progress.print(f"gap {gap.offset_range}: {gap.reason}", style="yellow", markup=False, soft_wrap=True)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(backfill)

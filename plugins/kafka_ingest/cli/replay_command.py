@@ -100,7 +100,3 @@ def sums(chunk: tuple[ReplayedLetters, ...]) -> dict[tuple[UUID, str], int]:
         for cause, records in each.records:
             found[each.batch_id, cause] = found.get((each.batch_id, cause), 0) + records
     return found
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command()(replay)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import AttemptState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
@@ -178,14 +179,9 @@ def status_of(
 ) -> FeedStatus:
     """Return the status of a feed that was planned, with Kafka's answers about the same control rows."""
     rows = control.rows_by_partition(snapshot.feed_id)
-    gaps: dict[TopicPartition, list[Gap]] = {}
-    for gap in control.gaps(snapshot.feed_id):
-        if gap.closed_by_batch is None:
-            gaps.setdefault(gap.offset_range.topic_partition, []).append(gap)
-    holds: dict[TopicPartition, list[Hold]] = {}
-    for hold in snapshot.holds:
-        if hold.topic_partition is not None:
-            holds.setdefault(hold.topic_partition, []).append(hold)
+    not_closed = (gap for gap in control.gaps(snapshot.feed_id) if gap.closed_by_batch is None)
+    gaps = grouped((gap.offset_range.topic_partition, gap) for gap in not_closed)
+    holds = grouped((hold.topic_partition, hold) for hold in snapshot.holds)
     return FeedStatus(
         feed=snapshot.name,
         cluster_id=snapshot.cluster_id,

@@ -13,11 +13,12 @@ offset, Kafka says that time for all partitions at once. Of the others, which ha
 below the stored offset is found by halving (:mod:`kafka_ingest.observing.times_around`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -169,9 +170,7 @@ def ages_if_older(
     kafka: KafkaCluster, asked: Collection[OlderThan], now: datetime
 ) -> dict[OlderThan, timedelta | Unavailable | None]:
     """Read the records, and return the ages of those that are older than the time asked about, None of the others."""
-    left: dict[str, list[OlderThan]] = {}
-    for each in sorted(asked, key=lambda each: (-each.lag, each)):
-        left.setdefault(each.group, []).append(each)
+    left = grouped((each.group, each) for each in sorted(asked, key=lambda each: (-each.lag, each)))
     found: dict[OlderThan, timedelta | Unavailable | None] = {}
     for length in ROUNDS:
         read = [each for of_group in left.values() for each in of_group[:length]]
@@ -186,28 +185,25 @@ def ages_if_older(
     return dict.fromkeys(asked, NOT_READ) | found
 
 
-def one_time_each(asked: Collection[OlderThan]) -> Iterator[list[OlderThan]]:
-    """Yield all that is asked in as few parts as have one time for each partition."""
-    times: dict[TopicPartition, list[datetime]] = {}
+def one_time_each(asked: Collection[OlderThan]) -> Collection[list[OlderThan]]:
+    """Return all that is asked in as few parts as have one time for each partition."""
+    return one_each(asked, lambda each: each.time)
+
+
+def one_offset_each(asked: Collection[OlderThan]) -> Collection[list[OlderThan]]:
+    """Return all that is asked in as few parts as have one offset for each partition."""
+    return one_each(asked, lambda each: each.stored_offset)
+
+
+def one_each(asked: Collection[OlderThan], what: Callable[[OlderThan], object]) -> Collection[list[OlderThan]]:
+    known: dict[TopicPartition, list[object]] = {}
     parts: dict[int, list[OlderThan]] = {}
     for each in sorted(set(asked)):
-        of_partition = times.setdefault(each.topic_partition, [])
-        if each.time not in of_partition:
-            of_partition.append(each.time)
-        parts.setdefault(of_partition.index(each.time), []).append(each)
-    yield from parts.values()
-
-
-def one_offset_each(asked: Collection[OlderThan]) -> Iterator[list[OlderThan]]:
-    """Yield all that is asked in as few parts as have one offset for each partition."""
-    offsets: dict[TopicPartition, list[int]] = {}
-    parts: dict[int, list[OlderThan]] = {}
-    for each in sorted(asked):
-        of_partition = offsets.setdefault(each.topic_partition, [])
-        if each.stored_offset not in of_partition:
-            of_partition.append(each.stored_offset)
-        parts.setdefault(of_partition.index(each.stored_offset), []).append(each)
-    yield from parts.values()
+        of_partition = known.setdefault(each.topic_partition, [])
+        if what(each) not in of_partition:
+            of_partition.append(what(each))
+        parts.setdefault(of_partition.index(what(each)), []).append(each)
+    return parts.values()
 
 
 def newest_committed_ages(

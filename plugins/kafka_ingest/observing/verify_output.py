@@ -7,6 +7,7 @@ from uuid import UUID
 from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -242,11 +243,12 @@ def held_by_replays(rows: CoverageRows, control: ControlReader, sinks: Sinks) ->
 
     Raises what reading dead letters raises: which offsets these are, only their files say.
     """
-    lost: dict[UUID, list[OffsetRange]] = {}
-    for each in rows.lost:
-        row = rows.feed.stored.get(each.offset_range.topic_partition)
-        if row is not None and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id):
-            lost.setdefault(each.batch_id, []).append(each.offset_range)
+    lost = grouped(
+        (each.batch_id, each.offset_range)
+        for each in rows.lost
+        if (row := rows.feed.stored.get(each.offset_range.topic_partition)) is not None
+        and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id)
+    )
     found: list[OffsetRange] = []
     for batch_id, gone in lost.items():
         replayed = [each.letters for each in rows.replays if each.letters.batch_id == batch_id and not each.is_open]

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
@@ -110,10 +111,7 @@ def all_feeds(
     ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
     since = now - timedelta(hours=HOURS)
     hours, lags = control.rows_by_hour(ids, since), control.lag_by_hour(ids, since)
-    alerts: dict[UUID, list[Alert]] = {}
-    for alert in control.alerts():
-        if alert.ended_at is None:
-            alerts.setdefault(alert.feed_id, []).append(alert)
+    alerts = grouped((alert.feed_id, alert) for alert in control.alerts() if alert.ended_at is None)
     rows = [
         FeedRow(
             line,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, known_rows
@@ -38,11 +39,11 @@ def by_connection(
     overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
 ) -> dict[str, list[FeedOverview]]:
     """Return which feeds are read over each connection; without those whose file is not known."""
-    found: dict[str, list[FeedOverview]] = {}
-    for name, overview in overviews.items():
-        if (feed := settings_of(files.get(name))) is not None:
-            found.setdefault(feed.kafka.conn_id, []).append(overview)
-    return found
+    return grouped(
+        (feed.kafka.conn_id, overview)
+        for name, overview in overviews.items()
+        if (feed := settings_of(files.get(name))) is not None
+    )
 
 
 def looks_of(

@@ -7,6 +7,7 @@ from typing import Final
 
 from kafka_ingest.committing.complete_periods import Waiting
 from kafka_ingest.foundation.counting import counted, were
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.completion import CompletionRules, Period
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -46,9 +47,7 @@ class TopicRow:
 
 def topic_rows(status: FeedStatus) -> list[TopicRow]:
     """Return the feed's topics, the largest lag first."""
-    of_topic: dict[str, list[PartitionStatus]] = {}
-    for partition in status.partitions:
-        of_topic.setdefault(partition.stored.topic_partition.topic, []).append(partition)
+    of_topic = grouped((each.stored.topic_partition.topic, each) for each in status.partitions)
     rows = [
         TopicRow(
             topic=topic,

@@ -15,6 +15,7 @@ from uuid import UUID
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.feed_status import FeedStatus
 from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.one_batch import OneBatch
@@ -50,17 +51,18 @@ class Offer:
         return json.dumps(self.conf)
 
 
+def as_written(span: OffsetRange) -> str:
+    """Return a range as both forms name it."""
+    return f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
+
+
 def read_again(feed_name: str, gap: Gap) -> Offer:
-    span = gap.offset_range
-    ranges = [f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"]
-    form = BackfillForm(feed=feed_name, offset_ranges=ranges)
+    form = BackfillForm(feed=feed_name, offset_ranges=[as_written(gap.offset_range)])
     return Offer("read the gap again", BACKFILL_DAG, form.model_dump(mode="json", include=OF_A_GAP))
 
 
 def acknowledge(feed_name: str, gap: Gap) -> Offer:
-    span = gap.offset_range
-    offsets = f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
-    return operate("acknowledge the gap", feed_name, Skip, offset_range=offsets)
+    return operate("acknowledge the gap", feed_name, Skip, offset_range=as_written(gap.offset_range))
 
 
 def abandon(feed_name: str, batch_id: UUID | str) -> Offer:

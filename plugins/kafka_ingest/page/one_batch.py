@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import UnknownBatchError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
@@ -157,11 +158,8 @@ def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list
 
 
 def topic_sums(ranges: Sequence[OffsetRange], counts: Mapping[TopicPartition, RangeCount]) -> list[TopicSum]:
-    of_topic: dict[str, list[OffsetRange]] = {}
-    for each in ranges:
-        of_topic.setdefault(each.topic, []).append(each)
     sums = []
-    for topic, found in of_topic.items():
+    for topic, found in grouped((each.topic, each) for each in ranges).items():
         counted = [counts[each.topic_partition] for each in found if each.topic_partition in counts]
         is_counted = len(counted) == len(found)
         sums.append(

@@ -1,9 +1,10 @@
 """Which offsets batches hold in the output, without those of lost files; by topic id, as topics may be recreated."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
@@ -14,10 +15,7 @@ THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
 
 
 def lost_of_batches(lost: Iterable[LostRange]) -> dict[UUID, list[LostRange]]:
-    found: dict[UUID, list[LostRange]] = {}
-    for each in lost:
-        found.setdefault(each.batch_id, []).append(each)
-    return found
+    return grouped((each.batch_id, each) for each in lost)
 
 
 def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> list[RemovedRange]:
@@ -38,28 +36,25 @@ def is_visible(published: PublishedReceipt) -> bool:
 
 
 def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    taken = by_topic_id(others)
-    return [
-        RemovedRange(each, topic_id)
-        for topic_id, found in by_topic_id(ranges).items()
-        for each in subtract(union(found), taken.get(topic_id, ()))
-    ]
+    return combined(subtract, ranges, others)
 
 
 def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    taken = by_topic_id(others)
+    return combined(intersect, ranges, others)
+
+
+def combined(
+    how: Callable[[list[OffsetRange], Iterable[OffsetRange]], list[OffsetRange]],
+    ranges: Iterable[RemovedRange],
+    others: Iterable[RemovedRange],
+) -> list[RemovedRange]:
+    """Return ranges combined with others, topic id by topic id."""
+    of_topic, of_others = (grouped((each.topic_id, each.offset_range) for each in some) for some in (ranges, others))
     return [
         RemovedRange(each, topic_id)
-        for topic_id, found in by_topic_id(ranges).items()
-        for each in intersect(union(found), taken.get(topic_id, ()))
+        for topic_id, found in of_topic.items()
+        for each in how(union(found), of_others.get(topic_id, ()))
     ]
-
-
-def by_topic_id(ranges: Iterable[RemovedRange]) -> dict[str | None, list[OffsetRange]]:
-    found: dict[str | None, list[OffsetRange]] = {}
-    for each in ranges:
-        found.setdefault(each.topic_id, []).append(each.offset_range)
-    return found
 
 
 def with_replaced(receipts: Sequence[PublishedReceipt]) -> list[PublishedReceipt]:

@@ -10,6 +10,7 @@ from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.identity import is_other_topic
@@ -105,9 +106,7 @@ def changes_of(
 ) -> Changes:
     """Return which topics changed: of the feed, or of those that are named; nothing is written."""
     feed = known_feed(control, feed_name)
-    rows_of: dict[str, list[StoredOffset]] = {}
-    for row in feed.stored.values():
-        rows_of.setdefault(row.topic_partition.topic, []).append(row)
+    rows_of = grouped((row.topic_partition.topic, row) for row in feed.stored.values())
     if unknown := sorted(set(named) - rows_of.keys()):
         raise WrongUseError(
             f"expected topics with stored offsets in feed {feed_name}: {', '.join(sorted(rows_of))}; found "
