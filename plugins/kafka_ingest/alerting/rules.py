@@ -121,7 +121,10 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
     asked = questions(feed, logs, answers.retentions, now)
     behind = oldest_first(asked[AlertKind.BEHIND], answers.ages)
     if behind and feed.rules.behind is not None:
-        limit_text, ages = spoken(feed.rules.behind), listing(map(spoken_age, behind))
+        limit_text, ages = (
+            spoken(feed.rules.behind),
+            listing(f"{each.topic_partition} ({spoken(age)} old)" for each, age in behind),
+        )
         text = f"records wait that are older than {limit_text}, such as the next of {ages}"
         judging.add(AlertKind.BEHIND, text)
     elif found.silent or other or not all_known(asked[AlertKind.BEHIND], answers.ages):
@@ -188,10 +191,6 @@ def oldest_first(
 
 def all_known(asked: Sequence[OlderThan], ages: Mapping[OlderThan, timedelta | Unavailable | None]) -> bool:
     return not any(isinstance(ages[each], Unavailable) for each in asked)
-
-
-def spoken_age(pair: tuple[OlderThan, timedelta]) -> str:
-    return f"{pair[0].topic_partition} ({spoken(pair[1])} old)"
 
 
 def spoken(duration: timedelta) -> str:

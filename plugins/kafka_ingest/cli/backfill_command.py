@@ -15,7 +15,7 @@ from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, O
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
-from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
+from kafka_ingest.cli.write_and_commit import print_committed, submit
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState
@@ -23,6 +23,7 @@ from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.settings.backfill_form import BackfillForm
+from kafka_ingest.write_step import write_batch
 
 OPEN, GAPS = "open", "gaps"
 FIELDS = {"from": "from_timestamp", "to": "to_timestamp", "batch": "batch_id", "dag-run": "dag_run_id"}
@@ -154,11 +155,8 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
     done: list[dict[str, Any]] = []
     errors: list[KafkaIngestError] = []
     for number_of_chunk, chunk in enumerate(chunks, start=1):
-        progress.print(
-            f"chunk {number_of_chunk:,} of {len(chunks):,}, {chunk.kind} {chunk.batch_id}: {listing(chunk.ranges)}",
-            markup=False,
-            soft_wrap=True,
-        )
+        about = f"chunk {number_of_chunk:,} of {len(chunks):,}, {chunk.kind} {chunk.batch_id}"
+        progress.print(f"{about}: {listing(chunk.ranges)}", markup=False, soft_wrap=True)
         result = {
             "batch_id": str(chunk.batch_id),
             "kind": chunk.kind.value,
@@ -166,8 +164,11 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
             "output": str(chunk.output),
         }
         try:
-            write_batch(parts, chunk.batch_id)
-            committed = commit_batch(parts, chunk.batch_id)
+            with step("write (Spark)"):
+                write_batch(parts, chunk.batch_id, submit, actor=actor())
+            with step("commit"):
+                committed = parts.commit(chunk.batch_id, actor=actor())
+            print_committed(committed)
         except KafkaIngestError as error:
             progress.print(f"  {error.code} {error}", style="red", markup=False, soft_wrap=True)
             errors.append(error)

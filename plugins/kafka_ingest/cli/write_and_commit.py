@@ -2,24 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import UUID
 
 from kafka_ingest.answers.committed_lines import committed_lines
-from kafka_ingest.assembly import FeedParts
-from kafka_ingest.cli.arguments import actor
-from kafka_ingest.cli.output import progress, step
+from kafka_ingest.cli.output import progress
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.write_step import Opened, submission
-from kafka_ingest.write_step import write_batch as write
-
-
-def write_batch(parts: FeedParts, batch_id: UUID) -> None:
-    """Let Spark write a batch, unless it is written."""
-    with step("write (Spark)"):
-        write(parts, batch_id, submit, actor=actor())
 
 
 def submit(opened: Sequence[Opened]) -> None:
@@ -36,13 +26,6 @@ def submit(opened: Sequence[Opened]) -> None:
     except SparkFailedError as error:
         error.log = str(beside / "spark.log")
         raise
-
-
-def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
-    with step("commit"):
-        committed = parts.commit(batch_id, actor=actor())
-    print_committed(committed)
-    return committed
 
 
 def print_committed(committed: Committed, about: str = "") -> None:

@@ -88,13 +88,13 @@ def gaps_filed(detail: Detail) -> EventText:
         f"not ingested: {listing(f'{gap.offset_range} ({gap.cause})' for gap in others)}",
         f"ahead of the stored offset: {listing(f'{gap.offset_range} ({gap.cause})' for gap in ahead)}",
     ]
-    parts.append(f"lost: {listing(lost_file(entry) for entry in detail.get('lost', ()))}")
+    lost_files = (
+        f"{entry['file']} of batch {entry['batch_id']}, {counted(entry['rows'], 'row')}"
+        for entry in detail.get("lost", ())
+    )
+    parts.append(f"lost: {listing(lost_files)}")
     why = detail.get("reason") or reasons(gaps)
     return EventText("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), why)
-
-
-def lost_file(entry: Detail) -> str:
-    return f"{entry['file']} of batch {entry['batch_id']}, {counted(entry['rows'], 'row')}"
 
 
 def gaps_closed(detail: Detail) -> EventText:

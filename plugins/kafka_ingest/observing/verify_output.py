@@ -74,7 +74,8 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             look = inspector.look_at(batch.batch_id)
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
             gone = replaced_of(batch.batch_id, rows.replacements, look, inspector)
-            expected = without_replaced(expected_of(batch, lost, sink), gone)
+            expected = expected_of(batch, lost, sink)
+            expected |= {tp: RangeCount(expected[tp].offset_range, 0, None, None) for tp in gone & expected.keys()}
         except (OutputConflictError, OutputUnavailableError) as error:
             unreadable = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
             yield Counted(batch, (), (unreadable,))
@@ -140,15 +141,6 @@ def replaced_of(
             counts = inspector.look_at(each.by).counts
             found |= {topic_partition} & {count.topic_partition for count in counts}
     return found
-
-
-def without_replaced(
-    expected: Mapping[TopicPartition, RangeCount], gone: Collection[TopicPartition]
-) -> dict[TopicPartition, RangeCount]:
-    """Return what readers should see of a batch's ranges: nothing of those that another batch has replaced."""
-    return {
-        tp: RangeCount(count.offset_range, 0, None, None) if tp in gone else count for tp, count in expected.items()
-    }
 
 
 def differences_of(

@@ -18,8 +18,8 @@ from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.page.drawings import SPARK_HEIGHT, SPARK_WIDTH, Column, Plot, plot
 from kafka_ingest.page.feed_questions import (
     Patience,
+    by_connection,
     looks_for_drift,
-    looks_of,
     mirrored_of,
     newest_of_feeds,
     oldest_of_feeds,
@@ -86,7 +86,8 @@ def all_feeds(
     known = files.value or {}
     names = readable_of(overviews.keys() | known.keys())
     patience = Patience()
-    looks = looks_of(sources, overviews, known, patience)
+    of_connection = by_connection(overviews, known)
+    looks = {conn_id: sources.logs(conn_id, feeds, wait_s=patience.left_s) for conn_id, feeds in of_connection.items()}
     # Of connections that only other feeds use, the user sees neither name nor error, which names brokers.
     used = {feed.kafka.conn_id for name in names if (feed := settings_of(known.get(name))) is not None}
     shown_looks = {conn_id: look for conn_id, look in looks.items() if conn_id in used}

@@ -46,14 +46,6 @@ def by_connection(
     )
 
 
-def looks_of(
-    sources: Sources, overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile], patience: Patience
-) -> dict[str, Answer[ClusterLogs]]:
-    """Ask Kafka, once over each connection, and return what it has answered, by connection."""
-    of_connection = by_connection(overviews, files)
-    return {conn_id: sources.logs(conn_id, feeds, wait_s=patience.left_s) for conn_id, feeds in of_connection.items()}
-
-
 def rows_of(
     overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile], looks: Mapping[str, Answer[ClusterLogs]]
 ) -> Rows:

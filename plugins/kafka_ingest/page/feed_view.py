@@ -1,6 +1,6 @@
 """What the view of one feed shows, put together from control tables and Kafka's answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -11,7 +11,6 @@ from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.completion import CompletionRules, Period
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
 from kafka_ingest.page.drawings import Bar, Column, offset_bar
@@ -68,17 +67,13 @@ def partition_rows(status: FeedStatus, snapshot: FeedSnapshot, topic: str | None
     chosen = [each for each in status.partitions if topic in {None, each.stored.topic_partition.topic}]
     chosen.sort(key=lambda each: (not each.lost, not each.holds, -(each.lag or 0), each.stored.topic_partition))
     shown = PageOf.of(chosen, page, PARTITIONS_A_PAGE)
-    pending = pending_ranges(snapshot)
+    being_read = snapshot.open_batch.ranges_read if snapshot.open_batch is not None else ()
+    pending = {each.topic_partition: each for each in being_read}
     rows = [
         PartitionRow(each, offset_bar(each, pending.get(each.stored.topic_partition)), notes_of(each))
         for each in shown.items
     ]
     return PageOf(rows, shown.page, shown.pages, shown.total)
-
-
-def pending_ranges(snapshot: FeedSnapshot) -> Mapping[TopicPartition, OffsetRange]:
-    batch = snapshot.open_batch
-    return {} if batch is None else {each.topic_partition: each for each in batch.ranges_read}
 
 
 def notes_of(partition: PartitionStatus) -> tuple[str, ...]:

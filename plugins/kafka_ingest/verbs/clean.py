@@ -23,6 +23,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offset_sets import subtract
 from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing
@@ -59,7 +60,10 @@ class Clean(Request):
         if self.batch_id is not None:
             return clean_batch(call.batch_named(self.batch_id), call.control, call.sinks, decided)
         if call.feed is not None:
-            return clean_named(call.feed, call.find_connection, only_show=decided is None)
+            # A contested one may be running all the same: its staged output expires as any other.
+            file = feed_file_named(call.feed, feeds_directory())
+            found = clean_feed(file.contested or feed_of(file), call.find_connection, only_show=decided is None)
+            return answer_of(found, [], executed=decided is not None)
         return clean_all(call.find_connection, only_show=decided is None)
 
     def decided_by_options(self, call: Call) -> Decided | None:
@@ -235,13 +239,6 @@ def ranges_in_kafka(plan: BatchPlan, ranges: list[OffsetRange], kafka: KafkaClus
     return held
 
 
-def clean_named(feed_name: str, find_connection: FindConnection, *, only_show: bool) -> Answer:
-    """Clean up one feed. A contested one may be running all the same: its staged output expires as any other."""
-    file = feed_file_named(feed_name, feeds_directory())
-    found = clean_feed(file.contested or feed_of(file), find_connection, only_show=only_show)
-    return answer_of(found, [], executed=not only_show)
-
-
 def clean_all(find_connection: FindConnection, *, only_show: bool) -> Answer:
     """Clean up every feed; one that cannot be cleaned up, or used at all, does not stop the others."""
     found: list[StagedOutput] = []
@@ -329,11 +326,7 @@ def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
 def staged_document(staged: StagedOutput) -> dict[str, Any]:
     return {
         "feed": staged.batch.feed_name,
-        "batch_id": str(staged.batch.batch_id),
-        "state": staged.batch.state.value,
-        "attempt": staged.attempt.attempt,
-        "directory": str(staged.attempt.directory),
-        "size_bytes": staged.size_bytes,
-        "kept": staged.kept,
-        "failed": staged.failed,
+        **document_of(staged.batch, "batch_id", "state"),
+        **document_of(staged.attempt, "attempt", "directory"),
+        **document_of(staged, "size_bytes", "kept", "failed"),
     }

@@ -162,10 +162,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         if each.state.is_open
     ]
     return {
-        "topic": partition.topic_partition.topic,
-        "partition": partition.topic_partition.partition,
-        "topic_id": partition.stored.topic_id,
-        "first_offset": partition.stored.first_offset,
+        **document_of(partition.stored, "topic_partition", "topic_id", "first_offset"),
         "stored_offset": partition.stored.next_offset,
         "accounted": partition.is_accounted,
         "problems": partition.problems,

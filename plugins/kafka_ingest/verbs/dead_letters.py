@@ -200,19 +200,15 @@ def shown(
     if not batches:
         yield Line(f"feed {feed_name} has no dead letters")
     else:
-        yield causes_table(feed_name, causes)
+        made = FittingTable(f"dead letters of feed {feed_name}", "cause", "of", "records", numbers=("records",))
+        for cause in causes:
+            made.add_line(Text(cause.error.error_class), Text(cause.error.part), number(cause.records))
+        yield made
         for cause in causes:
             yield from samples_of(cause, show_values=show_values)
         yield Line(f"{counted(records, 'dead letter')} in {counted(batches, 'batch')}")
     for problem in problems:
         yield Line(problem, "red", aside=True)
-
-
-def causes_table(feed_name: str, causes: list[Cause]) -> FittingTable:
-    made = FittingTable(f"dead letters of feed {feed_name}", "cause", "of", "records", numbers=("records",))
-    for cause in causes:
-        made.add_line(Text(cause.error.error_class), Text(cause.error.part), number(cause.records))
-    return made
 
 
 def samples_of(cause: Cause, *, show_values: bool) -> Iterator[Line]:

@@ -16,6 +16,7 @@ from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
@@ -227,11 +228,8 @@ def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool)
 
 def batch_document(published: PublishedReceipt) -> dict[str, Any]:
     return {
-        "batch_id": str(published.plan.batch_id),
-        "kind": published.plan.kind.value,
-        "written_at": published.receipt.written_at.isoformat(),
-        "rows": published.receipt.rows,
-        "size_bytes": published.receipt.size_bytes,
+        **document_of(published.plan, "batch_id", "kind"),
+        **document_of(published.receipt, "written_at", "rows", "size_bytes"),
         "ranges": [planned.as_document() for planned in published.ranges_read],
     }
 

@@ -1,6 +1,7 @@
 """``fold``: the control tables' rows of old batches become sums."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.ports.control import FoldingTables
 from kafka_ingest.settings.feed import LEAST_RETENTION, Feed
 from kafka_ingest.settings.form_fields import Text
@@ -51,11 +53,11 @@ class Fold(Request):
                 for folded in fold(feed_id, cut, parts.control, actor=decided.actor, reason=decided.reason or None):
                     done.append(folded)
                     on_folded(folded.batches)
-        executed = decided is not None
+        total = sum_of(done) if decided is not None else None
         return Answer(
-            fold_document(parts.feed.name, cut.before, there, done, executed=executed),
-            shown_folded(cut.before, there, done, executed=executed),
-            only_shown=not executed and (there.batches > 0 or there.events > 0),
+            fold_document(parts.feed.name, cut.before, there, total),
+            shown_folded(cut.before, there, total),
+            only_shown=total is None and (there.batches > 0 or there.events > 0),
         )
 
 
@@ -88,34 +90,32 @@ def fold(
     Each transaction folds a few whole batches under the feed's lock: a run never waits long, after an interruption no
     batch is half folded, and two calls at once share the work.
     """
-    total = Folded()
+    done: list[Folded] = []
     while not (folded := control.fold(feed_id, cut)).is_nothing:
-        total = Folded(
-            total.batches + folded.batches,
-            total.ranges + folded.ranges,
-            total.attempts + folded.attempts,
-            total.events + folded.events,
-        )
+        done.append(folded)
         yield folded
-    if not total.is_nothing:
-        detail = {"before": cut.before.astimezone(UTC).isoformat(), "batches": total.batches, "ranges": total.ranges}
-        detail |= {"attempts": total.attempts, "events": total.events}
+    if done:
+        detail = {"before": cut.before.astimezone(UTC).isoformat(), **document_of(sum_of(done))}
         detail |= {"reason": reason} if reason is not None else {}
         control.record_event(feed_id, "folded", actor=actor, batch_id=None, detail=detail)
 
 
-def fold_document(
-    feed_name: str, before: datetime, there: Foldable, done: list[Folded], *, executed: bool
-) -> dict[str, Any]:
+def sum_of(done: Sequence[Folded]) -> Folded:
+    """Return what several transactions folded."""
+    names = [each.name for each in fields(Folded)]
+    return Folded(**{name: sum(getattr(each, name) for each in done) for name in names})
+
+
+def fold_document(feed_name: str, before: datetime, there: Foldable, done: Folded | None) -> dict[str, Any]:
     """Return the result of folding as ``--json`` shows it; the number of removed rows is known once it is done."""
     return {
         "feed": feed_name,
         "before": before.isoformat(),
-        "executed": executed,
-        "batches": sum(each.batches for each in done) if executed else there.batches,
-        "ranges": sum(each.ranges for each in done) if executed else None,
-        "attempts": sum(each.attempts for each in done) if executed else None,
-        "events": sum(each.events for each in done) if executed else there.events,
+        "executed": done is not None,
+        "batches": there.batches if done is None else done.batches,
+        "ranges": None if done is None else done.ranges,
+        "attempts": None if done is None else done.attempts,
+        "events": there.events if done is None else done.events,
         "kept": [{"reason": reason, "batches": batches} for reason, batches in kept(there)],
     }
 
@@ -128,17 +128,15 @@ def kept(there: Foldable) -> list[tuple[str, int]]:
     return [(reason, batches) for reason, batches in reasons if batches]
 
 
-def shown_folded(before: datetime, there: Foldable, done: list[Folded], *, executed: bool) -> Iterator[Line]:
+def shown_folded(before: datetime, there: Foldable, done: Folded | None) -> Iterator[Line]:
     for reason, batches in kept(there):
         yield Line(f"{counted(batches, 'batch')} not folded: {reason}", "yellow")
-    if not executed:
+    if done is None:
         text = f"would fold {counted(there.batches, 'batch')} committed before {moment(before)} UTC, and remove "
         yield Line(f"{text}{counted(there.events, 'line')} of the journal")
         return
-    batches, ranges = sum(each.batches for each in done), sum(each.ranges for each in done)
-    attempts, events = sum(each.attempts for each in done), sum(each.events for each in done)
-    text = f"folded {counted(batches, 'batch')} committed before {moment(before)} UTC: {counted(ranges, 'range')} and "
+    text = f"folded {counted(done.batches, 'batch')} committed before {moment(before)} UTC: "
     yield Line(
-        f"{text}{counted(attempts, 'attempt')} became sums, {counted(events, 'line')} of the journal "
-        f"{were(events)} removed"
+        f"{text}{counted(done.ranges, 'range')} and {counted(done.attempts, 'attempt')} became sums, "
+        f"{counted(done.events, 'line')} of the journal {were(done.events)} removed"
     )

@@ -14,6 +14,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -218,8 +219,7 @@ def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> 
         "feed": feed_name,
         "batch_id": str(decision.batch.batch_id),
         "files": [{"file": each.name, "problem": each.problem, "is_there": each.is_there} for each in decision.files],
-        "lost": [each.as_document() for each in decision.lost],
-        "gaps": [each.as_document() for each in decision.gaps],
+        **document_of(decision, "lost", "gaps"),
         "executed": executed,
     }
 

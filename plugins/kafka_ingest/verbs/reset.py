@@ -15,6 +15,7 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import CoverageRows, FeedSnapshot, ResetMove
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
@@ -275,12 +276,9 @@ def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]
         "executed": executed,
         "partitions": [
             {
-                "topic": partition.stored.topic_partition.topic,
-                "partition": partition.stored.topic_partition.partition,
+                **document_of(partition.stored, "topic_partition"),
                 "old_offset": partition.stored.next_offset,
-                "new_offset": partition.new_offset,
-                "read_again": partition.read_again,
-                "skipped": partition.skipped,
+                **document_of(partition, "new_offset", "read_again", "skipped"),
                 "overlaps": intervals(partition.overlaps),
                 "gaps": intervals(partition.gaps),
                 "gaps_ended": intervals(partition.ended),

@@ -8,6 +8,7 @@ from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.committed_lines import committed_lines
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.verbs.fields import BatchId
 from kafka_ingest.verbs.request import MOST_LISTED, Argument, Call, Needed, Request
@@ -57,10 +58,7 @@ def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: 
         "feed": decision.rows.feed.name,
         "batch_id": str(decision.batch.batch_id),
         "attempt": decision.attempt.attempt,
-        "live": [each.as_document() for each in decision.live],
-        "fill": [each.as_document() for each in decision.fill],
-        "held": [each.as_document() for each in decision.held],
-        "cut_off": [each.as_document() for each in decision.cut_off],
+        **document_of(decision, "live", "fill", "held", "cut_off"),
         "begun": [str(each.batch_id) for each in decision.begun],
         "into": [str(each) for each in into],
         "executed": executed,

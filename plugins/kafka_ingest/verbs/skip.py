@@ -54,10 +54,7 @@ class Skip(Request):
         document = {
             "feed": name,
             "gap_id": gap_id,
-            "topic": interval.topic,
-            "partition": interval.partition,
-            "start_offset": interval.start_offset,
-            "end_offset": interval.end_offset,
+            **interval.as_document(),
             "acknowledges_gap": decision.acknowledged is not None,
             "moves_stored_offset_now": decision.moves_stored_offset,
             "executed": decided is not None,
