@@ -9,11 +9,12 @@ from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.feed_files import checked_against_others, read_feed_files
 
 
-def write(folder: Path, name: str, reads: str, writes: str, conn_id: str = "kafka_default") -> Path:
-    """Write a feed file from one topic to another."""
+def write(folder: Path, name: str, reads: object, writes: str, conn_id: str = "kafka_default") -> Path:
+    """Write a feed file from one topic, or a pattern of them, to another."""
     sink = {"format": "kafka", "path": f"/data/{name}", "conn_id": conn_id, "topic": writes}
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({"name": name, "kafka": {"topics": [reads]}, "sink": sink}))
+    kafka = reads if isinstance(reads, dict) else {"topics": [reads]}
+    path.write_text(yaml.safe_dump({"name": name, "kafka": kafka, "sink": sink}))
     return path
 
 
@@ -42,6 +43,18 @@ def test_every_feed_of_a_circle_is_refused_and_none_that_only_leads_to_it(tmp_pa
     # Also where only the files are parsed that may matter.
     assert checked_against_others(read_feed_file(tmp_path / "of-a.yaml")).error is not None
     assert checked_against_others(read_feed_file(tmp_path / "into.yaml")).error is None
+
+
+def test_a_circle_is_found_where_patterns_lead_through_it(tmp_path: Path) -> None:
+    write(tmp_path, "clean", {"topic_pattern": "raw-.*"}, "clean")
+    write(tmp_path, "back", {"topic_pattern": "clea."}, "raw-again")
+    write(tmp_path, "elsewhere", {"topic_pattern": "clea.", "conn_id": "kafka_other"}, "raw-elsewhere")
+    write(tmp_path, "into", {"topic_pattern": "r.*"}, "unread")
+    write(tmp_path, "own", {"topic_pattern": "ow.*"}, "own")
+    assert set(errors(tmp_path)) == {"clean", "back", "own"}
+    for name in ("clean", "back", "own", "into"):
+        found = checked_against_others(read_feed_file(tmp_path / f"{name}.yaml"))
+        assert (found.error is None) == (name == "into")
 
 
 def test_a_topic_belongs_to_one_feed(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """What planning needs to know of a feed."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, is_data
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, is_selected
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
@@ -67,10 +66,8 @@ class FeedPlanSettings:
     """So many bytes of a record need no more memory than Spark has: one that was too large is read again then."""
 
     def selects(self, topic: str) -> bool:
-        """Whether the feed reads a topic. A pattern matches data alone (:func:`kafka_ingest.model.offsets.is_data`)."""
-        if self.topic_pattern is None:
-            return topic in self.start_rules
-        return is_data(topic) and re.fullmatch(self.topic_pattern, topic) is not None
+        """Whether the feed reads a topic."""
+        return topic in self.start_rules if self.topic_pattern is None else is_selected(topic, self.topic_pattern)
 
     def start_rule(self, topic: str) -> StartRule:
         """Return what the feed file says of a topic that it brings in."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
+from kafka_ingest.model.offsets import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -132,15 +133,15 @@ def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
 def refuse_cycles(files: Iterable[FeedFile]) -> list[FeedFile]:
     """Give an error to every feed whose records come back to it.
 
-    Topics are compared by connection and name. Patterns are matched by the plan only: of what they find, a feed's
-    own output is refused by the topic's id before a batch is committed, and a circle of several feeds is not found.
+    Topics are compared by connection and name. Through another connection a feed's own output is refused by the topic's
+    id before a batch is committed, and a circle of several feeds is not found.
     """
     files = list(files)
     feeds = {file.path: file.feed for file in files if file.feed is not None and file.feed.sink.written_topic}
-    readers: dict[WrittenTopic | None, list[Path]] = {}
+    readers: dict[WrittenTopic | None, list[Path]] = {feed.sink.written_topic: [] for feed in feeds.values()}
     for path, feed in feeds.items():
-        for topic in feed.kafka.listed:
-            readers.setdefault((feed.kafka.conn_id, topic.name), []).append(path)
+        for topic in topics_read(feed, [each for each in readers if each is not None]):
+            readers.setdefault(topic, []).append(path)
     return [
         unusable(
             file.path,
@@ -154,6 +155,14 @@ def refuse_cycles(files: Iterable[FeedFile]) -> list[FeedFile]:
         else file
         for file in files
     ]
+
+
+def topics_read(feed: Feed, written: Iterable[WrittenTopic]) -> list[WrittenTopic]:
+    """Return which topics a feed names, or which of the ``written`` ones its pattern selects."""
+    conn_id, pattern = feed.kafka.conn_id, feed.kafka.topic_pattern
+    if pattern is None:
+        return [(conn_id, topic.name) for topic in feed.kafka.listed]
+    return [(by, name) for by, name in written if by == conn_id and is_selected(name, pattern)]
 
 
 def way_back(

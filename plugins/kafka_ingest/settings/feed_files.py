@@ -100,9 +100,10 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
     files = [alone]
     for each in files:  # it grows: by those that may share something, then by those that may pass records on
         if each.feed is not None:
-            found = may_share(feed, environment) if each is alone else may_read_of(each.feed)
-            files += read_those([path for path, text in left.items() if found(text)])
-            left = {path: text for path, text in left.items() if not found(text)}
+            searches = [may_read_of(each.feed), *([may_share(feed, environment)] if each is alone else [])]
+            found = [path for path, text in left.items() if any(may_say(text) for may_say in searches)]
+            files += read_those(found)
+            left = {path: text for path, text in left.items() if path not in found}
     return refuse_cycles(refuse_shared(files, environment))[0]
 
 

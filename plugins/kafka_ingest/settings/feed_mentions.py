@@ -23,6 +23,8 @@ MaySay = Callable[[str], bool]
 """Whether a file's text may say what is looked for."""
 
 BEGINS, ENDS = r"(?<![\w.-])", r"(?![\w.-])"
+PASSES_ON: Final = ("topic_pattern", "topic")
+"""Keys that stand in the file of a feed that writes to a topic what it reads by a pattern, whatever its defaults."""
 BETWEEN: Final = r"/(?:\.?/)*"
 PATH_ENDS: Final = r"(?![/.]*[\w-])"
 FOLDER_ENDS: Final = r"(?![\w-])"
@@ -67,8 +69,14 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
 
 
 def may_read_of(feed: Feed) -> MaySay:
-    """Return the search for files whose feed may read the topic that this one writes, if it writes one."""
-    return any_of([mention(feed.sink.written_topic[1])]) if feed.sink.written_topic else lambda _: False
+    """Return the search for files whose feed may read the topic that this one writes, if it writes one.
+
+    By a pattern only such as write topics, too: only these pass records on.
+    """
+    if feed.sink.written_topic is None:
+        return lambda _: False
+    named, by_pattern, writes = (any_of([mention(each)]) for each in (feed.sink.written_topic[1], *PASSES_ON))
+    return lambda text: named(text) or (by_pattern(text) and writes(text))
 
 
 def any_of(mentions: list[Mention]) -> MaySay:
