@@ -1673,7 +1673,7 @@ class InMemorySink:
         return self
 
     publisher = archive = inspector = remover = salvage = staging
-    replacer = lacks = None
+    replacer = lacks = most_rows = None
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)

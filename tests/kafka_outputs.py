@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic  # where it is defined: `admin` hides
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
 
 CONN_ID = "kafka_other"
 SERVERS_VARIABLE = "TESTS_KAFKA_SERVERS"
@@ -59,8 +60,9 @@ def kafka_at(path: Path, **options: str) -> OutputLocation:
 def connections_to_kafka(servers: str | None = None) -> SinkConnections:
     """Return how a sink finds the broker."""
 
-    def found(conn_id: str) -> KafkaClientSettings:
-        return KafkaClientSettings(conn_id, {"bootstrap.servers": servers or os.environ[SERVERS_VARIABLE]})
+    def found(conn_id: str) -> OutputCluster:
+        settings = KafkaClientSettings(conn_id, {"bootstrap.servers": servers or os.environ[SERVERS_VARIABLE]})
+        return OutputCluster(settings)
 
     return SinkConnections(kafka=found)
 

@@ -58,6 +58,7 @@ from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import access_to, conn_id_of, format_found, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
 from kafka_ingest.sinks.success_files import write_success_files
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import (
@@ -340,7 +341,7 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
         catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
         store=lambda place: store_access(place, find_connection(conn_id_of(place))),
         database=lambda conn_id: database_settings(find_connection(conn_id)),
-        kafka=lambda conn_id: let_in(kafka_settings(find_connection(conn_id))),
+        kafka=cache(lambda conn_id: OutputCluster(let_in(kafka_settings(find_connection(conn_id))))),
     )
 
 

@@ -48,6 +48,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.replaced import sum_of
 from kafka_ingest.planning.held_partitions import held_beyond_log
+from kafka_ingest.planning.limits import within
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
@@ -101,8 +102,10 @@ def plan_backfill(
         if actor is not None and known:
             check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
             return BackfillOutcome(known, None)
-        decision = decide_backfill(request, rows, settings, parts)
         output = request.output or settings.output
+        most_rows = parts.sinks(output).most_rows
+        most = within(request.max_records, most_rows() if most_rows is not None else None) or request.max_records
+        decision = decide_backfill(replace(request, max_records=most), rows, settings, parts)
         chunks = plans_of(decision, request, rows.feed, settings, output)
         if chunks:
             check_records(output, {topic for chunk in chunks for topic in chunk.topic_ids})

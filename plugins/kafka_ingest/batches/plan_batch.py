@@ -22,7 +22,7 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.held_partitions import newly_beyond_log
-from kafka_ingest.planning.limits import with_default_limit
+from kafka_ingest.planning.limits import with_default_limit, within
 from kafka_ingest.planning.open_batch import decide_open_batch, held_topics
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
@@ -125,7 +125,7 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
                 note_holds(feed, beyond, control)
                 continue
             feed = replace(feed, holds=[*feed.holds, *beyond])
-        decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
+        decision = decide(feed, answers, limited(settings, feed, parts), now=now, end=end)
         try:
             target = target_of(decision, known, settings, parts)
             if actor is None:
@@ -228,11 +228,12 @@ def check_something_answered(decision: PlanDecision) -> None:
         )
 
 
-def limited(settings: FeedPlanSettings, feed: FeedSnapshot, control: ControlTables) -> FeedPlanSettings:
-    """Return the settings with the limit of the next batch, also where it follows the feed's measured speed."""
-    if not settings.limit_follows_speed:
-        return settings
-    return with_default_limit(settings, control.speeds(feed.feed_id))
+def limited(settings: FeedPlanSettings, feed: FeedSnapshot, parts: Parts) -> FeedPlanSettings:
+    """Return the settings with the next batch's limit, also where it follows measured speed, or its output's."""
+    if settings.limit_follows_speed:
+        settings = with_default_limit(settings, parts.control.speeds(feed.feed_id))
+    most_rows = parts.sinks(settings.output).most_rows
+    return replace(settings, max_records=within(settings.max_records, most_rows() if most_rows is not None else None))
 
 
 def next_batch_id(newest: UUID | None) -> UUID:

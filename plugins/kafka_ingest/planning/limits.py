@@ -37,6 +37,14 @@ def with_default_limit(settings: FeedPlanSettings, speeds: Collection[float]) ->
     return replace(settings, max_records=min(default, settings.max_records or default))
 
 
+def within(limit: int | None, most_rows: int | None) -> int | None:
+    """Return a batch's limit in records, where its output takes ``most_rows`` in one commit; None stands for no limit.
+
+    A record is one row at most, so the batch fits.
+    """
+    return min((each for each in (limit, most_rows) if each is not None), default=None)
+
+
 SHARE_OF_A_BATCH = 10
 
 

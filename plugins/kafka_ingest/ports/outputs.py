@@ -292,6 +292,8 @@ class Sink:
     contents: Contents | None = None
     lacks: Callable[[UUID], str] | None = None
     """Says where else than beside ``places`` a published batch has to be known, and is not; an empty text if it is."""
+    most_rows: Callable[[], int] | None = None
+    """How many rows one batch may have, as long as they are like those of the newest ones; None for any number."""
 
 
 class DataFiles(Protocol):

@@ -45,4 +45,5 @@ def kafka_sink(
     sink = table_sink(topic, access, lacks=topic.lacks)
     parts = TableParts.of(topic, access)
     contents = import_module(f"{__name__}.contents").TopicContents(parts.output, parts.receipts, lambda: topic.commits)
-    return replace(sink, inspector=None, remover=None, replacer=None, contents=contents)
+    roles = {"contents": contents, "most_rows": topic.most_rows}
+    return replace(sink, inspector=None, remover=None, replacer=None, **roles)

@@ -2,6 +2,7 @@
 
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.sinks.kafka_topic.topic_rows import Records
+from kafka_ingest.sinks.kafka_topic.topic_rows import Records, SeenMarks
 
 NO_TOPIC: Final = "no topic: the brokers are asked"
 """No topic can have this name, so asking for it creates none. ``describe_cluster`` may abort the process."""
@@ -77,10 +78,6 @@ class KafkaSettings(Protocol):
         """Return a text without what the connection keeps."""
 
 
-FindKafka = Callable[[str], KafkaSettings]
-"""Finds how to reach a cluster by the id of its connection; raises MissingConnection- or InvalidConnectionError."""
-
-
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as its cluster describes it."""
@@ -117,6 +114,8 @@ class OutputCluster:
     def __init__(self, settings: KafkaSettings) -> None:
         self.timeout_s = settings.request_timeout_s
         self.socket_timeout_ms = int(settings.admin_settings().get("socket.timeout.ms", SOCKET_TIMEOUT_MS))
+        self.seen_marks: defaultdict[str, SeenMarks] = defaultdict(SeenMarks)
+        """What was read of topics of marks, by their names."""
         self._settings = settings
         self._said = ""
 
@@ -271,6 +270,10 @@ class OutputCluster:
         with self._admin() as admin:
             found = admin.describe_configs([resource], request_timeout=self.timeout_s)[resource].result()
         return {key: entry.value for key, entry in found.items() if entry.value is not None}
+
+
+FindKafka = Callable[[str], OutputCluster]
+"""Finds a cluster by the id of its connection; raises MissingConnection- or InvalidConnectionError."""
 
 
 def listed(settings: Mapping[str, str], name: str, whose: str) -> str:

@@ -13,6 +13,7 @@
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -22,20 +23,16 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
-from kafka_ingest.sinks.kafka_topic.marks import KafkaMarks
+from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks
 from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
+from kafka_ingest.sinks.kafka_topic.transaction_time import Pace, longest_s, most_rows
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 TRIES: Final = 3
 ANSWER_S: Final = 60.0
 """So long the beginning and the end of a transaction are waited for."""
-LEAST_S: Final = 60.0
-ROWS_PER_S: Final = 20_000
-BYTES_PER_S: Final = 2_000_000
-"""A transaction may take so long: 316,000 rows of 200 bytes a second were measured with one broker on the machine."""
 QUEUE_KBYTES: Final = 65_536
 LEAST_REQUEST_BYTES, LARGEST_REQUEST_BYTES = 1_000_000, 1_000_000_000
 """Of librdkafka's message.max.bytes: room for a mark, and what it takes at most."""
@@ -115,9 +112,9 @@ class KafkaCommits:
                 f"{counted(topic.partitions, 'partition')}. Nothing was published and no offset was moved. Add "
                 "partitions to it, or abandon the batch and set sink.partitions: by_key."
             )
-        needed_s = longest_s(receipt, check_rows(staged, topic))
-        with self._cluster.named_errors(self._name):
-            allowed_s = self._cluster.longest_transaction_s()
+        size_bytes = check_rows(staged, topic)
+        allowed_s, earlier = self._time()
+        needed_s = longest_s(receipt.rows, size_bytes, earlier)
         if needed_s > allowed_s:
             raise OutputNotUsableError(
                 f"topic {self._name}: {counted(receipt.rows, 'row')} may take {needed_s:,.0f} s in one transaction, "
@@ -125,6 +122,15 @@ class KafkaCommits:
                 "brokers' transaction.max.timeout.ms, and run the commit again; or abandon the batch and set "
                 f"limits.max_records to {int(receipt.rows * allowed_s / needed_s / 2):,}."
             )
+
+    def most_rows(self) -> int:
+        """Return how many rows a batch may have, if they are like those of the newest ones."""
+        return most_rows(*self._time())
+
+    def _time(self) -> tuple[float, list[Pace]]:
+        """Return how long a transaction may take, and how long earlier ones took."""
+        with self._cluster.named_errors(self._name):
+            return self._cluster.longest_transaction_s(), self.marks.paces()
 
     def topic(self) -> Topic:
         """Return the output topic; raises OutputNotUsableError where there is none."""
@@ -148,8 +154,7 @@ class KafkaCommits:
                 return self.try_once(mark, staged, topic)
             except KafkaException as error:
                 # Landed, another process's, or neither: that is for the next producer to find out.
-                patience_s = longest_s(staged.receipt if staged is not None else None)
-                found = self._wait(mark.batch_id, patience_s if code_of(error, FENCED) else 0)
+                found = self._wait(mark.batch_id, patience_s(staged) if code_of(error, FENCED) else 0)
                 if found is not None:
                     return found
                 if last or code_of(error, DENIED | REFUSED):
@@ -173,7 +178,6 @@ class KafkaCommits:
             "transaction.timeout.ms": int(allowed_s * 1000),
             # Without it, a broker that says nothing is waited for as long; a longer one no producer takes.
             "socket.timeout.ms": min(self._cluster.socket_timeout_ms, int(allowed_s * 1000)),
-            "on_delivery": landing.note,
             "partitioner": "murmur2_random",
             "message.max.bytes": min(max(topic.largest_record_bytes, LEAST_REQUEST_BYTES), LARGEST_REQUEST_BYTES),
             "batch.size": min(topic.largest_record_bytes, 1_000_000),
@@ -186,17 +190,20 @@ class KafkaCommits:
         transactional_id = self.marks.transactional_id(mark.batch_id)
         with fatal_errors(), self._cluster.producer(transactional_id, own) as producer:
             producer.init_transactions(ANSWER_S)
-            with aborting(producer, landing.errors):
-                produced = self._produce(producer, staged, topic)
-                if receipt is not None and produced != receipt.rows:
+            with aborting(producer):
+                began = time.monotonic()
+                produced, size_bytes = self._produce(producer, staged, topic, landing)
+                if receipt is not None and produced.total() != receipt.rows:
                     raise StagedOutputUnusableError(
-                        f"topic {self._name}: expected to add {counted(receipt.rows, 'row')}, found {produced:,}"
+                        f"topic {self._name}: expected to add {counted(receipt.rows, 'row')}, "
+                        f"found {produced.total():,}"
                     )
                 producer.flush(allowed_s)
-                refuse(landing.errors)
-                self.marks.produce(producer, mark, landing, of_mark)
+                pace = (produced.total(), size_bytes, int((time.monotonic() - began) * 1000))
+                places = landing.as_document(produced if self._same_partitions else None)
+                landed = {"landed": places} if places is not None else {}
+                self.marks.produce(producer, mark, {**landed, "produced": dict(zip(PACE, pace, strict=True))}, of_mark)
                 producer.flush(allowed_s)
-                refuse(landing.errors + of_mark.errors)
                 if not (at := of_mark.as_document()):  # one that was sent again may be answered without its offset
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 found = self.marks.before(at[0][1], mark.batch_id)
@@ -208,26 +215,43 @@ class KafkaCommits:
             producer.init_transactions(ANSWER_S)  # it waits until all partitions have the transaction's end
         return mark
 
-    def _produce(self, producer: Producer, staged: Staged | None, topic: Topic) -> int:
+    def _produce(
+        self, producer: Producer, staged: Staged | None, topic: Topic, landing: Landing
+    ) -> tuple[Counter[int], int]:
         if staged is None or not staged.receipt.files:
-            return 0
+            return Counter(), 0
         # A third of a second for pyarrow, which only a commit should pay.
         from kafka_ingest.sinks.kafka_topic.produced_rows import produce_rows  # noqa: PLC0415
 
-        return produce_rows(producer, staged, topic, same_partitions=self._same_partitions)
+        return produce_rows(producer, staged, topic, landing.note, same_partitions=self._same_partitions)
 
 
 @contextmanager
-def aborting(producer: Producer, failed: list[KafkaError]) -> Iterator[None]:
+def aborting(producer: Producer) -> Iterator[None]:
     """Begin a transaction, and abort it after an error. Once its end was asked for that is never done."""
     producer.begin_transaction()
     try:
         yield
     except Exception:
+        failed = why_failed(producer)
         with suppress(KafkaException, SystemError):
             producer.abort_transaction(ANSWER_S)
-        refuse(failed)  # after it, the client only says that the transaction can no longer be used
+        if failed is not None:
+            raise failed from None
         raise
+
+
+def why_failed(producer: Producer) -> KafkaException | None:
+    """Return the error of the first record that was not taken, None where all were.
+
+    Of a transaction that can only be aborted, the client answers with what made it so, whatever it is asked to do.
+    """
+    try:
+        with fatal_errors():
+            producer.begin_transaction()
+    except KafkaException as error:
+        return None if code_of(error, {KafkaError._STATE}) else error
+    return None
 
 
 @contextmanager
@@ -241,15 +265,7 @@ def fatal_errors() -> Iterator[None]:
         raise
 
 
-def refuse(failed: list[KafkaError]) -> None:
-    """Raise the error of the first record that was not taken."""
-    if failed:
-        raise KafkaException(failed[0])
-
-
-def longest_s(receipt: Receipt | None, size_bytes: int = 0) -> float:
-    """Return how long the transaction of a batch may take, with a large margin; ``size_bytes``: of its records."""
-    if receipt is None:
-        return LEAST_S
-    files = sum(file.size_bytes for file in receipt.files)
-    return LEAST_S + receipt.rows / ROWS_PER_S + max(size_bytes, files) / BYTES_PER_S
+def patience_s(staged: Staged | None) -> float:
+    """Return how long the process is waited for that has taken a batch over."""
+    files = staged.receipt.files if staged is not None else ()
+    return longest_s(staged.receipt.rows if staged is not None else 0, sum(file.size_bytes for file in files), ())

@@ -10,23 +10,27 @@ records there without the records; the answer then is that there are none, whate
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import canonical_json, require_version
 from kafka_ingest.model.offsets import MARKS_SUFFIX
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
-from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, landed_in
+from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, SeenMarks, landed_in
+from kafka_ingest.sinks.kafka_topic.transaction_time import Pace
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARK_VERSION: Final = 1
 SETTINGS: Final = {"cleanup.policy": "compact"}
 AS_THE_OUTPUT: Final = ("min.insync.replicas", "unclean.leader.election.enable")
 """What a broker's default may have weaker: a mark that was lost would have its rows written twice."""
+PACE: Final = ("rows", "bytes", "milliseconds")
+"""What a mark says of its transaction's time: that of the rows, which come before it."""
 AT_ONCE: Final = 500
 PATIENCE_S: Final = 60.0
 """So long an answer is waited for, and a transaction of another batch that hides marks."""
@@ -62,7 +66,7 @@ class KafkaMarks:
 
     def seen(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark as readers see it now; None proves nothing: an open transaction may hide it."""
-        return self._first_of(batch_id) if self._cluster.topic(self.name) is not None else None
+        return self._first_of(batch_id) if self._is_there() else None
 
     def before(self, end: int, batch_id: UUID) -> Mark | None:
         """Return a batch's mark at an offset before ``end``, None where there is none.
@@ -73,9 +77,18 @@ class KafkaMarks:
 
     def now(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark of all that were written until now; raises as :meth:`before` does."""
-        if self._cluster.topic(self.name) is None:
-            return None
-        return self._first_of(batch_id, self._cluster.end_of(self.name))
+        return self._first_of(batch_id, self._cluster.end_of(self.name)) if self._is_there() else None
+
+    def paces(self) -> list[Pace]:
+        """Return how long the transactions of the newest batches took, of those that readers see now."""
+        there, seen = self._is_there(), self._cluster.seen_marks[self.name]
+        for message in self._messages(None, seen.next_offset) if there else ():
+            seen.note(message)
+        found = []
+        for value in seen.newest:
+            with suppress(ForeignJsonError):  # who asks for what is marked is told
+                found.append(pace_in(value))
+        return [pace for pace in found if pace is not None]
 
     def all(self) -> dict[UUID, Mark]:
         """Return all marks that were written until now; raises OutputUnavailableError as :meth:`before` does."""
@@ -95,22 +108,33 @@ class KafkaMarks:
             if mark.outcome is Outcome.PUBLISHED
         }
 
-    def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
-        # All but the one are left unread: there may be one for every five minutes of years.
-        key = str(batch_id).encode()
-        return next((self._mark(message) for message in self._messages(end) if message.key() == key), None)
+    def _is_there(self) -> bool:
+        """Whether there is a topic; of one that was created again nothing was read."""
+        found, seen = self._cluster.topic(self.name), self._cluster.seen_marks
+        if found is None or found.topic_id != seen[self.name].topic_id:
+            seen[self.name] = SeenMarks(found.topic_id if found is not None else "")
+        return found is not None
 
-    def produce(self, producer: Producer, mark: Mark, landing: Landing, of_mark: Landing) -> None:
-        """Add a batch's mark to the transaction, with where its records are; ``of_mark`` takes in where it is."""
-        landed = landing.as_document()
-        value = canonical_json(value_of(mark) | ({"landed": landed} if landed is not None else {}))
+    def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
+        """Return a batch's mark, read where it is known to be, or from where the last reading ended."""
+        # The contents of all others are left unread: there may be one for every five minutes of years.
+        seen, key = self._cluster.seen_marks[self.name], str(batch_id).encode()
+        for message in self._messages(end, seen.offsets.get(key, seen.next_offset)):
+            seen.note(message)
+            if message.key() == key:
+                return self._mark(message)
+        return None
+
+    def produce(self, producer: Producer, mark: Mark, added: dict[str, object], of_mark: Landing) -> None:
+        """Add a batch's mark to the transaction, with what is ``added`` to it; ``of_mark`` takes in where it is."""
+        value = canonical_json(value_of(mark) | added)
         producer.produce(self.name, value, str(mark.batch_id), partition=0, on_delivery=of_mark.note)
 
-    def _messages(self, end: int | None) -> Iterator[Message]:
+    def _messages(self, end: int | None, start: int = 0) -> Iterator[Message]:
         """Yield what is committed before an offset, and perhaps more; without one, what readers see now."""
         consumer = self._cluster.reader()
         try:
-            consumer.assign([TopicPartition(self.name, 0, 0)])
+            consumer.assign([TopicPartition(self.name, 0, start)])
             yield from self._from_beginning(consumer, end or 0)
         finally:
             consumer.close()
@@ -172,6 +196,19 @@ def value_of(mark: Mark) -> dict[str, object]:
     value: dict[str, object] = {"version": MARK_VERSION, "outcome": mark.outcome.value}
     value |= {"plan_fingerprint": mark.fingerprint}
     return value | ({"proof": read_foreign_object(mark.proof)} if mark.proof else {})
+
+
+@read_as_ours()
+def pace_in(value: bytes) -> Pace | None:
+    """Return how long a transaction took by its mark, None where that does not say it, as of earlier versions.
+
+    Raises ForeignJsonError where it is no mark.
+    """
+    document = read_foreign_object(value).get("produced")
+    if document is None:
+        return None
+    rows, size_bytes, milliseconds = (whole(document, name) for name in PACE)
+    return Pace(rows, size_bytes, milliseconds / 1000) if min(rows, size_bytes, milliseconds) > 0 else None
 
 
 @read_as_ours()

@@ -45,7 +45,7 @@ class KafkaOutput:
                 f"expected to know which topic has the batches of {self.output}, found no {' and no '.join(missing)}: "
                 "its path alone does not say it. Ask by the feed or the batch instead."
             )
-        return OutputCluster(self._find_kafka(self._address[CONN_ID]))
+        return self._find_kafka(self._address[CONN_ID])
 
     @cached_property
     def commits(self) -> KafkaCommits:
@@ -57,7 +57,7 @@ class KafkaOutput:
         """Do nothing: the client is the one that reads Kafka."""
 
     def one_reading(self) -> AbstractContextManager[None]:
-        """Spare nothing: a look reads the newest marks only."""
+        """Spare nothing: a look reads those marks only that were not read before."""
         return nullcontext()
 
     def check_usable(self) -> None:
@@ -78,6 +78,10 @@ class KafkaOutput:
     def published(self) -> set[str]:
         """Return the ids of the batches that are marked as published."""
         return self.commits.rows().published()
+
+    def most_rows(self) -> int:
+        """Return how many rows a batch may have, so that it does not outlast what the brokers allow."""
+        return self.commits.most_rows()
 
     def lacks(self, batch_id: UUID) -> str:
         """Return why this topic cannot be the one that a batch was published in; an empty text if it has its mark."""

@@ -1,13 +1,14 @@
 """The rows of staged files as records of the output topic. Importing this imports pyarrow."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
@@ -16,8 +17,10 @@ from kafka_ingest.sinks.kafka_topic.cluster import Topic
 from kafka_ingest.sinks.tables.table_format import Staged
 
 PIECE: Final = 1_000
-"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/spark_settings.py``); more only
-where a dictionary holds the values, each up to 1 MB, of many rows."""
+"""So many rows are in memory at most, all of one row group, which has 32 MB (``model/spark_settings.py``)."""
+PIECE_BYTES: Final = 32_000_000
+LARGE: Final = ("key", "value")
+"""Of these, a group's rows may be more, where a dictionary holds them."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
 COLUMNS: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers")
@@ -26,6 +29,7 @@ OTHERS: Final[Mapping[str, pa.DataType]] = {"kafka_topic_id": pa.string(), "kafk
 OVERHEAD_BYTES: Final = 200
 """Of a batch of one record, apart from key, value and headers; of each header 10 more."""
 Place = tuple[str, int]
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
 
 
 def check_rows(staged: Staged, topic: Topic) -> int:
@@ -110,15 +114,24 @@ def filled(lengths: Any) -> Any:  # noqa: ANN401 - Arrow's own
     return pc.fill_null(lengths, 0)
 
 
-def produce_rows(producer: Producer, staged: Staged, topic: Topic, *, same_partitions: bool) -> int:
-    """Produce all rows in the order of their offsets, and return how many these were.
+def produce_rows(
+    producer: Producer, staged: Staged, topic: Topic, note: DeliveryCallback, *, same_partitions: bool
+) -> tuple[Counter[int], int]:
+    """Produce all rows in the order of their offsets; return how many each partition had, and how many bytes.
 
-    Raises StagedOutputUnusableError where the files do not have them in this order.
+    ``note`` is called with the first and the last record of each partition in a piece at least: it takes a tenth of the
+    time, if it is called with each. Raises StagedOutputUnusableError where the files are not in this order.
     """
-    produced = 0
+    produced: Counter[int] = Counter()
+    size_bytes = 0
     last: dict[Place, int] = {}
     for piece in pieces(staged):
-        for partition, offset, source, record in records(piece):
+        partitions: Any = piece["kafka_partition"].to_pylist()
+        produced.update(partitions)
+        noted = ends_of(partitions) if same_partitions else range(len(partitions))
+        for number, (partition, offset, source, record) in enumerate(records(piece)):
+            if number in noted:
+                record["on_delivery"] = note
             place = (source, partition)
             if last.get(place, -1) >= offset:
                 raise StagedOutputUnusableError(
@@ -133,9 +146,16 @@ def produce_rows(producer: Producer, staged: Staged, topic: Topic, *, same_parti
                     break
                 except BufferError:
                     producer.poll(1)
-            produced += 1
+        size_bytes += pc.sum(sizes_of(piece)).as_py() or 0
         producer.poll(0)
-    return produced
+    return produced, size_bytes
+
+
+def ends_of(partitions: Sequence[int]) -> set[int]:
+    """Return the numbers of the rows that are the first or the last one of their partition."""
+    numbers = range(len(partitions))
+    last, first = (dict(zip(partitions[::step], numbers[::step], strict=True)) for step in (1, -1))
+    return {*first.values(), *last.values()}
 
 
 def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
@@ -157,10 +177,23 @@ def pieces(staged: Staged) -> Iterator[pa.Table]:
             with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as found:
                 names = [name for name in OTHERS if name in found.schema_arrow.names]
                 for group in range(found.num_row_groups):
-                    for batch in found.iter_batches(PIECE, row_groups=[group], columns=[*COLUMNS, *names]):
+                    rows = rows_at_once(found, source, group)
+                    for batch in found.iter_batches(rows, row_groups=[group], columns=[*COLUMNS, *names]):
                         yield with_all(pa.Table.from_batches([batch]))
         except pa.ArrowException as error:
             raise StagedOutputUnusableError(f"{path} is damaged: {error}") from error
+
+
+def rows_at_once(found: pyarrow.parquet.ParquetFile, source: Any, group: int) -> int:  # noqa: ANN401 - an open file
+    """Return how many rows of a group are read at once: fewer where many of them may be one large value."""
+    columns = map(found.metadata.row_group(group).column, range(found.metadata.num_columns))
+    names = [each.path_in_schema for each in columns if each.has_dictionary_page and each.path_in_schema in LARGE]
+    if not names or not found.metadata.row_group(group).num_rows:
+        return PIECE
+    coded = pyarrow.parquet.ParquetFile(source, read_dictionary=names)
+    first: Any = next(coded.iter_batches(1, row_groups=[group], columns=names))
+    largest = sum(pc.max(pc.binary_length(first[name].dictionary)).as_py() or 0 for name in names)
+    return max(1, min(PIECE, PIECE_BYTES // (largest + 1)))
 
 
 def with_all(piece: pa.Table) -> pa.Table:

@@ -1,5 +1,6 @@
 """What the marks of an output topic say of batches, and where their records are. Which one a record was, none says."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,26 @@ class KafkaRows:
         """Hand in nothing."""
 
 
+@dataclass(slots=True)
+class SeenMarks:
+    """Which marks of a topic were read so far: nothing before ``next_offset`` changes, so that it is read once."""
+
+    topic_id: str = ""
+    next_offset: int = 0
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    """Of each mark, by its key."""
+    newest: deque[bytes] = field(default_factory=lambda: deque(maxlen=20))
+    """The values of the newest ones."""
+
+    def note(self, message: "Message") -> None:
+        """Note a mark."""
+        offset = message.offset() or 0
+        if offset >= self.next_offset:
+            self.next_offset = offset + 1
+            self.offsets[message.key() or b""] = offset
+            self.newest.append(message.value() or b"")
+
+
 @dataclass(frozen=True, slots=True)
 class LandedRange:
     """So many records of a batch are in ``[start_offset, end_offset)`` of a partition, perhaps among other batches'."""
@@ -95,17 +116,15 @@ class LandedRange:
 
 @dataclass(slots=True)
 class Landing:
-    """Takes in what the brokers answer of each record. As it is called for each, it does no more than it must."""
+    """Takes in where the brokers say that records are: it need not be asked of all between a partition's ends."""
 
-    errors: "list[KafkaError]" = field(default_factory=list)
     found: dict[int, list[int]] = field(default_factory=dict)
     """Of each partition the smallest and the largest offset, and how many records."""
 
     def note(self, error: "KafkaError | None", message: "Message") -> None:
         """Note one record; of one that was sent again, brokers may not say where it is."""
         if error is not None:
-            self.errors.append(error)
-            return
+            return  # its transaction cannot be committed any more
         offset = message.offset()
         if offset is None:
             offset = -1
@@ -119,9 +138,15 @@ class Landing:
         elif offset < found[0]:
             found[0] = offset
 
-    def as_document(self) -> list[list[int]] | None:
-        """Return the ranges as a mark has them, None where one is unknown."""
-        ranges = [[number, first, last + 1, count] for number, (first, last, count) in sorted(self.found.items())]
+    def as_document(self, counts: Mapping[int, int] | None = None) -> list[list[int]] | None:
+        """Return the ranges as a mark has them, None where one is unknown.
+
+        ``counts``: how many records each partition has, where not all were noted.
+        """
+        ranges = [
+            [number, first, last + 1, noted if counts is None else counts[number]]
+            for number, (first, last, noted) in sorted(self.found.items())
+        ]
         return ranges if all(first >= 0 for _, first, _, _ in ranges) else None
 
 
