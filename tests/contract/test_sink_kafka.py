@@ -207,7 +207,7 @@ def test_what_no_topic_could_take_is_refused_before_anything_is_committed(server
     cases = {
         " with message.timestamp.type=LogAppendTime": {"message.timestamp.type": "LogAppendTime"},
         "0@0: it has no key, and the topic is compacted": {"cleanup.policy": "compact"},
-        "0@0: with its headers it has": {"max.message.bytes": "200"},
+        "0@0: with its headers it has": {"max.message.bytes": "100"},
         "Kafka soon deletes it and those beside it: retention.ms is 604,800,000. Set": {"retention.ms": "604800000"},
     }
     for number, (expected, settings) in enumerate(cases.items()):
@@ -217,6 +217,10 @@ def test_what_no_topic_could_take_is_refused_before_anything_is_committed(server
         with pytest.raises(OutputNotUsableError) as error:
             prepare_and_take(refused)
         assert expected in str(error.value)
+        if "max.message.bytes" in settings:
+            with pytest.raises(OutputNotUsableError, match="MSG_SIZE_TOO_LARGE"):
+                refused.sink.publisher.publish(*written(refused, plan_to(refused, 2)))
+            assert committed_records(topic_of(path)) == []
 
 
 def prepare_and_take(output: KafkaOutput) -> None:

@@ -1,8 +1,10 @@
-"""What an output topic's cluster says, and which records it cannot keep; without a broker."""
+"""What an output topic's cluster says, which records it cannot keep, and how rows are read; without a broker."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,7 +18,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
 )
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
-from kafka_ingest.sinks.kafka_topic.produced_rows import check_times
+from kafka_ingest.sinks.kafka_topic.produced_rows import check_times, ends_of, rows_at_once
 
 SETTINGS = KafkaClientSettings("kafka_other", {"bootstrap.servers": "kafka:9093"})
 NOW_MS = 1_767_312_000_000  # 2026-01-02
@@ -107,3 +109,29 @@ def test_a_login_is_tried_before_an_output_is_asked_anything_and_its_refusal_kee
     monkeypatch.setattr(KafkaClient, "check_let_in", refuse)
     with pytest.raises(expected):
         assembly.let_in(SETTINGS)
+
+
+def test_brokers_are_asked_for_the_place_of_the_first_and_the_last_record_of_each_partition() -> None:
+    assert ends_of([0, 0, 0, 2, 1, 2, 2, 0]) == {0, 7, 3, 6, 4}
+    assert ends_of([]) == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "dictionary", "expected"),
+    [
+        ([b"x" * 900_000] * 50, ["value"], 35),
+        ([b"x", b"y" * 500_000] * 9, ["value"], 63),
+        ([b"x" * 900_000] * 50, [], 1_000),
+        ([b"paid", b"new"] * 50, ["value"], 1_000),
+        ([None] * 5, ["key", "value"], 1_000),
+        ([], ["value"], 1_000),
+    ],
+)
+def test_so_few_rows_are_in_memory_at_once_that_a_large_value_of_many_of_them_is_no_gigabyte(
+    tmp_path: Path, values: list[bytes | None], dictionary: list[str], expected: int
+) -> None:
+    columns = {"key": pa.array([None] * len(values), pa.binary()), "value": pa.array(values, pa.binary())}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", use_dictionary=dictionary)
+    with (tmp_path / "rows.parquet").open("rb") as source:
+        found = pyarrow.parquet.ParquetFile(source)
+        assert [rows_at_once(found, source, group) for group in range(found.num_row_groups)] == [expected]

@@ -63,7 +63,6 @@ class KafkaCommits:
             return self.marks.now(batch_id)
 
     def rows(self) -> KafkaRows:
-        """Return what the marks say of batches."""
         with self._cluster.named_errors(self.marks.name):
             return KafkaRows(self.marks.all())
 
@@ -92,7 +91,6 @@ class KafkaCommits:
         yield from ()
 
     def delete_rows(self, batch_id: UUID) -> None:
-        """Raise OutputNotUsableError."""
         del batch_id
         self.check_can_remove()
 
@@ -124,7 +122,6 @@ class KafkaCommits:
             )
 
     def most_rows(self) -> int:
-        """Return how many rows a batch may have, if they are like those of the newest ones."""
         return most_rows(*self._time())
 
     def _time(self) -> tuple[float, list[Pace]]:

@@ -76,7 +76,6 @@ class Count:
             short, deleted = short - gone, deleted - gone
 
     def notes(self) -> list[str]:
-        """Return what Kafka has deleted."""
         how = "compaction, or retention, has" if self.compacts else "retention has"
         rows = self.deleted.total()
         return [f"{how} deleted {counted(rows, 'record')} of topic {self.topic}: counted as lost"] if rows else []

@@ -37,7 +37,7 @@ PATIENCE_S: Final = 60.0
 
 
 class KafkaMarks:
-    """The marks of one output topic."""
+    """The marks of one output topic; the cluster remembers which were read."""
 
     def __init__(self, cluster: OutputCluster, topic: str) -> None:
         self.name = f"{topic}{MARKS_SUFFIX}"
@@ -80,12 +80,12 @@ class KafkaMarks:
         return self._first_of(batch_id, self._cluster.end_of(self.name)) if self._is_there() else None
 
     def paces(self) -> list[Pace]:
-        """Return how long the transactions of the newest batches took, of those that readers see now."""
-        there, seen = self._is_there(), self._cluster.seen_marks[self.name]
-        for message in self._messages(None, seen.next_offset) if there else ():
-            seen.note(message)
+        """Return how long the transactions of the newest batches took, as the last reading has them."""
+        if not self._cluster.seen_marks[self.name].next_offset and self._is_there():
+            for message in self._messages(None):
+                self._cluster.seen_marks[self.name].note(message)
         found = []
-        for value in seen.newest:
+        for value in self._cluster.seen_marks[self.name].newest:
             with suppress(ForeignJsonError):  # who asks for what is marked is told
                 found.append(pace_in(value))
         return [pace for pace in found if pace is not None]

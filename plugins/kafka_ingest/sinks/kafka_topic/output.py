@@ -54,7 +54,7 @@ class KafkaOutput:
         return KafkaCommits(self._cluster, self._address.get(TOPIC, ""), same_partitions=same)
 
     def check_installed(self) -> None:
-        """Do nothing: the client is the one that reads Kafka."""
+        """Do nothing: the client is there, it reads Kafka."""
 
     def one_reading(self) -> AbstractContextManager[None]:
         """Spare nothing: a look reads those marks only that were not read before."""
@@ -76,11 +76,9 @@ class KafkaOutput:
             )
 
     def published(self) -> set[str]:
-        """Return the ids of the batches that are marked as published."""
         return self.commits.rows().published()
 
     def most_rows(self) -> int:
-        """Return how many rows a batch may have, so that it does not outlast what the brokers allow."""
         return self.commits.most_rows()
 
     def lacks(self, batch_id: UUID) -> str:
@@ -97,15 +95,12 @@ class KafkaOutput:
         )
 
     def columns_left_out(self) -> tuple[str, ...]:
-        """Return none: files have all of a record."""
-        return ()
+        return ()  # files have all of a record
 
     def columns(self, written: WrittenColumns) -> WrittenColumns:
-        """Return none."""
         del written
         return {}
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
-        """Yield nothing: raw records have the columns that they have."""
         del written
-        yield from ()
+        yield from ()  # raw records have the columns that they have

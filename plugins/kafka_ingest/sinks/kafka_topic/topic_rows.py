@@ -33,32 +33,25 @@ class KafkaRows:
         self._marks = marks
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none."""
         return self._marks.get(batch_id)
 
     def published(self) -> set[str]:
-        """Return the ids of the batches that are marked as published."""
         return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        """Return which of some batches are marked as published."""
         return batch_ids & self.published()
 
     def is_visible(self, batch_id: UUID) -> bool:
-        """Whether a batch is marked as published."""
         return str(batch_id) in self.published()
 
     def was_published(self, published: PublishedReceipt) -> bool:
-        """Whether a batch whose receipt is kept is marked as published."""
         return self.is_visible(published.plan.batch_id)
 
     def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
-        """Return False: readers see no files."""
         del batch_id, attempt
-        return False
+        return False  # readers see no files
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        """Return no names: readers see no files."""
         return NO_FILES.of(batch_id, attempt)
 
     def count_elsewhere(self, batch_id: UUID) -> int:
@@ -67,21 +60,18 @@ class KafkaRows:
         return Proof.from_text(mark.proof).rows if mark is not None and mark.proof else 0
 
     def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
-        """Yield nothing."""
         del batch_id
         return iter(())
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        """Return False: no record says which one it was."""
         del batch_id, topic_partition, offset
-        return False
+        return False  # no record says which one it was
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
-        """Yield the proofs in the marks."""
         yield from ((mark.proof, None) for mark in self._marks.values() if mark.proof)
 
     def add_to(self, found: "FoundOffsets") -> None:
-        """Hand in nothing."""
+        """Hand in nothing: records are counted (:mod:`.contents`)."""
 
 
 @dataclass(slots=True)
@@ -96,7 +86,6 @@ class SeenMarks:
     """The values of the newest ones."""
 
     def note(self, message: "Message") -> None:
-        """Note a mark."""
         offset = message.offset() or 0
         if offset >= self.next_offset:
             self.next_offset = offset + 1
