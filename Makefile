@@ -19,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format dist bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -72,11 +72,22 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-dist: ## build the wheel into dist/: the same sources give the same bytes
+dist: ## build the wheel and its bill of materials into dist/: the same sources give the same bytes
 	$(SET_UP) run
 	rm -rf dist build && mkdir dist
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-315532800} .venv/bin/uv build --quiet --system-certs --wheel --out-dir dist
-	rm -rf build dist/.gitignore && cd dist && sha256sum *.whl
+	rm -rf build dist/.gitignore
+	PYTHONPATH=plugins .venv/bin/python dev/sbom.py dist/*.whl
+	cd dist && sha256sum *
+
+docs: ## build the site of the documents into .local/site/html, with search; a broken link fails
+	$(SET_UP) run
+	rm -rf .local/site && mkdir -p .local/site/pages/bench
+	cp -R docs README.md CHANGELOG.md SECURITY.md .local/site/pages
+	cp bench/README.md bench/*.png .local/site/pages/bench
+	.venv/bin/uv run --quiet --no-project --isolated --system-certs --with-requirements requirements-docs.txt \
+		mkdocs build --strict
+	@echo 'Built: .local/site/html/index.html'
 
 bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; an hour or more, some GB of disk
 	$(SET_UP) dev jvm s3 tables flink

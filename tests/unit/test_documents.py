@@ -18,7 +18,8 @@ from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from kafka_ingest.verbs.every import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+OF_ALL = ("README.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md")
+PAGES = (*(ROOT / name for name in OF_ALL), *sorted((ROOT / "docs").glob("*.md")))
 PACKAGE = ROOT / "plugins" / "kafka_ingest"
 LONGEST_LINE = 120
 OWN_NAME = "NAME"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.test_documents import PAGES, ROOT
 import feed_keys
 from kafka_ingest.cli.init_command import FEED_FILE
 from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.feed_schema import SINCE, feed_schema
 from kafka_ingest.settings.key_meanings import MEANINGS
 from kafka_ingest.settings.plain_yaml import read_plain_yaml
@@ -47,6 +49,20 @@ def blocks() -> list[tuple[str, str]]:
 def test_each_feed_file_that_is_shown_is_valid_by_the_schema(where: str, text: str) -> None:
     found = problems(OF_FEED if {"name", "kafka", "sink"} <= {*read_plain_yaml(text)} else OF_PART, text)
     assert [] in (found, problems(OF_DEFAULTS, text)), f"{where}: {found}"
+
+
+def test_each_recipe_of_the_cookbook_can_be_used(tmp_path: Path) -> None:
+    defaults = ""
+    for number, (where, text) in enumerate(each for each in blocks() if each[0].startswith("cookbook.md")):
+        if "name:" not in text:
+            defaults = text  # of the next one
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "_defaults.yaml").write_text(defaults)
+        (folder / "feed.yaml").write_text(text)
+        assert read_feed_file(folder / "feed.yaml").error is None, where
+        defaults = ""
 
 
 def test_most_of_what_the_pages_show_is_looked_at() -> None:
