@@ -158,7 +158,7 @@ def decide_replacement(
 def decide_replay(request: BackfillRequest, found: LettersFound) -> BackfillDecision:
     """Return what a replay takes up, in chunks."""
     chunks, for_later = chunks_of_letters(found, request.max_records, MOST_CHUNKS)
-    ids = found.topic_ids or {}
+    ids = found.topic_ids
     return BackfillDecision(
         [spanned_by(chunk) for chunk in chunks],
         for_later,

@@ -29,15 +29,11 @@ from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 
 @dataclass(frozen=True, slots=True)
 class LettersFound:
-    """What a replay may take up, oldest batch first, with the ids that topics had then; and what not, and why.
+    """What a replay may take up, oldest batch first, with the ids that topics had then; and what not, and why."""
 
-    ``claimed_by`` are open replays that have claimed letters which were asked for.
-    """
-
-    letters: Sequence[ReplayedLetters] = ()
-    topic_ids: Mapping[UUID, Mapping[str, str | None]] | None = None
+    letters: Sequence[ReplayedLetters]
+    topic_ids: Mapping[UUID, Mapping[str, str | None]]
     left_out: Sequence[str] = ()
-    claimed_by: frozenset[UUID] = frozenset()
 
 
 def letters_to_replay(
@@ -57,7 +53,8 @@ def letters_to_replay(
     topic_ids: dict[UUID, Mapping[str, str | None]] = {}
     left_out: list[str] = []
     claimed_by: set[UUID] = set()
-    for batch_id, of_batch in by_batch(rows.dead_letters):
+    left = grouped((each.batch_id, each) for each in rows.dead_letters if each.left)
+    for batch_id, of_batch in sorted(left.items()):
         if wanted.batch_id not in {None, batch_id}:
             continue
         batch = control.batch(batch_id)
@@ -83,7 +80,7 @@ def letters_to_replay(
             f"{'have' if len(claimed_by) > 1 else 'has'}. {NOTHING_DONE} Continue: `kafka-ingest backfill "
             f"{rows.feed.name} open`, or the form's open chunks; or end it: `abandon`."
         )
-    return LettersFound(found, topic_ids, left_out, frozenset(claimed_by))
+    return LettersFound(found, topic_ids, left_out)
 
 
 def check_batch(batch_id: UUID, rows: CoverageRows, control: ControlReader) -> None:
@@ -94,11 +91,6 @@ def check_batch(batch_id: UUID, rows: CoverageRows, control: ControlReader) -> N
             f"expected a committed batch with dead letters, found {batch_id}, which is {batch.state} and has none. "
             f"{NOTHING_DONE} `kafka-ingest dead-letters {rows.feed.name} --json` counts them."
         )
-
-
-def by_batch(letters: Iterable[DeadLetters]) -> list[tuple[UUID, list[DeadLetters]]]:
-    """Return what is left of dead letters, by batch, oldest first."""
-    return sorted(grouped((each.batch_id, each) for each in letters if each.left).items())
 
 
 def why_left_out(batch: Batch, output: OutputLocation, sinks: Sinks) -> str | None:
@@ -178,7 +170,7 @@ def chunks_of_letters(found: LettersFound, max_records: int, most: int) -> tuple
     A chunk has ``max_records`` letters at most, but one piece at least. Its pieces of one partition do not overlap, as
     they may after a reset or an earlier replay, and its topics have one id each: so a position is in it once.
     """
-    ids = found.topic_ids or {}
+    ids = found.topic_ids
     chunks: list[list[ReplayedLetters]] = []
     number = 0
     held: dict[TopicPartition, list[OffsetRange]] = {}

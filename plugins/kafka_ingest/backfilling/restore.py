@@ -116,20 +116,13 @@ def check_can_come_back(batch: Batch) -> None:
         raise BatchStateError(
             f"batch {batch.batch_id} is {batch.state}: expected an ABANDONED one to restore. {NOTHING_DONE}"
         )
-    if batch.plan.kind is BatchKind.COPY:
-        raise BatchStateError(
-            f"batch {batch.batch_id} is a copy into {batch.plan.output}: copy its ranges again. {NOTHING_DONE}"
-        )
-    if batch.plan.kind is BatchKind.REPLACE:
-        raise BatchStateError(
-            f"batch {batch.batch_id} was to replace rows that are still in the output: replace its ranges again. "
-            f"{NOTHING_DONE}"
-        )
-    if batch.plan.kind is BatchKind.REPLAY:
-        raise BatchStateError(
-            f"batch {batch.batch_id} was to replay dead letters, which are still there: `kafka-ingest replay "
-            f"{batch.feed_name}`. {NOTHING_DONE}"
-        )
+    instead = {
+        BatchKind.COPY: f"is a copy into {batch.plan.output}: copy its ranges again",
+        BatchKind.REPLACE: "was to replace rows that are still in the output: replace its ranges again",
+        BatchKind.REPLAY: f"was to replay dead letters, which are still there: `kafka-ingest replay {batch.feed_name}`",
+    }
+    if batch.plan.kind in instead:
+        raise BatchStateError(f"batch {batch.batch_id} {instead[batch.plan.kind]}. {NOTHING_DONE}")
 
 
 def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[Attempt, Receipt]:

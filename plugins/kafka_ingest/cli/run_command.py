@@ -18,7 +18,6 @@ from kafka_ingest.cli.write_and_commit import print_committed, submit
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_from_shell
@@ -61,7 +60,11 @@ class FeedRun:
     @property
     def error_document(self) -> dict[str, Any]:
         """Its error, as ``--json`` shows it beside those of others."""
-        return error_document(self.code, self.why, self.exit_code) if self.error is not None else {"error": None}
+        if isinstance(self.error, KafkaIngestError):
+            return error_document(self.error.code, str(self.error), self.error.exit_code)
+        if self.error is not None:
+            return error_document("UNEXPECTED", f"{type(self.error).__name__}: {self.error}", 1)
+        return {"error": None}
 
     @property
     def line(self) -> str:
@@ -73,20 +76,8 @@ class FeedRun:
 
     @property
     def failure(self) -> str:
-        return f"{self.name}: {self.code} {(self.why.splitlines() or [''])[0]}"
-
-    @property
-    def code(self) -> str:
-        return self.error.code if isinstance(self.error, KafkaIngestError) else "UNEXPECTED"
-
-    @property
-    def exit_code(self) -> int:
-        return self.error.exit_code if isinstance(self.error, KafkaIngestError) else int(self.error is not None)
-
-    @property
-    def why(self) -> str:
-        named = isinstance(self.error, KafkaIngestError)
-        return storable(str(self.error) if named else f"{type(self.error).__name__}: {self.error}")
+        found = self.error_document["error"]
+        return f"{self.name}: {found['code']} {(found['message'].splitlines() or [''])[0]}"
 
 
 def run(
@@ -122,8 +113,8 @@ def run(
         runs = runs_of(names, fleet)
         run_rounds(runs, request, until_caught_up=until_caught_up)
         print_several(runs, as_json=as_json)
-        if code := max((each.exit_code for each in runs), default=0):
-            raise typer.Exit(code)
+        if errors := [each.error_document["error"] for each in runs if each.error is not None]:
+            raise typer.Exit(max(each["exit_code"] for each in errors))
 
 
 def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
@@ -295,7 +286,8 @@ def print_several(runs: Sequence[FeedRun], *, as_json: bool) -> None:
         if each.error is not None:
             named = isinstance(each.error, KafkaIngestError)
             trace = "" if named else f"\n{''.join(traceback.format_exception(each.error)).rstrip()}"
-            progress.print(f"{each.name}: {each.code} {each.why}{trace}", markup=False, soft_wrap=True)
+            found = each.error_document["error"]
+            progress.print(f"{each.name}: {found['code']} {found['message']}{trace}", markup=False, soft_wrap=True)
     if as_json:
         print_json({"feeds": [each.document | each.error_document for each in runs]})
         return

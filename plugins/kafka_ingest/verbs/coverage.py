@@ -80,7 +80,11 @@ def lines_of(
     feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage], verified: Mapping[str, Any] | None
 ) -> Iterator[Line | FittingTable]:
     yield coverage_table(feed_name, partitions)
-    yield from lines_of_problems(partitions)
+    for partition in partitions.values():
+        for problem in partition.problems:
+            yield Line(problem, "red")
+    if not partitions:
+        yield Line("never planned: there are no offsets yet")
     if verified is not None:
         yield from lines_of_verified(verified)
 
@@ -229,14 +233,6 @@ def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, Partition
     totals = [number(sum(count[name] for count in counts.values())) for name in used]
     made.add_line("total", str(len(partitions)), "", "", *totals, "")
     return made
-
-
-def lines_of_problems(partitions: Mapping[TopicPartition, PartitionCoverage]) -> Iterator[Line]:
-    for partition in partitions.values():
-        for problem in partition.problems:
-            yield Line(problem, "red")
-    if not partitions:
-        yield Line("never planned: there are no offsets yet")
 
 
 LOST: Final = (

@@ -22,7 +22,7 @@ from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.ports.outputs import ReceiptArchive, Remover, Sink, Sinks
+from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.settings.form_fields import Text, time_with_zone
 from kafka_ingest.settings.setting_types import DURATION, Duration
@@ -65,7 +65,15 @@ class Expire(Request):
                     on_batch()
         executed = decided is not None
         return Answer(
-            expiry_document(parts.feed.name, decision, executed=executed),
+            {
+                "feed": parts.feed.name,
+                "before": before.isoformat(),
+                "batches": [batch_document(published) for published in decision.batches],
+                "finished": [str(published.plan.batch_id) for published in decision.begun],
+                "kept": [{"batch_id": str(batch_id), "reason": why} for batch_id, why in decision.kept.items()],
+                **document_of(decision, "rows", "size_bytes"),
+                "executed": executed,
+            },
             shown_expiry(decision, executed=executed),
             only_shown=not executed and bool(decision.batches or decision.begun),
         )
@@ -162,41 +170,25 @@ def is_expired(published: PublishedReceipt) -> bool:
 
 
 def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> Iterator[UUID]:
-    remover = role_of(decision.output, sink.remover, "let batches expire")
-    for published in decision.begun:
-        removal = published.removal
-        why = removal.reason if removal is not None else reason
-        yield from remove([published], decision, control, sink.archive, remover, reason=why, actor=actor)
-    for start in range(0, len(decision.batches), AT_ONCE):
-        some = decision.batches[start : start + AT_ONCE]
-        yield from remove(some, decision, control, sink.archive, remover, reason=reason, actor=actor)
-
-
-def remove(
-    batches: Sequence[PublishedReceipt],
-    decision: ExpireDecision,
-    control: OperatorTables,
-    archive: ReceiptArchive,
-    remover: Remover,
-    *,
-    reason: str,
-    actor: str,
-) -> Iterator[UUID]:
-    """Remove some batches, and yield each that was removed. After a crash at any line the next call continues.
+    """Remove batches, some at once, and yield each that was removed; after a crash at any line the next call continues.
 
     1. a mark beside the output records that a batch is removed, by whom, when and why;
     2. the batch is hidden from readers in one atomic step: they see all of a batch, or nothing;
     3. the control tables record which committed offsets expired;
     4. the files are deleted.
     """
-    ids = [published.plan.batch_id for published in batches]
-    for batch_id in ids:
-        archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))
-        remover.hide(batch_id)
-    control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, actor=actor)
-    for batch_id in ids:
-        remover.delete_hidden(batch_id)
-        yield batch_id
+    remover = role_of(decision.output, sink.remover, "let batches expire")
+    begun = [([each], each.removal.reason if each.removal is not None else reason) for each in decision.begun]
+    starts = range(0, len(decision.batches), AT_ONCE)
+    for batches, why in (*begun, *((decision.batches[start : start + AT_ONCE], reason) for start in starts)):
+        ids = [published.plan.batch_id for published in batches]
+        for batch_id in ids:
+            sink.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, why))
+            remover.hide(batch_id)
+        control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=why, actor=actor)
+        for batch_id in ids:
+            remover.delete_hidden(batch_id)
+            yield batch_id
 
 
 def time_before(text: str, named: str = "--before") -> datetime:
@@ -211,19 +203,6 @@ def time_before(text: str, named: str = "--before") -> datetime:
     except (ValueError, OverflowError):  # more days ago than there are
         expected = "a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z or 90d"
         return time_with_zone(text, named, expected)
-
-
-def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool) -> dict[str, Any]:
-    return {
-        "feed": feed_name,
-        "before": decision.before.isoformat(),
-        "batches": [batch_document(published) for published in decision.batches],
-        "finished": [str(published.plan.batch_id) for published in decision.begun],
-        "kept": [{"batch_id": str(batch_id), "reason": why} for batch_id, why in decision.kept.items()],
-        "rows": decision.rows,
-        "size_bytes": decision.size_bytes,
-        "executed": executed,
-    }
 
 
 def batch_document(published: PublishedReceipt) -> dict[str, Any]:

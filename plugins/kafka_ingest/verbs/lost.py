@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
@@ -55,7 +55,15 @@ class Lost(Request):
         if decided is not None:
             record_lost(decision, parts.control, parts.sinks, reason=decided.reason, actor=decided.actor)
         return Answer(
-            lost_document(name, decision, executed=executed),
+            {
+                "feed": name,
+                "batch_id": str(self.batch_id),
+                "files": [
+                    {"file": each.name, "problem": each.problem, "is_there": each.is_there} for each in decision.files
+                ],
+                **document_of(decision, "lost", "gaps"),
+                "executed": executed,
+            },
             shown_lost(name, decision, parts.sinks, executed=executed),
             only_shown=not executed and bool(decision.files),
         )
@@ -212,16 +220,6 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
         return
     gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]
     control.record_lost(decision.rows.feed, decision.lost, gaps, reason=reason, actor=actor)
-
-
-def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> dict[str, Any]:
-    return {
-        "feed": feed_name,
-        "batch_id": str(decision.batch.batch_id),
-        "files": [{"file": each.name, "problem": each.problem, "is_there": each.is_there} for each in decision.files],
-        **document_of(decision, "lost", "gaps"),
-        "executed": executed,
-    }
 
 
 def shown_lost(feed_name: str, decision: LostDecision, sinks: Sinks, *, executed: bool) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.settings.form_fields import record_named, time_with_zone
 from kafka_ingest.verbs.request import id_of_batch
@@ -82,10 +83,7 @@ class ToOffsets:
 
     @property
     def partitions(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for tp in self.offsets:
-            found.setdefault(tp.topic, []).append(tp.partition)
-        return found
+        return grouped((tp.topic, tp.partition) for tp in self.offsets)
 
     def resolve(self, place: Place) -> NewPosition:
         return NewPosition(self.offsets[place.topic_partition])

@@ -1,7 +1,7 @@
 """``restore``: publish the staged files of an abandoned batch."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
@@ -38,7 +38,15 @@ class Restore(Request):
                     call.tell(line)
         executed = decided is not None and not decision.is_nothing
         return Answer(
-            restored_document(decision, into, executed=executed),
+            {
+                "feed": parts.feed.name,
+                "batch_id": str(batch_id),
+                "attempt": decision.attempt.attempt,
+                **document_of(decision, "live", "fill", "held", "cut_off"),
+                "begun": [str(each.batch_id) for each in decision.begun],
+                "into": [str(each) for each in into],
+                "executed": executed,
+            },
             shown_restored(decision, into),
             only_shown=not executed and not decision.is_nothing,
         )
@@ -51,18 +59,6 @@ class Restore(Request):
         )
         found = listing(f"{each.batch_id} ({each.reason})" for each in batches)
         return f"Feed {feed_name} has abandoned batches: {found or 'none'}."
-
-
-def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:
-    return {
-        "feed": decision.rows.feed.name,
-        "batch_id": str(decision.batch.batch_id),
-        "attempt": decision.attempt.attempt,
-        **document_of(decision, "live", "fill", "held", "cut_off"),
-        "begun": [str(each.batch_id) for each in decision.begun],
-        "into": [str(each) for each in into],
-        "executed": executed,
-    }
 
 
 def shown_restored(decision: RestoreDecision, into: list[UUID]) -> Iterator[Line]:
