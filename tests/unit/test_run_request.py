@@ -284,7 +284,9 @@ def test_of_several_feeds_each_says_what_its_hours_wait_for_and_one_that_fails_l
         "  away: KAFKA_UNAVAILABLE no answer",
         "  good: waiting for 2026-11-27 01:00 UTC: orders:0",
     ]
-    assert [each.code for each in runs if each.error is not None] == ["UNEXPECTED"]
+    assert [each.failure for each in runs if each.error is not None] == [
+        "broken: UNEXPECTED ValueError: never seen before"
+    ]
 
 
 # ── Several feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.page.all_feeds import REFRESH_PENDING_S, REFRESH_S
 from kafka_ingest.page.batch_files import BatchFiles
 from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.kept_answers import Answer
@@ -24,8 +25,6 @@ RUN: Final = re.compile(rf"airflow:(?:.*@(?={OPERATE_DAG}/))?(?P<dag_id>[^/]+)/(
 """A user's name may hold an @ or a / as well."""
 
 RANGES_A_PAGE: Final = 100
-REFRESH_S: Final = 30
-REFRESH_PENDING_S: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kafka_ingest.observing.group_drift import drift_of
 from kafka_ingest.observing.journal import HistoryLine, history
 from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
-from kafka_ingest.page.all_feeds import without_others
+from kafka_ingest.page.all_feeds import REFRESH_PENDING_S, REFRESH_S, without_others
 from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
     CompleteView,
@@ -46,8 +46,6 @@ GAPS_A_PAGE: Final = 20
 GAPS_ACKNOWLEDGED: Final = 10_000
 """As many of the newest are read."""
 EVENTS_A_PAGE: Final = 20
-REFRESH_S: Final = 30
-REFRESH_PENDING_S: Final = 2
 
 NO_FILE: Final = (
     "The API server has no usable file of this feed, so Kafka was not asked. Where the feed files are elsewhere, set "

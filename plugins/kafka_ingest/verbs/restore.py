@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.committed_lines import committed_lines
+from kafka_ingest.answers.answer import Answer, Line, committed_lines
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.documents import document_of
