@@ -109,6 +109,17 @@ class Struct:
 RecordType = Scalar | ArrayOf | MapOf | Struct
 
 
+def kinds_in(kind: RecordType) -> Iterator[RecordType]:
+    """Yield a type, and all types in it."""
+    yield kind
+    match kind:
+        case Struct(fields):
+            for field in fields:
+                yield from kinds_in(field.type)
+        case ArrayOf(inner) | MapOf(inner):
+            yield from kinds_in(inner)
+
+
 class WrongSchemaError(ValueError):
     """The text is no schema that can be used; the message says what was expected, and where what was found."""
 

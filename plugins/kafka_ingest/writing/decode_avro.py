@@ -16,7 +16,7 @@ from typing import Any, Self
 from pyspark.sql import SparkSession
 
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS
-from kafka_ingest.model.avro_columns import Millis, SparkValue, Unscaled
+from kafka_ingest.model.avro_columns import PRESENT, Millis, SparkValue, Unscaled
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
 from kafka_ingest.model.record_schema import (
@@ -28,12 +28,13 @@ from kafka_ingest.model.record_schema import (
     quoted,
 )
 from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
-from kafka_ingest.writing.avro_conversion import checked_type, converted_value, decimal_of, is_number
 from kafka_ingest.writing.decode_limits import MOST_PATHS, paths_that, walked
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
     converted_name,
+    converted_value,
     first_of,
+    mapped_type,
     once,
     parsed_name,
     read_name,
@@ -49,6 +50,58 @@ from kafka_ingest.writing.schema_ids import (
     says,
     wrong_beginnings,
 )
+
+MOST_NUMBER_BYTES = 512
+"""Of a decimal that is stored as text: more than a thousand digits, and written within a millisecond."""
+
+BIG_INTEGERS = "'org.apache.commons.lang3.math.NumberUtils', 'createBigInteger'"
+"""Reads a sign and hexadecimal digits of any number; a library of Spark's own."""
+
+
+def checked_single(found: RecordType, column: RecordType) -> RecordType:
+    """Return the type by which a value that Spark has found is checked: its own, or the decimal of its column."""
+    return column if DECIMAL.fullmatch(column.ddl) and not isinstance(found, Unscaled) else found
+
+
+def converted_single(found: str, kind: RecordType, column: RecordType) -> str:
+    match kind, column:
+        case Unscaled(scale=scale), _:
+            return decimal_of(found, scale, column.ddl)
+        case Scalar(), _:
+            return f"try_cast({found} as {column.ddl})"
+        case Struct(), Scalar("boolean"):
+            return f"{found}.{PRESENT}"
+        case _:
+            return f"to_json({found}, map('ignoreNullFields', 'false', 'timeZone', 'UTC'))"
+
+
+def decimal_of(unscaled: str, scale: int, column: str) -> str:
+    """Return the decimal in bytes of two's complement, of any number of digits, as a text or as a number.
+
+    Spark has no such function. Java's BigInteger is reached through a library of Spark's own, which reads a sign and
+    hexadecimal digits. A negative number is negated digit by digit: what is before its last digit but zeros is
+    complemented to 15, that digit to 16.
+    """
+    digits, hexadecimal = "0123456789ABCDEF", f"hex({unscaled})"
+    before, digit, zeros = (f"regexp_extract({hexadecimal}, '^(.*)([1-9A-F])(0*)$', {group})" for group in (1, 2, 3))
+    negative = (
+        f"concat('-0x', translate({before}, '{digits}', '{digits[::-1]}'), "
+        f"translate({digit}, '{digits[1:]}', '{digits[:0:-1]}'), {zeros})"
+    )
+    number = f"if(left({hexadecimal}, 1) >= '8', {negative}, concat('0x', {hexadecimal}))"
+    whole = f"reflect({BIG_INTEGERS}, {number})"
+    if scale:
+        padded = f"lpad(ltrim('-', d), greatest(length(ltrim('-', d)), {scale + 1}), '0')"
+        pointed = f"regexp_replace({padded}, '^(.*)(.{{{scale}}})$', '$1.$2')"
+        whole = f"get(transform(array({whole}), d -> concat(if(left(d, 1) = '-', '-', ''), {pointed})), 0)"
+    shown = whole if column == "string" else f"try_cast({whole} as {column})"
+    return f"if({is_number(unscaled)}, {shown}, null)"
+
+
+def is_number(unscaled: str) -> str:
+    """Return whether bytes are a number that is not too long to be written in digits."""
+    return f"octet_length({unscaled}) between 1 and {MOST_NUMBER_BYTES}"
+
 
 SEAL_BYTES = 16
 ONE_VALUE = "expected exactly one value of the schema, found bytes that are not one, or more bytes after it"
@@ -95,13 +148,13 @@ def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
     schema = read_avro(decoding.schema or "")
     plain = json.loads(schema.text)
     wanted, loose = (schema.read_as(decoding.read_as, is_loose=is_loose) for is_loose in (False, True))
-    kind = checked_type(wanted.found, wanted.column)
+    kind = mapped_type(wanted.found, wanted.column, checked_single)
     seal, parsed, read = Seal.new(), parsed_name(column), read_name(column)
     broken = seal.is_broken(parsed)
     checks = [each for each in (no_text(column, read, kind), beyond(column, read, kind)) if each[0]]
     wrong = [condition for condition, _ in checks]
     is_converted = wanted.found != wanted.column
-    converted = converted_value(read, wanted.found, wanted.column)
+    converted = converted_value(read, wanted.found, wanted.column, converted_single)
     parse = partial(parsing, column, decoding, seal, seal.schema(plain))
     return DecodedPart(
         column,
@@ -158,7 +211,7 @@ def why_broken(
     ``loose``: what any value of the schema is read as, which takes one more parse. ``in_themselves``: the paths of
     types in themselves, which it leaves out.
     """
-    is_too_large, too_large = beyond(column, "p.v", checked_type(loose.found, loose.column))
+    is_too_large, too_large = beyond(column, "p.v", mapped_type(loose.found, loose.column, checked_single))
     if in_themselves:
         too_deep = reason(column, DeadClass.OUT_OF_RANGE, text(TOO_DEEP + " or ".join(in_themselves)))
         too_large = f"if({is_too_large or 'false'}, {too_large}, {too_deep})"

@@ -1,15 +1,13 @@
-"""Dates and times: read as texts, and converted only where they are written in full.
+"""Dates, times and decimals in JSON that Spark does not read as they are.
 
-Spark's own reading takes ``2026`` for a day, ``12:30`` for a time of today, and a number for seconds, silently beyond
-what it can count.
+Dates and times are read as texts, and converted only where they are written in full: Spark's own reading takes ``2026``
+for a day, ``12:30`` for a time of today, and a number for seconds, silently beyond what it can count. For the decimal
+1e1000000000 it computes as many digits, without end; and of ``"5,5"`` it makes 55.
 """
 
-from collections.abc import Iterator
-from itertools import count
-
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
+from kafka_ingest.model.record_schema import RecordType, Scalar, kinds_in
 from kafka_ingest.model.written_columns import FIRST_TIME, LAST_TIME
-from kafka_ingest.writing.decoded_part import text
+from kafka_ingest.writing.decoded_part import converted_value, mapped_type
 
 DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TIME = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
@@ -23,54 +21,14 @@ def is_date(kind: RecordType) -> bool:
     return isinstance(kind, Scalar) and kind.name in FORMS
 
 
-def scalars_in(kind: RecordType) -> Iterator[Scalar]:
-    match kind:
-        case Struct(fields):
-            for field in fields:
-                yield from scalars_in(field.type)
-        case ArrayOf(inner) | MapOf(inner):
-            yield from scalars_in(inner)
-        case Scalar():
-            yield kind
-
-
-def has_dates(kind: RecordType) -> bool:
-    return any(map(is_date, scalars_in(kind)))
-
-
-def parsed_type(kind: RecordType) -> str:
+def textual(kind: RecordType) -> RecordType:
     """Return the type to parse as, with texts for dates and times."""
-    match kind:
-        case Struct(fields):
-            return "struct<" + ",".join(f"{quoted(field.name)}:{parsed_type(field.type)}" for field in fields) + ">"
-        case ArrayOf(inner):
-            return f"array<{parsed_type(inner)}>"
-        case MapOf(inner):
-            return f"map<string,{parsed_type(inner)}>"
-        case _:
-            return "string" if is_date(kind) else kind.ddl
+    return mapped_type(kind, kind, lambda each, _: Scalar("string") if is_date(each) else each)
 
 
-def convert_dates(found: str, kind: RecordType, names: "count[int] | None" = None) -> str:
+def convert_dates(found: str, kind: RecordType) -> str:
     """Return a parsed value with its dates and times; null for those that are none."""
-    names = names or count()
-    if not has_dates(kind):
-        return found
-    match kind:
-        case Struct(fields):
-            converted = ", ".join(
-                f"{text(field.name)}, {convert_dates(f'{found}.{quoted(field.name)}', field.type, names)}"
-                for field in fields
-            )
-            return f"if({found} is null, null, named_struct({converted}))"
-        case ArrayOf(inner):
-            each = f"x{next(names)}"
-            return f"transform({found}, {each} -> {convert_dates(each, inner, names)})"
-        case MapOf(inner):
-            each = f"x{next(names)}"
-            return f"transform_values({found}, (k{each}, {each}) -> {convert_dates(each, inner, names)})"
-        case _:
-            return converted_date(found, kind.name)
+    return converted_value(found, textual(kind), kind, lambda each, _, column: converted_date(each, column.ddl))
 
 
 def converted_date(found: str, name: str) -> str:
@@ -90,3 +48,23 @@ def is_no_date(found: str, name: str, converted: str | None) -> str:
     zone = "Z" if name == "timestamp" else ""
     bounds = f"{converted} between {name}'{FIRST_TIME}{zone}' and {name}'{LAST_TIME}{zone}'"
     return f"({found} is not null and not coalesce({bounds}, false))"
+
+
+NUMBER = r"[:,\[]\s*+-?+[0-9]++(?:[.][0-9]++)?+[eE][-+]?+[0-9]{4,}+\s*+[,\]}]"
+"""A number with such an exponent, where JSON has one; a text that looks like that is taken for one."""
+
+ODD_TEXT = (
+    r'"[-+.0-9]*+(?=[,eE\p{Nd}\\])(?=[^"]*\p{Nd})'
+    r'(?:[-+.,eE\p{Nd}]|\\u[0-9a-fA-F]{4})*+"'
+)
+"""A text that Spark may take for a number, and is none or has an exponent: Spark leaves out commas, Java knows the
+digits of all scripts, and each character may be an escape."""
+
+
+def has_decimals(kind: RecordType) -> bool:
+    return any(each.ddl.startswith("decimal") for each in kinds_in(kind))
+
+
+def has_odd_decimal(value: str) -> str:
+    """Return whether a JSON text may have a decimal with a huge exponent, or one in a text that is no plain number."""
+    return f"({value} rlike r'{NUMBER}' or {value} rlike r'{ODD_TEXT}')"

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, UnknownFields
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted, read_schema
-from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_type
-from kafka_ingest.writing.decode_decimals import has_decimals, has_odd_decimal
-from kafka_ingest.writing.decode_limits import has_twice, is_wrong, walked
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, kinds_in, quoted, read_schema
+from kafka_ingest.writing.decode_dates import convert_dates, has_decimals, has_odd_decimal, textual
+from kafka_ingest.writing.decode_limits import has_twice, leaf_is_wrong, walked
 from kafka_ingest.writing.decoded_part import (
     FITS,
     SURE,
@@ -135,13 +134,7 @@ def json_text(column: str, body: str) -> DecodedPart:
 
 def can_be_plain(kind: RecordType) -> bool:
     """Whether Arrow reads all values of a type as Spark does."""
-    match kind:
-        case Struct(fields):
-            return all(can_be_plain(field.type) for field in fields)
-        case ArrayOf(element):
-            return can_be_plain(element)
-        case _:
-            return isinstance(kind, Scalar)
+    return not any(isinstance(each, MapOf) for each in kinds_in(kind))
 
 
 def json_by_schema(
@@ -156,14 +149,20 @@ def json_by_schema(
         PlainSchema(body, schema, unknown_fields is UnknownFields.IGNORE) if plainly and can_be_plain(schema) else None
     )
     envelope, value, parsed, read = Envelope.sealed(), text_of(body), parsed_name(column), read_name(column)
-    dated = has_dates(schema)
+    parsed_as = textual(schema)
+    dated = parsed_as != schema
     converted = converted_name(column) if dated else read
     readable = f"{is_utf8(body)} and {has_few_elements(body)}"
     if has_decimals(schema):
         readable += f" and not {has_odd_decimal(value)}"
     checks = Checks(column, body, schema, envelope, read, converted, is_plain=plain is not None)
     wrong = [checks.is_unread(), checks.half_characters()]
-    later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.rewritten(), checks.other_case()]
+    later = [
+        walked(read, schema, converted, leaf_is_wrong),
+        has_twice(read, schema),
+        checks.rewritten(),
+        checks.other_case(),
+    ]
     if unknown_fields is UnknownFields.REFUSE:
         later.append(checks.unknown_if_any())
     if unknown_fields is not UnknownFields.IGNORE:
@@ -175,7 +174,7 @@ def json_by_schema(
         column,
         checks.with_unknown_fields() if keeps else converted,
         plain=plain,
-        parsed=once(f"if({checks.unless_plain(readable)}, {envelope.parse(value, parsed_type(schema))}, null)"),
+        parsed=once(f"if({checks.unless_plain(readable)}, {envelope.parse(value, parsed_as.ddl)}, null)"),
         read=checks.value_of(envelope.value(parsed)),
         converted=once(convert_dates(read, schema)) if dated else None,
         is_dead=f"{quoted(body)} is not null and ({' or '.join(wrong)})",

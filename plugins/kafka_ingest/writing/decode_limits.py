@@ -16,12 +16,7 @@ MOST_PATHS = 20
 """So many are looked for in an array or a map, and named in a reason, which has room for fewer."""
 
 
-def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
-    """Return whether a value cannot be stored; an empty text where none of its type can be so."""
-    return walked(found, kind, converted, leaf_is_wrong)
-
-
-def has_twice(found: str, kind: RecordType, _: str | None) -> str:
+def has_twice(found: str, kind: RecordType) -> str:
     """Return whether a map has a key twice; an empty text where there is no map in the type."""
     return walked(found, kind, None, lambda *_: "", of_map=has_key_twice)
 

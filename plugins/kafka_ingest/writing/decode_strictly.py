@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, FieldDecoding, UnknownFields
 from kafka_ingest.model.record_schema import Field, MapOf, Scalar, Struct, quoted, read_schema
-from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_type
+from kafka_ingest.writing.decode_dates import convert_dates, textual
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, converted_name, parsed_name, read_name, text
 from kafka_ingest.writing.json_values import JsonReader
 
@@ -28,13 +28,14 @@ def strict_json(column: str, body: str, decoding: FieldDecoding) -> DecodedPart:
     schema = read_schema(decoding.schema)
     if decoding.unknown_fields is UnknownFields.KEEP:
         schema = Struct((*schema.fields, Field(KEPT_UNKNOWN, MapOf(Scalar("string")))))
-    dated = has_dates(schema)
+    parsed_as = textual(schema)
+    dated = parsed_as != schema
     return DecodedPart(
         column,
         converted_name(column) if dated else read_name(column),
         is_dead=is_dead,
         reason=reason,
-        by_rows=(parsed_type(schema), rows),
+        by_rows=(parsed_as.ddl, rows),
         read=f"{parsed}.v",
         converted=convert_dates(read_name(column), schema) if dated else None,
         fields=schema.names,

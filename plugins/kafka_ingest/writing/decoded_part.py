@@ -1,10 +1,11 @@
 """The expressions that decode keys or values, as SQL: where pyspark makes a literal, it imports pandas."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from kafka_ingest.model.decoding import DeadClass
-from kafka_ingest.model.record_schema import Struct, quoted
+from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Struct, quoted
 from kafka_ingest.writing.json_values import LONGEST_TEXT, UTF8, JsonReader
 
 FITS, SURE, VALUE = "fits", "sure", "value"
@@ -125,3 +126,46 @@ def texts(literals: Iterable[str]) -> str:
 
 def named(expression: str, name: str) -> str:
     return f"{expression} as {quoted(name)}"
+
+
+def mapped_type(
+    found: RecordType, column: RecordType, single: Callable[[RecordType, RecordType], RecordType]
+) -> RecordType:
+    """Return a type with another one in the place of each single value, of which the type in the column is known."""
+    match found, column:
+        case Struct(fields), Struct(columns):
+            pairs = zip(fields, columns, strict=True)
+            return Struct(tuple(Field(each.name, mapped_type(each.type, of.type, single)) for each, of in pairs))
+        case ArrayOf(inner), ArrayOf(of):
+            return ArrayOf(mapped_type(inner, of, single))
+        case MapOf(inner), MapOf(of):
+            return MapOf(mapped_type(inner, of, single))
+        case _:
+            return single(found, column)
+
+
+def converted_value(
+    found: str,
+    kind: RecordType,
+    column: RecordType,
+    single: Callable[[str, RecordType, RecordType], str],
+    names: "count[int] | None" = None,
+) -> str:
+    """Return the column's value of a value of another type; ``single`` does it for those without parts."""
+    names = names or count()
+    if kind == column:
+        return found
+    match kind, column:
+        case Struct(fields), Struct(columns):
+            pairs = [(each, of, f"{found}.{quoted(each.name)}") for each, of in zip(fields, columns, strict=True)]
+            each = (f"{text(f.name)}, {converted_value(at, f.type, of.type, single, names)}" for f, of, at in pairs)
+            return f"if({found} is null, null, named_struct({', '.join(each)}))"
+        case ArrayOf(inner), ArrayOf(of):
+            element = f"x{next(names)}"
+            return f"transform({found}, {element} -> {converted_value(element, inner, of, single, names)})"
+        case MapOf(inner), MapOf(of):
+            value = f"x{next(names)}"
+            inside = converted_value(value, inner, of, single, names)
+            return f"transform_values({found}, (k{value}, {value}) -> {inside})"
+        case _:
+            return single(found, kind, column)

@@ -16,7 +16,7 @@ from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.never_found import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.read_as import field_path
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Struct, quoted, read_schema
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, Struct, kinds_in, quoted, read_schema
 from kafka_ingest.writing.schema_ids import HEAD_BYTES
 
 BITS = 62
@@ -66,7 +66,7 @@ def sought_fields(
         path, value = (*above, field.name), ".".join(filter(None, (found, quoted(field.name))))
         if not many:
             yield SoughtField(part, path, f"{value} is not null")
-        elif has_order(field.type):
+        elif not any(isinstance(each, MapOf) for each in kinds_in(field.type)):  # Spark does not compare maps
             # Spark compiles no function over an array's elements, but this one.
             yield SoughtField(part, path, f"array_max({value}) is not null")
         match field.type:
@@ -76,17 +76,6 @@ def sought_fields(
                 yield from sought_fields(part, inner, value, (*path, ELEMENTS), many=True)
             case MapOf(Struct() as inner) if not many:
                 yield from sought_fields(part, inner, f"map_values({value})", (*path, VALUES), many=True)
-
-
-def has_order(kind: RecordType) -> bool:
-    """Whether Spark compares values of a type, as it does all but maps."""
-    match kind:
-        case Struct(fields):
-            return all(has_order(field.type) for field in fields)
-        case ArrayOf(inner):
-            return has_order(inner)
-        case _:
-            return not isinstance(kind, MapOf)
 
 
 class FoundFields:

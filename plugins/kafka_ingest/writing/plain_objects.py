@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing import object_batches
-from kafka_ingest.writing.decode_dates import is_date, parsed_type
+from kafka_ingest.writing.decode_dates import is_date, textual
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, once, text
 from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
@@ -79,7 +79,7 @@ def with_plain_objects(
         for name, plain in columns.items()
     ]
     for name, plain in columns.items():
-        kind = DataType.fromDDL(f"{FITS} boolean, {SURE} boolean, {VALUE} {parsed_type(plain.schema)}")
+        kind = DataType.fromDDL(f"{FITS} boolean, {SURE} boolean, {VALUE} {textual(plain.schema).ddl}")
         fields.append(StructField(name, kind))
     sent = records.drop(*constants)
     schema = StructType([*sent.schema.fields, *fields])

@@ -24,7 +24,7 @@ from kafka_ingest.model.batch import AttemptDocument, BatchPlan
 from kafka_ingest.model.decoding import Columns, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.record_schema import RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.model.record_schema import RecordType, Struct, kinds_in, quoted, read_schema
 from kafka_ingest.model.spark_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing import object_batches
@@ -116,13 +116,7 @@ def heads_of(value: FieldDecoding) -> list[bytes]:
 
 def is_written_alike(kind: RecordType) -> bool:
     """Whether Arrow reads and stores all values of a type as Spark does."""
-    match kind:
-        case Scalar(name):
-            return name in WRITTEN_ALIKE
-        case Struct(fields):
-            return all(is_written_alike(field.type) for field in fields)
-        case _:
-            return False
+    return all(isinstance(each, Struct) or each.ddl in WRITTEN_ALIKE for each in kinds_in(kind))
 
 
 class ObjectsOfWorkers:
