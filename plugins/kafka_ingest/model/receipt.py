@@ -1,7 +1,7 @@
 """What an attempt wrote: the last thing it writes, and the only evidence a commit accepts."""
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, requi
 from kafka_ingest.model.documents import document_of, read_document
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.never_found import NeverFound
-from kafka_ingest.model.offset_sets import span_of, union
+from kafka_ingest.model.offset_sets import by_partition, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.replayed import numbers_of
 from kafka_ingest.model.table_options import TableOptions
@@ -92,6 +92,14 @@ class WrittenFile:
             (OffsetRange(held.topic_partition, held.smallest_offset, held.largest_offset + 1), held.rows)
             for held in self.partitions
         ]
+
+
+def rows_by_partition(files: Iterable[WrittenFile]) -> Counter[TopicPartition]:
+    """Return how many rows files hold of each partition."""
+    rows: Counter[TopicPartition] = Counter()
+    for held in (each for file in files for each in file.partitions):
+        rows[held.topic_partition] += held.rows
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +208,7 @@ class Receipt:
         held_of: dict[TopicPartition, list[WrittenPartition]] = {}
         for _, held in self._held():
             held_of.setdefault(held.topic_partition, []).append(held)
-        dead_letters: Counter[TopicPartition] = Counter()
-        for held in (each for file in self.dead_letters for each in file.partitions):
-            dead_letters[held.topic_partition] += held.rows
+        dead_letters = rows_by_partition(self.dead_letters)
         filtered = {each.topic_partition: each.records for each in self.filtered}
         return [
             RangeCount(
@@ -316,16 +322,12 @@ class Receipt:
         ]
 
     def _more_records_than_offsets(self) -> list[str]:
-        rows: Counter[TopicPartition] = Counter()
-        spans: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-        for span, number in (each for file in self.files for each in file.spans):
-            rows[span.topic_partition] += number
-            spans[span.topic_partition].append(span)
+        rows = rows_by_partition(self.files)
+        spans = by_partition(span for file in self.files for span, _ in file.spans)
         offsets = {topic_partition: span_of(union(held)) for topic_partition, held in spans.items()}
         return [
             f"the files hold {counted(rows[topic_partition], 'record')} of {topic_partition} in "
-            f"{counted(number, 'offset')}: some are "
-            "duplicates"
+            f"{counted(number, 'offset')}: some are duplicates"
             for topic_partition, number in offsets.items()
             if rows[topic_partition] > number
         ]

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from queue import Empty, Queue
 from threading import Thread
 
@@ -71,8 +70,8 @@ def side_by_side(
         while waiting and len(deadlines) < at_once:
             place = waiting.popleft()
             deadlines[place] = time.monotonic() + steps[place].limit_s
-            work = partial(take, context, steps[place], partial(note, results, place))
-            Thread(target=work, name=steps[place].name, daemon=True).start()
+            asked = context, steps[place], place, results
+            Thread(target=take, args=asked, name=steps[place].name, daemon=True).start()
         try:
             place, result = results.get(timeout=max(0.0, min(deadlines.values()) - time.monotonic()))
         except Empty:
@@ -92,11 +91,7 @@ def check_there(context: SparkContext) -> None:
         raise SparkGoneError("Spark has ended")
 
 
-def note(results: "Queue[tuple[int, Tried[None]]]", place: int, result: Tried[None]) -> None:
-    results.put((place, result))
-
-
-def take(context: SparkContext, step: Step, pass_on: Callable[[Tried[None]], None]) -> None:
+def take(context: SparkContext, step: Step, place: int, results: "Queue[tuple[int, Tried[None]]]") -> None:
     """Take a step in this thread, which is one to Java, too: with a job group and a share of the processors."""
 
     def do(_: None) -> None:
@@ -104,4 +99,4 @@ def take(context: SparkContext, step: Step, pass_on: Callable[[Tried[None]], Non
         context.setLocalProperty("spark.scheduler.pool", step.name)
         step.do()
 
-    pass_on(tried(do, None))
+    results.put((place, tried(do, None)))

@@ -23,8 +23,9 @@ from kafka_ingest.foundation.storage import files_below, move_files
 from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
 from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.place import Place, spark_path, spark_source
-from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.receipt import WrittenFile, rows_by_partition
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.found_fields import FOUND, FoundFields
@@ -118,12 +119,13 @@ def stage_decoded(
     registry has to be asked for schemas before, ExpressionRefusedError where Spark refuses an expression of the feed's.
     """
     shape, needs = document.decode.shape, document.data
-    rows = CountedRows(read(ranges), ranges, document)
     place = places.data if shape.transform is None else places.before_transform
+    rows = CountedRows(read(ranges), ranges, document)
+    passes = TwoPasses(rows, read, ranges, document, place, places.dead_letters, storage)
     if shape.transform is not None:
         storage.remove(place)
     try:
-        staged = stage_in_two_passes(rows, read, ranges, document, place, places.dead_letters, storage)
+        staged = passes.staged()
     except RecordsChangedError:
         if not rows.plainly:
             raise
@@ -133,7 +135,7 @@ def stage_decoded(
         rows.plainly = False
         for written in (place, places.dead_letters):
             storage.remove(written)
-        staged = stage_in_two_passes(rows, read, ranges, document, place, places.dead_letters, storage)
+        staged = passes.staged()
     if shape.transform is not None:
         check_count(staged, given := storage.files_in(place))
         schema, spark = rows.all().schema, rows.raw.sparkSession
@@ -147,103 +149,95 @@ def stage_decoded(
     return replace(staged, never_found=rows.fields.never_found(staged.found, read, ranges))
 
 
-def stage_in_two_passes(
-    rows: "CountedRows",
-    read: Read,
-    ranges: Sequence[OffsetRange],
-    document: AttemptDocument,
-    place: Place,
-    letters: Place,
-    storage: Storage,
-) -> StagedRecords:
-    """Write what is certain, and then what is left, if there is any: as rows, or as dead letters."""
-    stage_rows(rows, ranges, document, place, storage)
-    staged = rows.counted()
-    if not staged.dead:
+@dataclass(frozen=True, slots=True)
+class TwoPasses:
+    """The records of ranges on their way to ``place``, and the dead ones of them to ``letters``."""
+
+    rows: "CountedRows"
+    read: Read
+    ranges: Sequence[OffsetRange]
+    document: AttemptDocument
+    place: Place
+    letters: Place
+    storage: Storage
+
+    def staged(self) -> StagedRecords:
+        """Write what is certain, and then what is left, if there is any: as rows, or as dead letters."""
+        self.stage_certain()
+        staged = self.rows.counted()
+        if not staged.dead:
+            return staged
+        incomplete = without_complete(self.ranges, self.storage.files_in(self.place), staged.filtered)
+        undecided = self.rows.undecided(self.read(incomplete), many=are_many(incomplete))
+        if self.document.decode.has_json:
+            return self.stage_decided(undecided, incomplete, staged)
+        stage_letters(undecided, self.document, self.letters, expected=staged.dead)
         return staged
-    incomplete = without_complete(ranges, storage.files_in(place), staged.filtered)
-    undecided = rows.undecided(read(incomplete), many=are_many(incomplete))
-    if document.decode.has_json:
-        return stage_decided(rows, undecided, incomplete, document, place, letters, storage, staged)
-    stage_letters(undecided, document, letters, expected=staged.dead)
-    return staged
 
+    def stage_decided(self, decided: DataFrame, ranges: Sequence[OffsetRange], before: StagedRecords) -> StagedRecords:
+        """Write what the first pass has left, and has been decided on now: rows beside the others, and dead letters.
 
-def stage_decided(
-    rows: "CountedRows",
-    decided: DataFrame,
-    ranges: Sequence[OffsetRange],
-    document: AttemptDocument,
-    place: Place,
-    letters: Place,
-    storage: Storage,
-    before: StagedRecords,
-) -> StagedRecords:
-    """Write what the first pass has left, and has been decided on now: rows beside the others, and dead letters.
+        They are kept on Spark's disks in between, so that none is read or decoded twice.
+        """
+        decided.persist(StorageLevel.DISK_ONLY)
+        try:
+            self.add(lambda: self.rows.only(decided), ranges)
+            found = self.rows.counted()
+            check_unchanged(before.dead, found.rows_read, same=before.left == found.left)
+            if found.dead:
+                stage_letters(decided, self.document, self.letters, expected=found.dead)
+        finally:
+            decided.unpersist()
+        filtered = dict(Counter(before.filtered) + Counter(found.filtered))
+        in_any_order = before.in_any_order or found.rows_read > found.dead
+        return StagedRecords(before.rows_read, filtered, found.dead, in_any_order, before.found | found.found)
 
-    They are kept on Spark's disks in between, so that none is read or decoded twice.
-    """
-    decided.persist(StorageLevel.DISK_ONLY)
-    try:
-        add_rows(lambda: rows.only(decided), ranges, document, place, storage)
-        found = rows.counted()
-        check_unchanged(before.dead, found.rows_read, same=before.left == found.left)
-        if found.dead:
-            stage_letters(decided, document, letters, expected=found.dead)
-    finally:
-        decided.unpersist()
-    filtered = dict(Counter(before.filtered) + Counter(found.filtered))
-    in_any_order = before.in_any_order or found.rows_read > found.dead
-    return StagedRecords(before.rows_read, filtered, found.dead, in_any_order, before.found | found.found)
+    @property
+    def terms(self) -> tuple[PartitionTerm, ...]:
+        """What rows are divided by: those that a function is given are divided afterwards."""
+        return () if self.document.decode.shape.transform is not None else self.document.data.partition_by
 
-
-def add_rows(
-    read: Callable[[], DataFrame],
-    ranges: Sequence[OffsetRange],
-    document: AttemptDocument,
-    place: Place,
-    storage: Storage,
-) -> None:
-    terms = () if document.decode.shape.transform is not None else document.data.partition_by
-    if not terms:
-        read().write.mode("append").parquet(spark_path(place))
-        return
-    added = f"{ADDED}-{uuid4()}"
-    stage_partitioned(read, ranges, place / added, terms, document.plan.planned_at, storage.at, storage.remove)
-    names = [name for name in files_below(storage.at(place / added)) if name.endswith(".parquet")]
-    move_files(storage.at(place), {f"{added}/{name}": name for name in names})
-
-
-def stage_rows(
-    rows: "CountedRows", ranges: Sequence[OffsetRange], document: AttemptDocument, place: Place, storage: Storage
-) -> None:
-    """Write rows to a place, in the form that the sink needs; what a function is given is divided afterwards."""
-    objects, terms = None, document.data.partition_by
-
-    def stage() -> None:
-        if terms and document.decode.shape.transform is None:
-            stage_partitioned(rows.all, ranges, place, terms, document.plan.planned_at, storage.at, storage.remove)
-        else:
-            rows.all().write.mode("error").parquet(spark_path(place))
-
-    if rows.plainly:
-        objects = import_module(FOR_OBJECTS).objects_for_workers(rows.raw, ranges, document, place, storage.at)
-    if objects is not None:
-        by_workers = objects.stage(
-            lambda records: add_rows(lambda: rows.some(records), ranges, document, place, storage)
-        )
-        if by_workers is not None:
-            rows.by_workers, rows.found_by_workers = by_workers, objects.found
+    def add(self, rows: Callable[[], DataFrame], ranges: Sequence[OffsetRange]) -> None:
+        """Write more rows to a place that has some."""
+        if not self.terms:
+            rows().write.mode("append").parquet(spark_path(self.place))
             return
-        storage.remove(place)
-    if not rows.plainly:
-        stage()
-    elif not import_module(FOR_OBJECTS).done_by_workers(stage, "read"):
-        rows.plainly = False
-        storage.remove(place)
-        stage()
-    if objects is not None:
-        objects.remove()
+        added = f"{ADDED}-{uuid4()}"
+        self.divide(rows, ranges, self.place / added)
+        names = [name for name in files_below(self.storage.at(self.place / added)) if name.endswith(".parquet")]
+        move_files(self.storage.at(self.place), {f"{added}/{name}": name for name in names})
+
+    def divide(self, rows: Callable[[], DataFrame], ranges: Sequence[OffsetRange], place: Place) -> None:
+        planned_at, storage = self.document.plan.planned_at, self.storage
+        stage_partitioned(rows, ranges, place, self.terms, planned_at, storage.at, storage.remove)
+
+    def stage_all(self) -> None:
+        if self.terms:
+            self.divide(self.rows.all, self.ranges, self.place)
+        else:
+            self.rows.all().write.mode("error").parquet(spark_path(self.place))
+
+    def stage_certain(self) -> None:
+        """Write the rows that are certain, by workers where these can, in the form that the sink needs."""
+        if not self.rows.plainly:
+            self.stage_all()
+            return
+        for_objects = import_module(FOR_OBJECTS)
+        objects = for_objects.objects_for_workers(
+            self.rows.raw, self.ranges, self.document, self.place, self.storage.at
+        )
+        if objects is not None:
+            by_workers = objects.stage(lambda records: self.add(lambda: self.rows.some(records), self.ranges))
+            if by_workers is not None:
+                self.rows.by_workers, self.rows.found_by_workers = by_workers, objects.found
+                return
+            self.storage.remove(self.place)
+        if not for_objects.done_by_workers(self.stage_all, "read"):
+            self.rows.plainly = False
+            self.storage.remove(self.place)
+            self.stage_all()
+        if objects is not None:
+            objects.remove()
 
 
 class CountedRows:
@@ -389,9 +383,7 @@ def without_complete(
     ranges: Sequence[OffsetRange], written: Sequence[WrittenFile], filtered: Mapping[TopicPartition, int]
 ) -> list[OffsetRange]:
     """Return the ranges of which not every offset became a row or was filtered: any dead letter is in one of them."""
-    rows: Counter[TopicPartition] = Counter(filtered)
-    for held in (each for file in written for each in file.partitions):
-        rows[held.topic_partition] += held.rows
+    rows = rows_by_partition(written) + Counter(filtered)
     return [each for each in ranges if rows[each.topic_partition] < each.span]
 
 

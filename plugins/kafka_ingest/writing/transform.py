@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
-from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.receipt import WrittenFile, rows_by_partition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, Struct, WrongSchemaError, quoted, read_type
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.writing.expressions import ExpressionRefusedError
@@ -116,13 +116,6 @@ def check_rows(rows: DataFrame, made: DataFrame, name: str) -> None:
 
 
 def left_out(before: Sequence[WrittenFile], after: Sequence[WrittenFile]) -> dict[TopicPartition, int]:
-    counts = Counter(rows_by_partition(before))
+    counts = rows_by_partition(before)
     counts.subtract(rows_by_partition(after))
     return {topic_partition: number for topic_partition, number in counts.items() if number}
-
-
-def rows_by_partition(files: Sequence[WrittenFile]) -> Counter[TopicPartition]:
-    rows: Counter[TopicPartition] = Counter()
-    for held in (each for file in files for each in file.partitions):
-        rows[held.topic_partition] += held.rows
-    return rows

@@ -172,8 +172,8 @@ class SubmittedAttempt:
     def write(self, document: AttemptDocument, spark: SparkSession) -> None:
         """Read the plan's ranges, stage their records, and write the receipt."""
         data, storage = self.data(document), storage_of(self.access)
-        letters, decodes = letters_beside(self.directory, data, data), not document.decode.takes_all
-        staged = read_and_stage(Job(spark, document, self.kafka, self.directory, data, storage))
+        job, decodes = Job(spark, document, self.kafka, self.directory, data, storage), not document.decode.takes_all
+        letters, staged = job.letters_beside(data), read_and_stage(job)
         files, columns = storage.files_in(data), document.columns
         if document.decode.shape.transform is not None and files:
             columns = columns_in(spark, data / files[0].name)
@@ -257,26 +257,24 @@ class Job:
         """Remove what was staged to a place, and beside it."""
         self.storage.remove(here)
         if not self.document.decode.takes_all:
-            self.storage.remove(letters_beside(self.directory, self.data, here))
+            self.storage.remove(self.letters_beside(here))
 
+    def letters_beside(self, here: Place) -> Place:
+        """Return where the dead letters go whose good records go to ``here``; ``data``, if none of a range is lost.
 
-def letters_beside(directory: Place, data: Place, here: Place) -> Place:
-    """Return where the dead letters go whose good records go to ``here``; ``data`` is where these go if none is lost.
-
-    In a store nothing can be renamed: those of a later round stay in a folder of their own.
-    """
-    letters = staged_dead_letters(directory)
-    if here == data:
-        return letters / DATA
-    return (letters if isinstance(letters, Path) else letters / DATA) / here.name
+        In a store nothing can be renamed: those of a later round stay in a folder of their own.
+        """
+        letters = staged_dead_letters(self.directory)
+        if here == self.data:
+            return letters / DATA
+        return (letters if isinstance(letters, Path) else letters / DATA) / here.name
 
 
 def read_and_stage(job: Job) -> Staged[StagedRecords]:
     """Stage the records of the plan's ranges below the job's data, in the form that the sink needs."""
     log_starts_now = partial(log_starts, job.spark, kafka=job.kafka)
     staged = read_in_rounds(job.document.plan, job.data, partial(stage_ranges, job), log_starts_now, job.discard)
-    of_round, letters = (letters_beside(job.directory, job.data, place) for place in (staged.place, job.data))
-    move_on_disk(of_round, letters, job.storage.remove)
+    move_on_disk(job.letters_beside(staged.place), job.letters_beside(job.data), job.storage.remove)
     return staged
 
 
@@ -304,7 +302,7 @@ def stage(job: Job, read: Read, ranges: Sequence[OffsetRange], here: Place) -> S
     if not document.decode.takes_all:
         # Rows that a function is passed are in the attempt's directory: whatever removes that takes them along.
         before, after = (job.directory / f"{here.name}-{when}-transform" for when in ("before", "after"))
-        places = Places(here, letters_beside(job.directory, job.data, here), before, after)
+        places = Places(here, job.letters_beside(here), before, after)
         return stage_decoded(read, ranges, document, places, job.storage)
     records = read(ranges)
     if not needs.partition_by:
