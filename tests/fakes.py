@@ -59,7 +59,7 @@ from kafka_ingest.model.batch import (
     BatchPlan,
     BatchState,
     DataNeeds,
-    check_transition,
+    Transition,
 )
 from kafka_ingest.model.control_rows import (
     RECENT_BATCHES,
@@ -114,9 +114,9 @@ from kafka_ingest.model.published_output import (
     PublishedLook,
     PublishedReceipt,
 )
+from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
-from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.planning.end_positions import EndPositions
@@ -926,7 +926,7 @@ class InMemoryControlTables:
 
     def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, actor: str) -> None:
         with self._locked_batch(batch_id) as (state, batch):
-            check_transition(batch_id, batch.state, BatchState.PLANNED)
+            Transition(batch_id, batch.state, BatchState.PLANNED)
             require_pinned(batch, attempt)
             for key, row in state.attempts.items():
                 if row.batch_id == batch_id and row.state is not AttemptState.DISCARDED:
@@ -943,7 +943,7 @@ class InMemoryControlTables:
             require_pinned(batch, attempt)
             if batch.state in {BatchState.COMMITTING, BatchState.COMMITTED}:
                 return
-            check_transition(batch_id, batch.state, BatchState.COMMITTING)
+            Transition(batch_id, batch.state, BatchState.COMMITTING)
             state.check_offsets_in_place(batch.plan)
             check_below_stored(state, batch.plan)
             check_not_overtaken(state, batch.plan)
@@ -959,7 +959,7 @@ class InMemoryControlTables:
     def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         with self._locked_batch(batch_id) as (state, batch):
             if batch.state is not BatchState.COMMITTED:
-                check_transition(batch_id, batch.state, BatchState.COMMITTED)
+                Transition(batch_id, batch.state, BatchState.COMMITTED)
                 state.check_offsets_in_place(batch.plan)
                 if batch.plan.kind is BatchKind.LIVE:
                     advance_stored_offsets(state, batch)
@@ -1143,7 +1143,7 @@ class InMemoryControlTables:
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
-                check_transition(adoption.abandoned, state.batches[adoption.abandoned].state, BatchState.ABANDONED)
+                Transition(adoption.abandoned, state.batches[adoption.abandoned].state, BatchState.ABANDONED)
                 state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason, abandoned_by=actor)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
             for adopted in adoption.batches:
@@ -1228,7 +1228,7 @@ def abandon_batch(
     state: ControlState, batch: Batch, reason: str, actor: str, only_from: Collection[BatchState]
 ) -> None:
     """→ ABANDONED, from one of these states."""
-    check_transition(batch.batch_id, batch.state, BatchState.ABANDONED)
+    Transition(batch.batch_id, batch.state, BatchState.ABANDONED)
     if batch.state not in only_from:
         expected = " or ".join(sorted(only_from))
         raise BatchStateError(
@@ -1559,7 +1559,7 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, actor: str) -> None:
     """Write a batch as COMMITTED, whether it was known or not."""
     plan, receipt = adopted.plan, adopted.receipt
     if plan.batch_id in state.batches:
-        check_transition(plan.batch_id, state.batches[plan.batch_id].state, BatchState.COMMITTED, ADOPTIONS)
+        Transition(plan.batch_id, state.batches[plan.batch_id].state, BatchState.COMMITTED, ADOPTIONS)
     for key, row in state.attempts.items():
         if row.batch_id == plan.batch_id and row.state is not AttemptState.DISCARDED:
             state.attempts[key] = replace(row, state=AttemptState.DISCARDED, reason="another attempt was published")

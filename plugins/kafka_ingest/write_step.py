@@ -11,7 +11,7 @@ from uuid import UUID
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure, hold_too_large
 from kafka_ingest.batches.fitting_columns import ComparedColumns
-from kafka_ingest.batches.freeze_schemas import ROUNDS, names_ids
+from kafka_ingest.batches.freeze_schemas import ROUNDS, ids_in
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.preview import open_preview, preview_plan
@@ -200,7 +200,7 @@ def secrets_of(opened: Opened) -> tuple[str, ...]:
 
 def needs_schemas(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> bool:
     """Whether an attempt ended since it found schema ids that the registry was not asked for: the next one asks."""
-    return parts.feed.decoding().has_sources and names_ids(said_by_job(parts, attempt, plan))
+    return parts.feed.decoding().has_sources and bool(ids_in(said_by_job(parts, attempt, plan)))
 
 
 def said_by_job(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> str:

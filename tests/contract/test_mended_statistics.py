@@ -17,8 +17,8 @@ from tests.fakes import InMemoryControlTables, feed_settings
 
 from kafka_ingest.answers.answer import Answer
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.model.data_file import TableStatistics
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta import recorded_statistics, searched_columns, table_log
 from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog

@@ -34,7 +34,7 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.replaced import RowsReplaced
+from kafka_ingest.model.read_again import RowsReplaced
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches
 from kafka_ingest.verbs.adopt import adopt, decide_adoption

@@ -43,7 +43,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
+from kafka_ingest.model.read_again import ReplacedRange, RowsReplaced
 from kafka_ingest.ports.outputs import Replacer
 from kafka_ingest.sinks.delta import replaced_files
 from kafka_ingest.sinks.iceberg.one_try import OneTry

@@ -20,8 +20,8 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.planning.settings import OnDataLoss
 
 Row = tuple[str, int, int, str]

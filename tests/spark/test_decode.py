@@ -32,9 +32,9 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.place import Place, RemotePlace
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import read_schema
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.writing import object_batches, plain_objects, stage_files, stage_objects

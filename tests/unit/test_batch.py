@@ -21,7 +21,6 @@ from kafka_ingest.model.batch import (
     DataNeeds,
     Transition,
     canonical_json,
-    check_transition,
     sha256,
 )
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
@@ -303,32 +302,32 @@ def test_two_attempts_of_one_batch_have_different_documents() -> None:
 
 @pytest.mark.parametrize(("found", "to"), sorted(WAYS))
 def test_a_batch_may_go_the_ways_of_the_design(found: str, to: str) -> None:
-    check_transition(BATCH_ID, BatchState(found), BatchState(to))
+    Transition(BATCH_ID, BatchState(found), BatchState(to))
 
 
 @pytest.mark.parametrize(("found", "to"), sorted(NO_WAYS))
 def test_a_batch_may_go_no_other_way(found: str, to: str) -> None:
     with pytest.raises(BatchStateError, match=f"cannot become {to}: expected it to be .*, found {found}"):
-        check_transition(BATCH_ID, BatchState(found), BatchState(to))
+        Transition(BATCH_ID, BatchState(found), BatchState(to))
 
 
 @pytest.mark.parametrize("found", sorted(set(BatchState) - {BatchState.COMMITTED}))
 def test_an_output_that_holds_a_batch_makes_it_committed_wherever_older_tables_say_that_it_is(found: str) -> None:
-    check_transition(BATCH_ID, BatchState(found), BatchState.COMMITTED, ADOPTIONS)
+    Transition(BATCH_ID, BatchState(found), BatchState.COMMITTED, ADOPTIONS)
 
 
 @pytest.mark.parametrize("to", sorted(set(BatchState) - {BatchState.COMMITTED}))
 @pytest.mark.parametrize("found", sorted(BatchState))
 def test_adopting_makes_no_batch_anything_but_committed(found: str, to: str) -> None:
     with pytest.raises(BatchStateError, match=f"cannot become {to}"):
-        check_transition(BATCH_ID, BatchState(found), BatchState(to), ADOPTIONS)
+        Transition(BATCH_ID, BatchState(found), BatchState(to), ADOPTIONS)
 
 
 def test_a_batch_that_is_committed_is_not_adopted_again() -> None:
     with pytest.raises(
         BatchStateError, match=r"cannot become COMMITTED: expected it to be ABANDONED or .*found COMMITTED"
     ):
-        check_transition(BATCH_ID, BatchState.COMMITTED, BatchState.COMMITTED, ADOPTIONS)
+        Transition(BATCH_ID, BatchState.COMMITTED, BatchState.COMMITTED, ADOPTIONS)
 
 
 def test_a_transition_that_its_table_does_not_allow_cannot_be_made() -> None:
@@ -338,7 +337,7 @@ def test_a_transition_that_its_table_does_not_allow_cannot_be_made() -> None:
 
 def test_a_refused_transition_names_every_state_it_would_be_allowed_from() -> None:
     with pytest.raises(BatchStateError, match="expected it to be COMMITTING or PLANNED or WRITTEN, found COMMITTED"):
-        check_transition(BATCH_ID, BatchState.COMMITTED, BatchState.ABANDONED)
+        Transition(BATCH_ID, BatchState.COMMITTED, BatchState.ABANDONED)
 
 
 @pytest.mark.parametrize(

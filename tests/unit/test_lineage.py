@@ -34,9 +34,9 @@ from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.record_schema import Field, Scalar, Struct, read_schema
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 

@@ -13,8 +13,8 @@ from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.proof import MOST_LISTED, Proof, proof_of
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Filtered, Receipt
-from kafka_ingest.model.replaced import ReplacedRange
 
 PLAN = a_plan(span(0, 100, 200), span(1, 0, 50))
 OTHER_BATCH = UUID("01990000-0000-7000-8000-00000000000a")

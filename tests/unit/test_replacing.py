@@ -12,7 +12,7 @@ from kafka_ingest.cli.backfill_command import choices
 from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.observing.locate import RecordState
 from kafka_ingest.verbs.locate import RECORD_IN_WORDS
 

@@ -11,8 +11,8 @@ from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, St
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, sha256
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import place_of
+from kafka_ingest.model.read_again import ReplayedLetters, spanned_by, taken_twice
 from kafka_ingest.model.receipt import WrittenFile
-from kafka_ingest.model.replayed import ReplayedLetters, spanned_by, taken_twice
 from kafka_ingest.verbs.clean import last_copy
 
 BATCHES = [UUID(int=number) for number in range(10)]

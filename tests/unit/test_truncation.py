@@ -3,8 +3,8 @@
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
 
+from kafka_ingest.batches.ask_kafka import Counted, cut_off_at
 from kafka_ingest.batches.plan_batch import PlanResult
-from kafka_ingest.batches.truncation import Counted, cut_off_at
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, StoredOffsetBeyondLogError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import Unavailable

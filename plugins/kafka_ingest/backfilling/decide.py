@@ -16,8 +16,7 @@ from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
-from kafka_ingest.model.replayed import ReplayedLetters, spanned_by
+from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced, spanned_by
 
 MOST_CHUNKS = 1_000
 """Per plan; the rest is for the next. Airflow expands a task up to ``core.max_map_length`` times, by default 1,024."""

@@ -20,12 +20,12 @@ from kafka_ingest.backfilling.decide import (
 from kafka_ingest.backfilling.replaying import letters_to_replay
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
+from kafka_ingest.batches.ask_kafka import counted as counted_logs
+from kafka_ingest.batches.ask_kafka import cut_off_at
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.batches.known_output import check_output_known, check_output_there, check_same_root
 from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.batches.plan_batch import next_batch_id
-from kafka_ingest.batches.truncation import counted as counted_logs
-from kafka_ingest.batches.truncation import cut_off_at
 from kafka_ingest.batches.whole_plan import plan_read
 from kafka_ingest.errors import (
     FeedChangedError,
@@ -46,7 +46,7 @@ from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, OffsetsPolicy, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.replaced import sum_of
+from kafka_ingest.model.read_again import sum_of
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.limits import within
 from kafka_ingest.planning.settings import FeedPlanSettings

@@ -15,7 +15,7 @@ from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.offset_sets import intersect, shared, span_of, subtract, union
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 
 Coverage = Mapping[TopicPartition, PartitionCoverage]
 

@@ -21,7 +21,7 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offset_sets import subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.replayed import Replay, ReplayedLetters, overlap
+from kafka_ingest.model.read_again import Replay, ReplayedLetters, overlap
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of

@@ -318,11 +318,6 @@ def found_ids(failures: Collection[str]) -> dict[str, set[int | str]]:
     return found
 
 
-def names_ids(failure: str) -> bool:
-    """Whether an attempt ended since it found schema ids that had not been asked for."""
-    return bool(ids_in(failure))
-
-
 def ids_in(failure: str) -> dict[str, list[int | str]]:
     """Return the schema ids that a failure names; none where a crash cut its text off, and Spark finds them again."""
     code, named = read_code(failure)

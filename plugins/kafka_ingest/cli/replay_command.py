@@ -13,7 +13,7 @@ from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts
 from kafka_ingest.cli.backfill_command import end_with, planned, run_chunks
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.form_fields import time_with_zone
 

@@ -20,8 +20,8 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import HeldRange
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.removal import RemovedRange
-from kafka_ingest.model.replaced import Replacement
 
 LANDED = batch.c.state.in_((BatchState.COMMITTING.value, BatchState.COMMITTED.value))
 """Batches that are published, or are about to be whatever else happens, unless an operator revokes them."""

@@ -19,7 +19,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import TopicPartition, listing
-from kafka_ingest.model.replayed import Replay, ReplayedLetters, taken_twice
+from kafka_ingest.model.read_again import Replay, ReplayedLetters, taken_twice
 
 
 def replays(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Replay]:

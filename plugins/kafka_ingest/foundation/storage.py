@@ -20,8 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
 from kafka_ingest.foundation.durable_files import create_durably, make_directory_durably, sync, write_durably
 from kafka_ingest.foundation.stores import any_store
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote
-from kafka_ingest.foundation.stores.errors import remote_errors
+from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, remote_errors
 from kafka_ingest.foundation.stores.kinds import KINDS
 
 if TYPE_CHECKING:

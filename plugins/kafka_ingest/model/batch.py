@@ -19,8 +19,7 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 from kafka_ingest.model.place import Place, place_of
-from kafka_ingest.model.replaced import ReplacedRange, why_no_replacement
-from kafka_ingest.model.replayed import ReplayedLetters, why_no_replay
+from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, why_no_replacement, why_no_replay
 
 DATED = 7
 """The version of the ids that contain a time."""
@@ -111,28 +110,9 @@ TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
 
 
 ADOPTIONS: Mapping[BatchState, frozenset[BatchState]] = {
-    BatchState.PLANNED: frozenset({BatchState.COMMITTED}),
-    BatchState.WRITTEN: frozenset({BatchState.COMMITTED}),
-    BatchState.COMMITTING: frozenset({BatchState.COMMITTED}),
-    BatchState.ABANDONED: frozenset({BatchState.COMMITTED}),
-    BatchState.COMMITTED: frozenset(),
+    state: frozenset({BatchState.COMMITTED}) - {state} for state in BatchState
 }
 """What adopting does to a batch that the output holds, from any state that older control tables have for it."""
-
-
-def check_transition(
-    batch_id: UUID,
-    found: BatchState,
-    to: BatchState,
-    table: Mapping[BatchState, frozenset[BatchState]] = TRANSITIONS,
-) -> None:
-    """Raise :class:`BatchStateError` unless a batch may go from ``found`` to ``to``."""
-    if to not in table[found]:
-        origins = sorted(state for state, targets in table.items() if to in targets)
-        raise BatchStateError(
-            f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. Nothing "
-            "was changed; `kafka-ingest batches --json` shows who changed it first."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +125,12 @@ class Transition:
     table: Mapping[BatchState, frozenset[BatchState]] = field(default_factory=lambda: TRANSITIONS, repr=False)
 
     def __post_init__(self) -> None:
-        check_transition(self.batch_id, self.found, self.to, self.table)
+        if self.to not in self.table[self.found]:
+            origins = sorted(state for state, targets in self.table.items() if self.to in targets)
+            raise BatchStateError(
+                f"batch {self.batch_id} cannot become {self.to}: expected it to be {' or '.join(origins)}, found "
+                f"{self.found}. Nothing was changed; `kafka-ingest batches --json` shows who changed it first."
+            )
 
 
 class AttemptState(StrEnum):

@@ -15,10 +15,9 @@ from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FoundFiles
+from kafka_ingest.model.read_again import Replacement, Replay
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.replaced import Replacement
-from kafka_ingest.model.replayed import Replay
 
 RECENT_BATCHES = 100
 """How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""

@@ -16,9 +16,8 @@ from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offset_sets import by_partition, intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.read_again import Replacement, Replay
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.replaced import Replacement
-from kafka_ingest.model.replayed import Replay
 
 T = TypeVar("T")
 

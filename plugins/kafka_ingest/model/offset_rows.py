@@ -11,8 +11,8 @@ from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.removal import LostRange
-from kafka_ingest.model.replaced import Replacement
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offset_sets import by_partition, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.replayed import numbers_of
+from kafka_ingest.model.read_again import numbers_of
 from kafka_ingest.model.table_options import TableOptions
 
 ONE_PARTITION_A_FILE = 1

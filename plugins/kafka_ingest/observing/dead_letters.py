@@ -17,7 +17,7 @@ from kafka_ingest.model.dead_letters import (
     output_of_dead_letters,
 )
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
 from kafka_ingest.ports.role_of_format import role_of

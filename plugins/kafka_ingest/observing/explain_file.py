@@ -17,11 +17,11 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, Batch
-from kafka_ingest.model.data_file import FileContents, FilePlace, PartitionContents, partitions_that_differ
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import FileContents, FilePlace, PartitionContents, partitions_that_differ
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DataFiles, Sinks

@@ -15,9 +15,9 @@ from kafka_ingest.model.offset_sets import intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
-from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
 from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of

@@ -11,8 +11,8 @@ from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offset_sets import shared, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.observing.verify_output import Counted, Difference
 
 Place = tuple[TopicPartition, str | None]

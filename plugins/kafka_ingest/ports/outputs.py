@@ -8,17 +8,21 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
-from kafka_ingest.model.data_file import FileContents, FilePlace, TableStatistics
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.held_log import Evidence, HeldLog
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
+from kafka_ingest.model.published_output import (
+    FileContents,
+    FilePlace,
+    PublishedLook,
+    PublishedReceipt,
+    TableStatistics,
+)
+from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
-from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.written_columns import WrittenColumns
 
 

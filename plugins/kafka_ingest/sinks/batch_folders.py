@@ -13,8 +13,8 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedLook
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.kept_receipts import KeptReceipts

@@ -12,12 +12,12 @@ from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
-from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, RemotePlace, local, place_of
-from kafka_ingest.model.replayed import ReplayedLetters
+from kafka_ingest.model.published_output import FileContents, FilePlace
+from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink

@@ -10,9 +10,15 @@ import pyarrow as pa
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
 from kafka_ingest.model.offsets import TopicPartition, listing
-from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.published_output import (
+    FileContents,
+    FileProblem,
+    PartitionContents,
+    PublishedCount,
+    PublishedLook,
+    partitions_that_differ,
+)
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet_contents import DataFile
 

@@ -12,9 +12,9 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened, open_to_read, size_of
-from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.partition_term import TIME
+from kafka_ingest.model.published_output import FileContents, PartitionContents
 from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.sinks.arrow_types import struct_of
 

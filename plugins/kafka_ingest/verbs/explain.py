@@ -28,7 +28,7 @@ from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
 if TYPE_CHECKING:
-    from kafka_ingest.model.data_file import PartitionContents
+    from kafka_ingest.model.published_output import PartitionContents
 
 DATA_FILES = DataFilesOfAllFormats()
 LONGEST_PATH = 4_096

@@ -5,8 +5,8 @@ from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.data_file import TableStatistics
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks, Statistics

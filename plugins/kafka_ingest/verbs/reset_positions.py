@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from kafka_ingest.batches.truncation import counted, cut_off_at
+from kafka_ingest.batches.ask_kafka import counted, cut_off_at
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidRangeError,

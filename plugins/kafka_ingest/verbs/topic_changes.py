@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from kafka_ingest.batches.ask_kafka import counted, cut_off_at
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
-from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
 from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchState, sha256

@@ -36,11 +36,7 @@ class Catalyst:
             self._types[name] = found
         return self._types[name]
 
-    def attribute(self, name: str, type_name: str) -> Java:
-        """Return an attribute that is never null."""
-        return self.attribute_of(name, self.type_of(type_name))
-
-    def attribute_of(self, name: str, data_type: Java) -> Java:
+    def attribute(self, name: str, data_type: Java) -> Java:
         """Return an attribute of a type that Java knows, never null."""
         no_metadata = self._jvm.org.apache.spark.sql.types.Metadata.empty()
         return self._expressions.AttributeReference(

@@ -8,37 +8,23 @@ import json
 import sys
 from importlib import import_module
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.writing.decode import decoded
+from kafka_ingest.writing.decoded_part import text
 from kafka_ingest.writing.expressions import ExpressionRefusedError
+from kafka_ingest.writing.read_ranges import RAW_FORMAT
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.shape import check_shape
-
-RAW = {
-    "kafka_topic": "string",
-    "kafka_partition": "int",
-    "kafka_offset": "bigint",
-    "kafka_timestamp": "timestamp",
-    "key": "binary",
-    "value": "binary",
-    "kafka_headers": "array<struct<key: string, value: binary>>",
-    "kafka_topic_id": "string",
-    "kafka_timestamp_ms": "bigint",
-}
-"""The columns of the raw format (:mod:`kafka_ingest.writing.read_ranges`)."""
 
 
 def main() -> None:
     decoding = Decoding.from_document(json.load(sys.stdin))
     with spark_session(settings=decoding.settings) as spark:
-        problem = problem_of(no_records(spark), decoding)
+        no_records = spark.range(0).selectExpr(f"from_json('', {text(RAW_FORMAT)}) as raw").select("raw.*")
+        problem = problem_of(no_records, decoding)
     sys.stdout.write(f"\n{json.dumps(problem)}\n")
-
-
-def no_records(spark: SparkSession) -> DataFrame:
-    return spark.range(0).selectExpr(*(f"cast(null as {kind}) as {name}" for name, kind in RAW.items()))
 
 
 def problem_of(records: DataFrame, decoding: Decoding) -> str | None:

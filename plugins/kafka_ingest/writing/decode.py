@@ -23,7 +23,6 @@ from kafka_ingest.writing.decoded_part import (
     once,
     parsed_name,
     plain_name,
-    raw_part,
     read_name,
     reason,
     string_part,
@@ -187,7 +186,7 @@ def missing(part: DecodedPart, required: Sequence[str]) -> tuple[str, str]:
 def part_of(column: str, decoding: FieldDecoding, *, plainly: bool, strictly: bool) -> DecodedPart:
     match decoding.format:
         case Format.RAW:
-            return raw_part(column)
+            return DecodedPart(column, quoted(column))
         case Format.STRING:
             return string_part(column)
         case Format.AVRO:

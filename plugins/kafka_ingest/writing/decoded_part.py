@@ -74,10 +74,6 @@ def converted_name(column: str) -> str:
     return f"kafka_converted_{column}"
 
 
-def raw_part(column: str) -> DecodedPart:
-    return DecodedPart(column, quoted(column))
-
-
 def string_part(column: str) -> DecodedPart:
     """Return bytes as text; no byte is replaced."""
     return DecodedPart(

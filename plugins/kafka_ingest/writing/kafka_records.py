@@ -47,7 +47,7 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     jvm = jvm_of(spark)
     session: Java = spark._jsparkSession
     catalyst = Catalyst(jvm)
-    record = catalyst.attribute("record", f"{CLIENTS}.ConsumerRecord")
+    record = catalyst.attribute("record", catalyst.type_of(f"{CLIENTS}.ConsumerRecord"))
     fetched = jvm.org.apache.spark.sql.execution.ExternalRDD(
         record, fetched_records(spark, jvm, ranges, client), session
     )

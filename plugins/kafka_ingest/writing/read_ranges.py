@@ -209,11 +209,12 @@ def by_topic(ranges: Sequence[OffsetRange], bound: str | None) -> str:
     return json.dumps(partitions if bound is None else bounds)
 
 
-LETTERS = (
+RAW_FORMAT = (
     "kafka_topic string, kafka_partition int, kafka_offset bigint, kafka_timestamp timestamp, key binary, "
     "value binary, kafka_headers array<struct<key: string, value: binary>>, kafka_topic_id string, "
-    "kafka_timestamp_ms bigint, error_class string, kafka_batch string"
+    "kafka_timestamp_ms bigint"
 )
+LETTERS = f"{RAW_FORMAT}, error_class string, kafka_batch string"
 """The raw format's columns, in its order, then the cause, and the batch from the path.
 
 A file that lacks one, as another version may have written it, has nulls there.

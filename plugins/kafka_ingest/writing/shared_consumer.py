@@ -187,7 +187,7 @@ def records_of(spark: SparkSession, rows: Sequence[Java], ends: Mapping[TopicPar
     """Return those records of the rows that belong to ranges with these ends."""
     jvm = jvm_of(spark)
     catalyst = Catalyst(jvm)
-    polled = catalyst.attribute_of("polled", array_of_records(catalyst).dataType())
+    polled = catalyst.attribute("polled", array_of_records(catalyst).dataType())
     local = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
         catalyst.seq([polled]), catalyst.seq(rows), NOT_STREAMING, jvm.scala.Option.empty()
     )

@@ -14,6 +14,11 @@ TRIES = 5
 """Of a request that fails as a network or a busy store does."""
 
 
+def given(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the settings that have a value."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class StoreAccess(ABC):
     """One connection to a store, by its id, without a secret in its repr.

@@ -14,9 +14,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
-from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none
-from kafka_ingest.foundation.stores.errors import NO_CONTAINER, remote_errors
+from kafka_ingest.foundation.stores.access import StoreAccess, given
+from kafka_ingest.foundation.stores.any_store import NO_CONTAINER, AnyStore, Remote, finds_none, remote_errors
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -49,8 +48,8 @@ class AzureAccess(StoreAccess):
     client_secret: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        given = [self.account_key, self.sas_token, self.client_secret]
-        if len(given) - given.count(None) > 1:
+        secrets = [self.account_key, self.sas_token, self.client_secret]
+        if len(secrets) - secrets.count(None) > 1:
             raise ValueError("expected a key of the account, a SAS token or a client secret, found more than one")
         if self.client_secret is not None and (self.tenant_id is None or self.client_id is None):
             raise ValueError("expected a client secret with its tenant_id and client id, found only a part of them")
@@ -95,14 +94,15 @@ class AzureAccess(StoreAccess):
             "allow_http": str(self.blob_url.startswith("http://")).lower(),
             **self.limits_for_delta(),
         }
-        given = {
-            "azure_storage_account_key": self.account_key,
-            "azure_storage_sas_key": self.sas_token,
-            "azure_storage_tenant_id": self.tenant_id,
-            "azure_storage_client_id": self.client_id,
-            "azure_storage_client_secret": self.client_secret,
-        }
-        return options | {name: value for name, value in given.items() if value is not None}
+        return options | given(
+            {
+                "azure_storage_account_key": self.account_key,
+                "azure_storage_sas_key": self.sas_token,
+                "azure_storage_tenant_id": self.tenant_id,
+                "azure_storage_client_id": self.client_id,
+                "azure_storage_client_secret": self.client_secret,
+            }
+        )
 
     def for_hadoop(self, bucket: str) -> dict[str, str]:
         """Return the settings of Hadoop's ABFS for one account: those of other accounts stay as the site has them."""

@@ -18,8 +18,8 @@ from azure.storage.blob.aio import BlobServiceClient
 from fsspec.asyn import _run_coros_in_chunks, sync
 
 from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S
+from kafka_ingest.foundation.stores.any_store import NO_CONTAINER
 from kafka_ingest.foundation.stores.azure import AUTHORITY, AzureAccess
-from kafka_ingest.foundation.stores.errors import NO_CONTAINER
 
 PAUSES: Mapping[str, Any] = {"initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
 """Between tries, in seconds; the client's own would take a minute for three of them."""

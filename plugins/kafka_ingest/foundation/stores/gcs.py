@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, Remote, finds_none, found_below, remove_by_name
-from kafka_ingest.foundation.stores.errors import remote_errors
+from kafka_ingest.foundation.stores.any_store import (
+    AnyStore,
+    Remote,
+    finds_none,
+    found_below,
+    remote_errors,
+    remove_by_name,
+)
 
 if TYPE_CHECKING:
     from upath import UPath

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore, found_below
-from kafka_ingest.foundation.stores.errors import remote_errors
+from kafka_ingest.foundation.stores.access import CONNECT_TIMEOUT_S, StoreAccess, given
+from kafka_ingest.foundation.stores.any_store import AnyStore, found_below, remote_errors
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -80,13 +79,8 @@ class S3Access(StoreAccess):
             options["AWS_ENDPOINT_URL"] = self.endpoint_url
             options["AWS_ALLOW_HTTP"] = str(self.endpoint_url.startswith("http://")).lower()
             options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false"
-        if self.region is not None:
-            options["AWS_REGION"] = self.region
-        if self.access_key is not None and self.secret_key is not None:
-            options |= {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
-        if self.session_token is not None:
-            options["AWS_SESSION_TOKEN"] = self.session_token
-        return options
+        keys = {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+        return options | given({"AWS_REGION": self.region, **keys, "AWS_SESSION_TOKEN": self.session_token})
 
     def for_hadoop(self, bucket: str) -> dict[str, str]:
         """Return the settings of Hadoop's S3A for one bucket: those of other buckets stay as the site has them."""
@@ -95,14 +89,11 @@ class S3Access(StoreAccess):
             settings["endpoint"] = self.endpoint_url
             settings["path.style.access"] = "true"
             settings["connection.ssl.enabled"] = str(not self.endpoint_url.startswith("http://")).lower()
-        if self.region is not None:
-            settings["endpoint.region"] = self.region
-        if self.access_key is not None and self.secret_key is not None:
-            settings |= {"access.key": self.access_key, "secret.key": self.secret_key}
+        if self.access_key is not None:
             kind = "SimpleAWSCredentialsProvider" if self.session_token is None else "TemporaryAWSCredentialsProvider"
             settings["aws.credentials.provider"] = f"{S3A_CREDENTIALS}.{kind}"
-        if self.session_token is not None:
-            settings["session.token"] = self.session_token
+        keys = {"access.key": self.access_key, "secret.key": self.secret_key, "session.token": self.session_token}
+        settings |= given({"endpoint.region": self.region, **keys})
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
 
     def with_offered(self, offered: Mapping[str, str]) -> Self:

@@ -7,7 +7,7 @@ statistics change.
 from typing import TYPE_CHECKING
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.model.data_file import TableStatistics
+from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta.library import brief, failures
 from kafka_ingest.sinks.delta.searched_columns import with_bounds
 from kafka_ingest.sinks.delta.table_fit import form_of

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafka_ingest.model.data_file import TableStatistics
+from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta.searched_columns import with_bounds
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kafka_ingest.foundation.storage import Opened, names_from, names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN, WrittenColumns
 from kafka_ingest.sinks.delta.columns import columns_of, differences_of_file, nullable, raw_schema

@@ -25,7 +25,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.iceberg.added_files import added_files
 from kafka_ingest.sinks.iceberg.columns import RAW, own_fields

@@ -6,10 +6,9 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.data_file import FilePlace
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import local
-from kafka_ingest.model.published_output import FilesState, FoundFiles
+from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.batch_folders import PUBLISHED
 from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT, beside

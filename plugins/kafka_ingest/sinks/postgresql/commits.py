@@ -35,7 +35,7 @@ from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, Outpu
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations

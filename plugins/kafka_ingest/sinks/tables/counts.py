@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from kafka_ingest.errors import NotADataFileError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.data_file import PartitionContents
 from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.published_output import FileProblem, PartitionContents, PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.file_counts import count_of, look_into
 from kafka_ingest.sinks.parquet_contents import DataFile, contents_of, partitions_of, rows_of

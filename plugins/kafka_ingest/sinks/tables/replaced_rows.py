@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 
 TYPES: dict[str, pa.DataType] = {

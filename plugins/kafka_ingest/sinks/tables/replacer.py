@@ -17,8 +17,8 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.read_again import ReplacedRange, RowsReplaced
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import TableParts
 

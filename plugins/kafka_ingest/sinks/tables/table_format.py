@@ -15,8 +15,8 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.contents import RowsAndCommits
