@@ -89,10 +89,7 @@ def ending_at(log: LogBounds | Unavailable, end: int | Unavailable) -> LogBounds
 
 
 def topic_ages(
-    feed: FeedSnapshot,
-    settings: FeedPlanSettings,
-    present: Mapping[str, TopicDescription],
-    kafka: KafkaCluster,
+    feed: FeedSnapshot, settings: FeedPlanSettings, present: Mapping[str, TopicDescription], kafka: KafkaCluster
 ) -> dict[str, TopicAge]:
     """Return the age of each topic that the last plan would have read but did not find; asks nothing if there is none.
 

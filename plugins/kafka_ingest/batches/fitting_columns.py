@@ -97,12 +97,7 @@ def fitting_columns(batch: Batch, decoding: Decoding, parts: Parts, rules: Colum
 
 
 def compare_columns(
-    feed_name: str,
-    feed_id: UUID,
-    output: OutputLocation,
-    decoding: Decoding,
-    parts: Parts,
-    rules: ColumnRules,
+    feed_name: str, feed_id: UUID, output: OutputLocation, decoding: Decoding, parts: Parts, rules: ColumnRules
 ) -> ComparedColumns:
     """Compare the columns of a feed with those of the newest batches in an output.
 
@@ -122,12 +117,7 @@ def compare_columns(
 
 
 def compare_types(
-    feed_name: str,
-    feed_id: UUID,
-    output: OutputLocation,
-    decoding: Decoding,
-    parts: Parts,
-    rules: ColumnRules,
+    feed_name: str, feed_id: UUID, output: OutputLocation, decoding: Decoding, parts: Parts, rules: ColumnRules
 ) -> ComparedColumns:
     """Compare which columns there are, and their types, as above."""
     made = None if decoding.is_raw else rules.columns_of(decoding)

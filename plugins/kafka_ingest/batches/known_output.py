@@ -126,12 +126,7 @@ def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
 
 
 def check_output_known(
-    feed: FeedSnapshot,
-    settings: FeedPlanSettings,
-    control: ControlTables,
-    sinks: Sinks,
-    *,
-    from_id: UUID | None = None,
+    feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks, *, from_id: UUID | None = None
 ) -> None:
     """Raise OutputUnknownError where the output holds batches that the control tables do not have as published.
 

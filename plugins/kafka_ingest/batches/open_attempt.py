@@ -6,13 +6,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.batches.check_readable import check_readable
-from kafka_ingest.batches.fitting_columns import (
-    AS_RAW,
-    NO_RULES,
-    ColumnRules,
-    FittingColumns,
-    fitting_columns,
-)
+from kafka_ingest.batches.fitting_columns import AS_RAW, NO_RULES, ColumnRules, FittingColumns, fitting_columns
 from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.errors import BatchStateError, FeedChangedError, RecordsDeletedError

@@ -150,10 +150,7 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
 
 
 def target_of(
-    decision: PlanDecision,
-    feed: FeedSnapshot | None,
-    settings: FeedPlanSettings,
-    parts: Parts,
+    decision: PlanDecision, feed: FeedSnapshot | None, settings: FeedPlanSettings, parts: Parts
 ) -> FeedSnapshot | NewFeed:
     """Return the feed that a decision is recorded of; raises what forbids that, of a first plan and of later ones."""
     if feed is not None:
@@ -186,11 +183,7 @@ def why_nothing(decision: PlanDecision | None) -> str:
 
 
 def record_of(
-    decision: PlanDecision,
-    settings: FeedPlanSettings,
-    plan: BatchPlan | None,
-    feed: FeedSnapshot,
-    asked_at: datetime,
+    decision: PlanDecision, settings: FeedPlanSettings, plan: BatchPlan | None, feed: FeedSnapshot, asked_at: datetime
 ) -> PlanRecord:
     jumped = {jump.topic_partition for jump in decision.jumps}
     return PlanRecord(

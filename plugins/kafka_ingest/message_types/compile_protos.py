@@ -30,8 +30,7 @@ from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema
 
 TOKEN: Final = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\d[\w.]*[eE][-+]\d+|[\w.]+|\s+|.""",
-    re.DOTALL,
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\d[\w.]*[eE][-+]\d+|[\w.]+|\s+|.""", re.DOTALL
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
 BEFORE_STATEMENTS: Final = frozenset({";", "{", "}"})

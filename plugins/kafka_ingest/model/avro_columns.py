@@ -247,11 +247,7 @@ class Columns:
         wider = next((Scalar(spark) for narrower, spark in WIDER if names == narrower), None)
         copies = self._copies
         found = [
-            self.value(
-                each,
-                path if wider or len(values) == 1 else field_path(path, f"member{number}"),
-                above,
-            )
+            self.value(each, path if wider or len(values) == 1 else field_path(path, f"member{number}"), above)
             for number, each in enumerate(values)
         ]
         records = [short(each.name) for each in values if isinstance(each, Record | Inside)]

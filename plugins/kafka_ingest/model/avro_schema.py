@@ -34,12 +34,7 @@ from kafka_ingest.model.avro_types import (
     takes_no_bytes,
 )
 from kafka_ingest.model.read_as import Paths, ReadAs
-from kafka_ingest.model.record_schema import (
-    MAX_DEPTH,
-    MAX_FIELDS,
-    MAX_NAME,
-    WrongSchemaError,
-)
+from kafka_ingest.model.record_schema import MAX_DEPTH, MAX_FIELDS, MAX_NAME, WrongSchemaError
 
 RANGES = {"int": 2**31, "long": 2**63}
 

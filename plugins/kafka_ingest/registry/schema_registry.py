@@ -11,11 +11,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from urllib3.exceptions import HTTPError, InvalidHeader
 from urllib3.util.retry import Retry
 
-from kafka_ingest.errors import (
-    SchemaRegistryRefusedError,
-    SchemaRegistryUnavailableError,
-    SubjectMissingError,
-)
+from kafka_ingest.errors import SchemaRegistryRefusedError, SchemaRegistryUnavailableError, SubjectMissingError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.schema_source import RegisteredSchema
 from kafka_ingest.registry import RegistrySettings

@@ -19,14 +19,7 @@ from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.avro_columns import PRESENT, Millis, SparkValue, Unscaled
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
-from kafka_ingest.model.record_schema import (
-    DECIMAL,
-    MAX_PRECISION,
-    RecordType,
-    Scalar,
-    Struct,
-    quoted,
-)
+from kafka_ingest.model.record_schema import DECIMAL, MAX_PRECISION, RecordType, Scalar, Struct, quoted
 from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
 from kafka_ingest.writing.decode_limits import MOST_PATHS, paths_that, walked
 from kafka_ingest.writing.decoded_part import (
@@ -42,14 +35,7 @@ from kafka_ingest.writing.decoded_part import (
     text,
 )
 from kafka_ingest.writing.kafka_records import jvm_of
-from kafka_ingest.writing.schema_ids import (
-    body_of,
-    is_other,
-    misfit_of,
-    readable,
-    says,
-    wrong_beginnings,
-)
+from kafka_ingest.writing.schema_ids import body_of, is_other, misfit_of, readable, says, wrong_beginnings
 
 MOST_NUMBER_BYTES = 512
 """Of a decimal that is stored as text: more than a thousand digits, and written within a millisecond."""

@@ -68,14 +68,7 @@ def walked(
             return leaf(found, kind, converted)
 
 
-def some_element(
-    found: str,
-    kind: RecordType,
-    leaf: Leaf,
-    *,
-    of_map: Callable[[str], str],
-    names: "count[int]",
-) -> str:
+def some_element(found: str, kind: RecordType, leaf: Leaf, *, of_map: Callable[[str], str], names: "count[int]") -> str:
     each = f"x{next(names)}"
     wrong = walked(each, kind, None, leaf, of_map=of_map, names=names)
     return f"exists({found}, {each} -> {wrong})" if wrong else ""

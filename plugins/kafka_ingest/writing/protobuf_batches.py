@@ -334,11 +334,7 @@ class MessageReader:
     def json_of(self, value: JsonText, content: bytes) -> str:
         found = GetMessageClass(self.json_pool.FindMessageTypeByName(value.message)).FromString(content)
         text = json_format.MessageToJson(
-            found,
-            preserving_proto_field_name=True,
-            indent=None,
-            ensure_ascii=False,
-            descriptor_pool=self.json_pool,
+            found, preserving_proto_field_name=True, indent=None, ensure_ascii=False, descriptor_pool=self.json_pool
         )
         return str(json.loads(text)) if value.is_text and text.startswith('"') else text
 

@@ -96,8 +96,7 @@ def session_of(context: SparkContext, java: Java, java_context: Java, *, with_ex
     try:
         none, empty = java.scala.Option.empty(), java.scala.collection.immutable.HashMap()
         made = java.org.apache.spark.sql.classic.SparkSession(
-            *(java_context, none, none),
-            *(java.org.apache.spark.sql.SparkSessionExtensions(), empty, empty),
+            *(java_context, none, none), *(java.org.apache.spark.sql.SparkSessionExtensions(), empty, empty)
         )
     except (Py4JError, TypeError):  # a name that Java does not know is a package, which cannot be called
         return SparkSession.builder.getOrCreate()

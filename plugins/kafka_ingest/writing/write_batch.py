@@ -20,14 +20,7 @@ from kafka_ingest.foundation.storage import is_folder, opened, read_whole, remov
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
-from kafka_ingest.model.attempt_directory import (
-    BEGUN,
-    DATA,
-    DOCUMENT,
-    FAILURE,
-    RECEIPT,
-    JobSettings,
-)
+from kafka_ingest.model.attempt_directory import BEGUN, DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -309,12 +302,6 @@ def stage(job: Job, read: Read, ranges: Sequence[OffsetRange], here: Place) -> S
         return StagedRecords(stage_files(records, here))
     divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
     rows = stage_partitioned(
-        lambda: divided,
-        ranges,
-        here,
-        needs.partition_by,
-        document.plan.planned_at,
-        job.storage.at,
-        job.storage.remove,
+        lambda: divided, ranges, here, needs.partition_by, document.plan.planned_at, job.storage.at, job.storage.remove
     )
     return StagedRecords(rows)
