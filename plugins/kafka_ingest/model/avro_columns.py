@@ -7,30 +7,9 @@ holds itself. What it makes of a value is converted afterwards (writing/decode_a
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from kafka_ingest.model.avro_types import (
-    AvroType,
-    Enumeration,
-    Fixed,
-    Inside,
-    Items,
-    Named,
-    Primitive,
-    Record,
-    RecordField,
-    Union,
-    Values,
-    aliases_of,
-    enumeration_node,
-    field_node,
-    fixed_node,
-    most_digits,
-    name_of,
-    named_node,
-    namespace_of,
-    short,
-)
+from kafka_ingest.model import avro_types as avro
 from kafka_ingest.model.read_as import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path
 from kafka_ingest.model.record_schema import (
     DECIMAL,
@@ -43,9 +22,6 @@ from kafka_ingest.model.record_schema import (
     Struct,
     WrongSchemaError,
 )
-
-Node = Any
-"""What JSON has."""
 
 PRESENT: Final = "p"
 """The field of a record that has none, true by default: so its column says where such a record is."""
@@ -81,7 +57,7 @@ class SparkValue:
     ``in_themselves``: the paths of types in themselves, of which some levels are read.
     """
 
-    node: Node
+    node: avro.Node
     found: RecordType
     column: RecordType
     in_themselves: Sequence[str] = ()
@@ -102,8 +78,8 @@ class Columns:
     whatever is one value of the schema is read, and what columns cannot hold of it is found.
     """
 
-    def __init__(self, named: Mapping[str, Named], paths: Paths, *, is_loose: bool = False) -> None:
-        self._records = {name: kind for name, kind in named.items() if isinstance(kind, Record)}
+    def __init__(self, named: Mapping[str, avro.Named], paths: Paths, *, is_loose: bool = False) -> None:
+        self._records = {name: kind for name, kind in named.items() if isinstance(kind, avro.Record)}
         self._paths = paths
         self._is_loose = is_loose
         self._as_bytes = bool(paths)  # any of them may be one of a fixed's, which has one definition
@@ -116,7 +92,7 @@ class Columns:
         self._deepest = 0
         self._unrolled = 0
 
-    def value(self, kind: AvroType, path: str = "", above: str = "the schema") -> SparkValue:
+    def value(self, kind: avro.AvroType, path: str = "", above: str = "the schema") -> SparkValue:
         """Return a type; raises WrongSchemaError where no column can be made of it."""
         said = self._paths.at(path) if path and not self._level else None
         if said is ReadAs.SKIP:
@@ -124,34 +100,34 @@ class Columns:
         if said is not None:
             return self._said(kind, said, path)
         match kind:
-            case Primitive():
+            case avro.Primitive():
                 return self._primitive(kind, path, above)
-            case Fixed():
+            case avro.Fixed():
                 return self._fixed(kind, path)
-            case Enumeration():
-                return self._once(kind, enumeration_node(kind, self._space), Scalar("string"))
+            case avro.Enumeration():
+                return self._once(kind, avro.enumeration_node(kind, self._space), Scalar("string"))
             case _:
                 return self._holding(kind, path, above)
 
-    def _holding(self, kind: AvroType, path: str, above: str) -> SparkValue:
+    def _holding(self, kind: avro.AvroType, path: str, above: str) -> SparkValue:
         match kind:
-            case Items(element):
+            case avro.Items(element):
                 inner = self.value(element, path + ELEMENTS, f"the items of {above}")
                 return SparkValue({"type": "array", "items": inner.node}, ArrayOf(inner.found), ArrayOf(inner.column))
-            case Values(value):
+            case avro.Values(value):
                 inner = self.value(value, path + MAP_VALUES, f"the values of {above}")
                 return SparkValue({"type": "map", "values": inner.node}, MapOf(inner.found), MapOf(inner.column))
-            case Union(branches):
+            case avro.Union(branches):
                 return self._union(branches, path, above)
-            case Inside(name):
+            case avro.Inside(name):
                 return self._inside(name, path)
-            case Record():
+            case avro.Record():
                 return self._record(kind, path)
         raise NotImplementedError(kind)
 
-    def _said(self, kind: AvroType, said: ReadAs, path: str) -> SparkValue:
+    def _said(self, kind: avro.AvroType, said: ReadAs, path: str) -> SparkValue:
         """Return a value that is read as text or bytes."""
-        if isinstance(kind, Union):
+        if isinstance(kind, avro.Union):
             values = not_null(kind.branches)
             if len(values) == 1:
                 inner = self._said(values[0], said, path)
@@ -159,30 +135,30 @@ class Columns:
                 return SparkValue(nodes, inner.found, inner.column)
         return self._as_bytes_of(kind, path) if said is ReadAs.BINARY else self._as_text_of(kind, path)
 
-    def _as_bytes_of(self, kind: AvroType, path: str) -> SparkValue:
+    def _as_bytes_of(self, kind: avro.AvroType, path: str) -> SparkValue:
         match kind:
-            case Primitive(name="bytes" | "string"):
+            case avro.Primitive(name="bytes" | "string"):
                 return SparkValue("bytes", Scalar("binary"), Scalar("binary"))
-            case Fixed():
+            case avro.Fixed():
                 return SparkValue(self._fixed(kind, path).node, Scalar("binary"), Scalar("binary"))
         expected = "a text, bytes or a decimal where as says binary"
-        raise WrongSchemaError(f"expected {expected}, found {name_of(kind)} at {path}: read it as string")
+        raise WrongSchemaError(f"expected {expected}, found {avro.name_of(kind)} at {path}: read it as string")
 
-    def _as_text_of(self, kind: AvroType, path: str) -> SparkValue:
+    def _as_text_of(self, kind: avro.AvroType, path: str) -> SparkValue:
         match kind:
-            case Primitive(name="bytes", spark="binary") | Primitive(name="string"):
+            case avro.Primitive(name="bytes", spark="binary") | avro.Primitive(name="string"):
                 return SparkValue("string", Scalar("string"), Scalar("string"))
-            case Primitive() | Fixed() if decimal := DECIMAL.fullmatch(kind.spark):
-                node = "bytes" if isinstance(kind, Primitive) else self._fixed(kind, path).node
+            case avro.Primitive() | avro.Fixed() if decimal := DECIMAL.fullmatch(kind.spark):
+                node = "bytes" if isinstance(kind, avro.Primitive) else self._fixed(kind, path).node
                 return SparkValue(node, Unscaled("binary", int(decimal[2])), Scalar("string"))
-            case Primitive(name="int" | "long" as name):
+            case avro.Primitive(name="int" | "long" as name):
                 return SparkValue(name, Scalar(PLAIN_NUMBERS[name]), Scalar("string"))
-            case Fixed():
+            case avro.Fixed():
                 raise WrongSchemaError(f"expected binary under as for the fixed at {path}, found string")
         plain = self._by_itself(kind, path)
         return SparkValue(plain.node, plain.found, Scalar("string"))
 
-    def _by_itself(self, kind: AvroType, path: str) -> SparkValue:
+    def _by_itself(self, kind: avro.AvroType, path: str) -> SparkValue:
         """Return a value of which nothing is said but what is said of values in it, which are part of its text."""
         paths, self._paths = self._paths, Paths({})
         try:
@@ -190,7 +166,7 @@ class Columns:
         finally:
             self._paths = paths
 
-    def _primitive(self, kind: Primitive, path: str, above: str) -> SparkValue:
+    def _primitive(self, kind: avro.Primitive, path: str, above: str) -> SparkValue:
         if is_null(kind):
             if self._level:
                 return SparkValue("null", Scalar("void"), Scalar("void"))
@@ -204,7 +180,7 @@ class Columns:
         spark = PLAIN_NUMBERS.get(kind.name, kind.spark)
         return SparkValue(kind.name, Scalar(spark), Scalar(spark))
 
-    def _decimal(self, node: Node, precision: int, scale: int, most: int, path: str) -> SparkValue:
+    def _decimal(self, node: avro.Node, precision: int, scale: int, most: int, path: str) -> SparkValue:
         """Return a decimal, read with all digits that Spark has: of up to 18 it would take the last 64 bits for all."""
         if scale > MAX_PRECISION:
             raise WrongSchemaError(
@@ -218,39 +194,39 @@ class Columns:
         logical = {**definition, "logicalType": "decimal", "precision": wide, "scale": scale}
         return SparkValue(logical, Scalar(f"decimal({wide},{scale})"), column)
 
-    def _fixed(self, kind: Fixed, path: str) -> SparkValue:
-        node = fixed_node(kind, self._space)
+    def _fixed(self, kind: avro.Fixed, path: str) -> SparkValue:
+        node = avro.fixed_node(kind, self._space)
         decimal = DECIMAL.fullmatch(kind.spark)
         if decimal is None:
             return self._once(kind, node, Scalar("binary"))
         if not self._as_bytes and int(decimal[2]) <= MAX_PRECISION:
-            found = self._decimal(node, int(decimal[1]), int(decimal[2]), most_digits(kind.size), path)
+            found = self._decimal(node, int(decimal[1]), int(decimal[2]), avro.most_digits(kind.size), path)
             return self._once(kind, found.node, found.found, found.column)
         digits, scale = min(int(decimal[1]), MAX_PRECISION), int(decimal[2])
         column = self._decimal("bytes", digits, scale, MAX_PRECISION, path).column
         return self._once(kind, node, Unscaled("binary", scale, column.ddl), column)
 
     def _once(
-        self, kind: Enumeration | Fixed, node: Node, found: RecordType, column: RecordType | None = None
+        self, kind: avro.Enumeration | avro.Fixed, node: avro.Node, found: RecordType, column: RecordType | None = None
     ) -> SparkValue:
         """Return a type that is defined where it is met first, and named after that."""
         is_known = kind.name in self._defined
         made = self._defined.setdefault(kind.name, SparkValue(node, found, column or found))
         return SparkValue(kind.name if is_known else node, made.found, made.column)
 
-    def _union(self, branches: Sequence[AvroType], path: str, above: str) -> SparkValue:
+    def _union(self, branches: Sequence[avro.AvroType], path: str, above: str) -> SparkValue:
         """Return a union: null makes nothing but null, several others make a struct of members."""
         values = not_null(branches)
         if not values:
-            return self._primitive(Primitive("null", "void"), path, above)
-        names = frozenset(each.name if isinstance(each, Primitive) else "" for each in values)
+            return self._primitive(avro.Primitive("null", "void"), path, above)
+        names = frozenset(each.name if isinstance(each, avro.Primitive) else "" for each in values)
         wider = next((Scalar(spark) for narrower, spark in WIDER if names == narrower), None)
         copies = self._copies
         found = [
             self.value(each, path if wider or len(values) == 1 else field_path(path, f"member{number}"), above)
             for number, each in enumerate(values)
         ]
-        records = [short(each.name) for each in values if isinstance(each, Record | Inside)]
+        records = [avro.short(each.name) for each in values if isinstance(each, avro.Record | avro.Inside)]
         if copies < self._copies and len({*records}) < len(records):
             # Of copies the names in full are others, and Java's Avro would take any of those of one short name.
             raise WrongSchemaError(
@@ -267,7 +243,7 @@ class Columns:
             return SparkValue(nodes, wider, wider)
         return SparkValue(nodes, members(each.found for each in found), members(each.column for each in found))
 
-    def _record(self, kind: Record, path: str) -> SparkValue:
+    def _record(self, kind: avro.Record, path: str) -> SparkValue:
         name = kind.name
         if name in self._defined and not self._as_bytes and not self._level:
             known = self._defined[name]
@@ -280,16 +256,16 @@ class Columns:
                     f"{remedy(path, ReadAs.SKIP)}"
                 )
             self._copies += 1
-            name = f"copy{self._copies}.{short(name)}"
+            name = f"copy{self._copies}.{avro.short(name)}"
         is_copy = name != kind.name
-        aliases = {} if is_copy else aliases_of(kind.aliases)
-        space, self._space = self._space, namespace_of(name)
+        aliases = {} if is_copy else avro.aliases_of(kind.aliases)
+        space, self._space = self._space, avro.namespace_of(name)
         fields = [(each, self._field(each, path)) for each in kind.fields]
         made = [(each, found) for each, found in fields if found is not None]
         self._space = space
-        head = named_node("record", name, space)
+        head = avro.named_node("record", name, space)
         self._check_names([each.name for each, _ in made], path)
-        nodes = [field_node(each, found.node) for each, found in made]
+        nodes = [avro.field_node(each, found.node) for each, found in made]
         if not nodes:
             nodes = [{"name": PRESENT, "type": "boolean", "default": True}]
             found_type, column = Struct((Field(PRESENT, Scalar("boolean")),)), Scalar("boolean")
@@ -304,7 +280,7 @@ class Columns:
             self._defined[kind.name] = result
         return result
 
-    def _field(self, field: RecordField, path: str) -> SparkValue | None:
+    def _field(self, field: avro.RecordField, path: str) -> SparkValue | None:
         """Return a field; None where it is left out."""
         inner = field_path(path, field.name)
         if not self._level and self._paths.at(inner) is ReadAs.SKIP:
@@ -373,15 +349,15 @@ def remedy(path: str, kind: ReadAs) -> str:
     return f'. To have all else, write beside format: as: {{"{field}": {kind.value}}}' if field else ""
 
 
-def is_null(kind: AvroType) -> bool:
-    return isinstance(kind, Primitive) and kind.name == "null"
+def is_null(kind: avro.AvroType) -> bool:
+    return isinstance(kind, avro.Primitive) and kind.name == "null"
 
 
-def is_only_null(kind: AvroType) -> bool:
+def is_only_null(kind: avro.AvroType) -> bool:
     """Whether a field holds nothing, ever."""
-    return is_null(kind) or (isinstance(kind, Union) and not not_null(kind.branches))
+    return is_null(kind) or (isinstance(kind, avro.Union) and not not_null(kind.branches))
 
 
-def not_null(branches: Sequence[AvroType]) -> list[AvroType]:
+def not_null(branches: Sequence[avro.AvroType]) -> list[avro.AvroType]:
     """Return the branches of a union that have values."""
     return [each for each in branches if not is_null(each)]

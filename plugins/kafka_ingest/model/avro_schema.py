@@ -9,63 +9,44 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
+from kafka_ingest.model import avro_types as avro
 from kafka_ingest.model.avro_columns import Columns, SparkValue
-from kafka_ingest.model.avro_types import (
-    LOGICAL,
-    PRIMITIVES,
-    TIMES,
-    AvroType,
-    Enumeration,
-    Fixed,
-    Inside,
-    Items,
-    Named,
-    Primitive,
-    Record,
-    RecordField,
-    Union,
-    Values,
-    decimal_name,
-    name_of,
-    node_of,
-    takes_no_bytes,
-)
 from kafka_ingest.model.read_as import Paths, ReadAs
 from kafka_ingest.model.record_schema import MAX_DEPTH, MAX_FIELDS, MAX_NAME, WrongSchemaError
 
 RANGES = {"int": 2**31, "long": 2**63}
 
 
-def is_default(value: object, kind: AvroType) -> bool:
+def is_default(value: object, kind: avro.AvroType) -> bool:
     """Whether a value in JSON is one of a type; of a union, one of any branch."""
     match kind:
-        case Union(branches):
+        case avro.Union(branches):
             return any(is_default(value, branch) for branch in branches)
-        case Items(element):
+        case avro.Items(element):
             return isinstance(value, list) and all(is_default(each, element) for each in value)
-        case Values(inner):
+        case avro.Values(inner):
             return isinstance(value, dict) and all(is_default(each, inner) for each in value.values())
-        case Record(_, fields):
+        case avro.Record(_, fields):
             return isinstance(value, dict) and all(
                 is_default(value[field.name], field.type) if field.name in value else field.has_default
                 for field in fields
             )
-        case Enumeration() | Fixed() | Inside():
+        case avro.Enumeration() | avro.Fixed() | avro.Inside():
             return is_of_name(value, kind)
-        case Primitive(name):
+        case avro.Primitive(name):
             return is_single(value, name)
 
 
-def is_of_name(value: object, kind: Enumeration | Fixed | Inside) -> bool:
+def is_of_name(value: object, kind: avro.Enumeration | avro.Fixed | avro.Inside) -> bool:
     match kind:
-        case Enumeration(symbols=symbols):
+        case avro.Enumeration(symbols=symbols):
             return value in symbols
-        case Fixed(size=size):
+        case avro.Fixed(size=size):
             return isinstance(value, str) and len(value) == size
-        case Inside():
+        case avro.Inside():
             return isinstance(value, dict)
 
 
@@ -90,21 +71,18 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SPARKS_OWN: Final = "spark.sql.catalyst.type"
 """By it Spark would read a value as something that only Spark knows."""
 
-Node = Any
-"""What JSON has."""
-
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
     """A schema. ``named``: the types in it that have names."""
 
-    type: AvroType
-    named: Mapping[str, Named]
+    type: avro.AvroType
+    named: Mapping[str, avro.Named]
 
     @property
     def text(self) -> str:
         """Its JSON, with the types that it only refers to, and without what is not read, such as documentation."""
-        return json.dumps(node_of(self.type, "", set()), separators=(",", ":"))
+        return json.dumps(avro.node_of(self.type, "", set()), separators=(",", ":"))
 
     def read_as(self, read_as: Mapping[str, ReadAs], *, is_loose: bool = False) -> SparkValue:
         """Return what Spark reads it as, and the column; raises WrongSchemaError where that can be none."""
@@ -134,14 +112,14 @@ class Reading:
 
     references: Mapping[str, str]
     is_written_with: bool = False
-    named: dict[str, Named] = field(default_factory=dict)
+    named: dict[str, avro.Named] = field(default_factory=dict)
     open: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fields: int = 0
     deepest: int = 0
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each record: how many levels are below it, and how many fields are in it."""
 
-    def type(self, node: Node, namespace: str, depth: int) -> AvroType:
+    def type(self, node: avro.Node, namespace: str, depth: int) -> avro.AvroType:
         self.grow(0, depth)
         if isinstance(node, list):
             return self.union(node, namespace, depth)
@@ -161,45 +139,45 @@ class Reading:
         if self.fields > MAX_FIELDS:
             raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
 
-    def described(self, node: dict[str, Node], namespace: str, depth: int) -> AvroType:
+    def described(self, node: dict[str, avro.Node], namespace: str, depth: int) -> avro.AvroType:
         match node.get("type"):
             case "record" | "enum" | "fixed" as name:
                 return self.definition(name, node, namespace, depth)
             case "array":
                 element = self.type(required(node, "items"), namespace, depth + 1)
-                if takes_no_bytes(element):
+                if avro.takes_no_bytes(element):
                     raise WrongSchemaError("expected arrays of values that take bytes, found one of null or of nothing")
-                return Items(element)
+                return avro.Items(element)
             case "map":
-                return Values(self.type(required(node, "values"), namespace, depth + 1))
-            case str(name) if name in PRIMITIVES:
-                return Primitive(name, spark_of(name, node), time_of(node))
+                return avro.Values(self.type(required(node, "values"), namespace, depth + 1))
+            case str(name) if name in avro.PRIMITIVES:
+                return avro.Primitive(name, spark_of(name, node), time_of(node))
             case inner:
                 return self.type(inner, namespace, depth + 1)
 
-    def definition(self, name: str, node: Mapping[str, Node], namespace: str, depth: int) -> AvroType:
+    def definition(self, name: str, node: Mapping[str, avro.Node], namespace: str, depth: int) -> avro.AvroType:
         if name == "record":
             return self.record(node, namespace, depth)
         return self.enumeration(node, namespace) if name == "enum" else self.fixed(node, namespace)
 
-    def union(self, node: list[Node], namespace: str, depth: int) -> AvroType:
+    def union(self, node: list[avro.Node], namespace: str, depth: int) -> avro.AvroType:
         self.grow(max(0, len(node) - 2), depth)  # beside null and one other, members are fields
         found = [self.type(each, namespace, depth + 1) for each in node]
-        if not found or any(isinstance(kind, Union) for kind in found):
+        if not found or any(isinstance(kind, avro.Union) for kind in found):
             raise WrongSchemaError("expected a union that is not empty and holds no other union")
-        names = list(map(name_of, found))
+        names = list(map(avro.name_of, found))
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise WrongSchemaError(f"expected each type once in a union, found {', '.join(twice)} twice")
-        return Union(tuple(found))
+        return avro.Union(tuple(found))
 
-    def by_name(self, name: str, namespace: str, depth: int) -> AvroType:
-        if name in PRIMITIVES:
-            return Primitive(name, PRIMITIVES[name])
+    def by_name(self, name: str, namespace: str, depth: int) -> avro.AvroType:
+        if name in avro.PRIMITIVES:
+            return avro.Primitive(name, avro.PRIMITIVES[name])
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if not self.knows(full) and self.knows(name):
             full = name  # as Java's Avro does, which looks without the namespace then
         if full in self.open:
-            return Inside(full, self.open[full])
+            return avro.Inside(full, self.open[full])
         if full in self.named:
             levels, fields = self.sizes.get(full, (0, 0))
             self.grow(fields, depth + levels)
@@ -211,13 +189,13 @@ class Reading:
             node = {"namespace": "", **node}  # else it would be in the namespace of what refers to it
         kind = self.type(node, "", depth + 1)
         if self.named.get(full) is not kind:
-            raise WrongSchemaError(f"expected a schema that defines {full}, found {name_of(kind)}")
+            raise WrongSchemaError(f"expected a schema that defines {full}, found {avro.name_of(kind)}")
         return kind
 
     def knows(self, full: str) -> bool:
         return full in self.open or full in self.named or full in self.references
 
-    def define(self, node: Mapping[str, Node], namespace: str) -> tuple[str, str, tuple[str, ...]]:
+    def define(self, node: Mapping[str, avro.Node], namespace: str) -> tuple[str, str, tuple[str, ...]]:
         """Read the name of a definition; return it in full, its namespace, and the aliases."""
         name, own = required(node, "name"), node.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(own, str):
@@ -225,14 +203,14 @@ class Reading:
         if "." in name:
             own, _, name = name.rpartition(".")
         full = f"{own}.{name}" if own else name
-        if any(not NAME.fullmatch(part) for part in full.split(".")) or len(full) > MAX_NAME or name in PRIMITIVES:
+        if any(not NAME.fullmatch(part) for part in full.split(".")) or len(full) > MAX_NAME or name in avro.PRIMITIVES:
             raise WrongSchemaError(f"expected a name of letters, digits and '_', found {full[:100]!r}")
         if full in self.named or full in self.open:
             raise WrongSchemaError(f"expected each name to be defined once, found {full} twice")
         aliases = names_in(node)
         return full, own, tuple(each if "." in each or not own else f"{own}.{each}" for each in aliases)
 
-    def record(self, node: Mapping[str, Node], namespace: str, depth: int) -> Record:
+    def record(self, node: Mapping[str, avro.Node], namespace: str, depth: int) -> avro.Record:
         full, own, aliases = self.define(node, namespace)
         entries = required(node, "fields")
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -248,54 +226,54 @@ class Reading:
             kind, default = self.type(required(entry, "type"), own, depth + 1), entry.get("default")
             has_default = "default" in entry and is_default(default, kind)
             if "default" in entry and not has_default and not self.is_written_with:
-                expected = f"a {name_of(kind)} as the default of {full}.{name}"
+                expected = f"a {avro.name_of(kind)} as the default of {full}.{name}"
                 raise WrongSchemaError(f"expected {expected}, found {shown(default)}")
-            found.append(RecordField(name, kind, has_default, names_in(entry), default))
+            found.append(avro.RecordField(name, kind, has_default, names_in(entry), default))
         del self.open[full]
         names = [each.name for each in found]
         if len({*names}) < len(names):
             raise WrongSchemaError(f"expected each name once in {full}, found one twice")
         self.sizes[full] = self.deepest - depth, self.fields - fields_before
         self.deepest = max(self.deepest, deepest_before)
-        record = Record(full, tuple(found), aliases)
+        record = avro.Record(full, tuple(found), aliases)
         self.named[full] = record
         return record
 
-    def enumeration(self, node: Mapping[str, Node], namespace: str) -> Enumeration:
+    def enumeration(self, node: Mapping[str, avro.Node], namespace: str) -> avro.Enumeration:
         full, _, aliases = self.define(node, namespace)
         symbols = texts(required(node, "symbols"), "symbols")
         if len({*symbols}) < len(symbols) or not all(NAME.fullmatch(each) for each in symbols):
             raise WrongSchemaError(f"expected different names as the symbols of {full}, found others")
         if "default" in node and node["default"] not in symbols:
             raise WrongSchemaError(f"expected a symbol of {full} as its default, found {shown(node['default'])}")
-        kind = Enumeration(full, symbols, node.get("default"), aliases)
+        kind = avro.Enumeration(full, symbols, node.get("default"), aliases)
         self.named[full] = kind
         return kind
 
-    def fixed(self, node: Mapping[str, Node], namespace: str) -> Fixed:
+    def fixed(self, node: Mapping[str, avro.Node], namespace: str) -> avro.Fixed:
         full, _, aliases = self.define(node, namespace)
         size = required(node, "size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_TEXT:
             raise WrongSchemaError(f"expected a number of bytes as the size of {full}, found {shown(size)}")
-        kind = Fixed(full, size, spark_of("fixed", node, size), aliases)
+        kind = avro.Fixed(full, size, spark_of("fixed", node, size), aliases)
         self.named[full] = kind
         return kind
 
 
-def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> str:
+def spark_of(name: str, node: Mapping[str, avro.Node], size: int | None = None) -> str:
     logical = node.get("logicalType")
     if logical == "decimal" and name in {"bytes", "fixed"}:
-        return decimal_name(node.get("precision"), node.get("scale", 0), size) or "binary"
-    return LOGICAL.get((name, str(logical))) or PRIMITIVES.get(name, "binary")
+        return avro.decimal_name(node.get("precision"), node.get("scale", 0), size) or "binary"
+    return avro.LOGICAL.get((name, str(logical))) or avro.PRIMITIVES.get(name, "binary")
 
 
-def time_of(node: Mapping[str, Node]) -> str | None:
+def time_of(node: Mapping[str, avro.Node]) -> str | None:
     """Return the logical type where it is one of the times, whatever it stands at."""
     logical = node.get("logicalType")
-    return logical if isinstance(logical, str) and logical in TIMES else None
+    return logical if isinstance(logical, str) and logical in avro.TIMES else None
 
 
-def json_of(text: str, what: str) -> Node:
+def json_of(text: str, what: str) -> avro.Node:
     """Return a schema's JSON; raises WrongSchemaError."""
     try:
         return read_foreign_json(text, MAX_TEXT * 4, MOST_BITS)
@@ -303,25 +281,25 @@ def json_of(text: str, what: str) -> Node:
         raise WrongSchemaError(f"expected {what} in JSON, found text that is none: {error}") from None
 
 
-def required(node: Mapping[str, Node], key: str) -> Node:
+def required(node: Mapping[str, avro.Node], key: str) -> avro.Node:
     """Return what a schema has to say."""
     if key not in node:
         raise WrongSchemaError(f"expected {key!r} in {shown(node)}, found none")
     return node[key]
 
 
-def texts(found: Node, what: str) -> tuple[str, ...]:
+def texts(found: avro.Node, what: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise WrongSchemaError(f"expected a list of names as {what}, found {shown(found)}")
     return tuple(found)
 
 
-def names_in(node: Mapping[str, Node]) -> tuple[str, ...]:
+def names_in(node: Mapping[str, avro.Node]) -> tuple[str, ...]:
     """Return earlier names; nothing can have had one that is none."""
     found = texts(node.get("aliases", []), "aliases")
     return tuple(each for each in found if all(map(NAME.fullmatch, each.split("."))))
 
 
-def shown(node: Node) -> str:
+def shown(node: avro.Node) -> str:
     """Return the beginning of what was found."""
     return json.dumps(node)[:100]
