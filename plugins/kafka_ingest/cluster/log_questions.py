@@ -143,7 +143,6 @@ class LogQuestions:
     def first_records(
         self, log_starts: Mapping[TopicPartition, int], isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
-        """Return the first record of each log, read where it starts; None where no record is left in it."""
         # By default: also a record that its transaction has not committed says when the log began.
         answers = self._client.first_answers(
             log_starts,

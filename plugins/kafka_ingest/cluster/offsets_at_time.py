@@ -112,7 +112,6 @@ class OffsetsAtTime:
     def newest_records(
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, NewestRecord | Unavailable | None]:
-        """Return the record with the largest time of each log, which is not read; None where Kafka cannot say it."""
         with self._client.time_limited(f"the newest records of {counted(len(topic_partitions), 'partition')}"):
             return self._newest_records(topic_partitions)
 

@@ -35,7 +35,6 @@ class TopicQuestions:
         return str(cluster_id)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics that this client may see."""
         with self._client.time_limited("its topics"):
             return sorted(self._client.admin.list_topics(timeout=self._client.request_timeout_s).topics)
 

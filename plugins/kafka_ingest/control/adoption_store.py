@@ -23,7 +23,6 @@ class AdoptionStore(Store):
     """The step that adopts an output."""
 
     def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
-        """Write a feed's control rows as rebuilt from its output."""
         # A year of batches every five minutes is 105,000, too many for the time limit of a task's step.
         with transaction(self._engine, "rebuild") as connection:
             if isinstance(feed, NewFeed):

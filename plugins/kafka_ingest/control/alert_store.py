@@ -47,7 +47,6 @@ class AlertStore(Store):
             ]
 
     def note_alerts(self, begun: Sequence[NewAlert], ended: Collection[UUID], now: datetime) -> None:
-        """Begin and end alerts; what another check has begun or ended already stays as that one said."""
         with transaction(self._engine, "write") as connection:
             take_turn(connection)
             holding = {each.thing for each in alerts_of(connection, alert.c.ended_at.is_(None))}
@@ -76,7 +75,6 @@ class AlertStore(Store):
                 )
 
     def forget_alerts(self, alert_ids: Collection[UUID]) -> None:
-        """Remove alerts that have ended, with what was noted of their notifications."""
         with transaction(self._engine, "write") as connection:
             take_turn(connection)
             for some in in_parts(alert_ids):
@@ -85,7 +83,6 @@ class AlertStore(Store):
                 connection.execute(delete(alert).where(alert.c.alert_id.in_(some), alert.c.ended_at.is_not(None)))
 
     def claim(self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime) -> set[UUID]:
-        """Claim notifications for this process, and return those of which no other process has one, or gave it."""
         with transaction(self._engine, "write") as connection:
             take_turn(connection)
             claimed: set[UUID] = set()
@@ -120,7 +117,6 @@ class AlertStore(Store):
     def note_said(
         self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime, *, error: str | None = None
     ) -> None:
-        """Note that claimed notifications were given, or with an error that they failed: the next check tries again."""
         values = {"said_at": now, "error": None} if error is None else {"claimed_at": None, "error": error}
         with transaction(self._engine, "write") as connection:
             for some in in_parts(alert_ids):

@@ -28,7 +28,6 @@ class AttemptStore(Store):
     """Attempts and the counts of their receipts."""
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
-        """Return a batch's attempts, in order."""
         with self.reading() as connection:
             return [read_row(Attempt, row) for row in connection.execute(ATTEMPTS, {"batch_id": batch_id}).mappings()]
 
@@ -96,7 +95,6 @@ class AttemptStore(Store):
         return [offsets / seconds for offsets, seconds in timed if seconds > 0]
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
-        """Return the counts of a written batch's receipt for each range, in the plan's order."""
         with self.reading() as connection:
             counts = [
                 read_row(RangeCount, row) for row in connection.execute(COUNTS, {"batch_id": batch_id}).mappings()
@@ -115,7 +113,6 @@ class AttemptStore(Store):
             touch_feed(connection, row["feed_id"])
 
     def note_cleaned(self, cleaned: Attempt) -> None:
-        """Note that an attempt's directory was removed."""
         with locked_batch(self._engine, cleaned.batch_id) as (connection, _):
             connection.execute(
                 update(attempt)

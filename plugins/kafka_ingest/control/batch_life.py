@@ -50,7 +50,6 @@ class BatchLife(Store):
     def pin(
         self, batch_id: UUID, attempt_number: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
     ) -> None:
-        """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError if either differs."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             if row["pinned_attempt"] is not None:
                 raise BatchStateError(
@@ -92,7 +91,6 @@ class BatchLife(Store):
                 append_event(connection, row["feed_id"], "ranges_left_out", receipt.written_by, batch_id, left_out)
 
     def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, actor: str) -> None:
-        """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             planned_again = transition_of(row, BatchState.PLANNED)
             require_pinned(batch_id, row, attempt_number)
@@ -109,7 +107,6 @@ class BatchLife(Store):
             append_event(connection, row["feed_id"], "attempts_discarded", actor, batch_id, detail)
 
     def begin_commit(self, batch_id: UUID, attempt_number: int) -> None:
-        """WRITTEN by this attempt → COMMITTING; does nothing where it is COMMITTING or COMMITTED already."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             require_pinned(batch_id, row, attempt_number)
             if BatchState(row["state"]) in {BatchState.COMMITTING, BatchState.COMMITTED}:
@@ -138,7 +135,6 @@ class BatchLife(Store):
             )
 
     def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
-        """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             batch = batch_of(row)
             if batch.state is BatchState.COMMITTED:

@@ -38,21 +38,15 @@ class BatchStore(Store):
     newest_published = reads(newest_published)
 
     def batch(self, batch_id: UUID) -> Batch:
-        """Return a batch; raises UnknownBatchError."""
         with self.reading() as connection:
             return batch_of(batch_row(connection, batch_id))
 
     def newest_of_kinds(self, feed_id: UUID) -> dict[BatchKind, PublishedBatch]:
-        """Return the feed's newest committed batch of each kind that has any."""
         with self.reading() as connection:
             rows = connection.execute(NEWEST_OF_KINDS, {"feed_id": feed_id}).mappings()
             return {BatchKind(row["kind"]): PublishedBatch(row["batch_id"], output_of(row)) for row in rows}
 
     def committed_counts(self, feed_id: UUID, output: OutputLocation, least: int) -> ReadCounts:
-        """Return how many records of an output's batches are rows, filtered or dead letters: of all, or of enough.
-
-        Dead letters of batches with nothing else are counted where fewer were decoded.
-        """
         filtered, dead = (
             func.coalesce(select(func.sum(each)).where(batch_range.c.batch_id == batch.c.batch_id).scalar_subquery(), 0)
             for each in (batch_range.c.filtered, batch_range.c.dead_letters - batch_range.c.replayed)
@@ -71,11 +65,6 @@ class BatchStore(Store):
         return found
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
-        """Return every batch of a feed with its state.
-
-        ``since`` is a batch: only those from its id on, and older ones that are open or were abandoned since it was
-        planned.
-        """
         query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
         queries = [query]
         if since is not None:
@@ -92,20 +81,16 @@ class BatchStore(Store):
             return {row.batch_id: BatchState(row.state) for each in queries for row in connection.execute(each)}
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
-        """Return up to a hundred batches that DAG runs committed and whose Asset event may be lost, oldest first."""
         return self._batches(batch.c.feed_id == feed_id, batch.c.to_announce, limit=ANNOUNCED_AT_ONCE)
 
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
-        """Return the backfills and copies that are open, in the order of their ids."""
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
 
     def backfill_of(self, feed_id: UUID, actor: str) -> list[Batch]:
-        """Return the backfills and copies that ``actor`` planned, in the order of their ids."""
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == actor)
 
     def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
-        """Return the batches that a DAG run planned or committed, oldest first."""
         by_run = [
             column.startswith("airflow:") & column.endswith(f"/{run_id}", autoescape=True)
             for column in (batch.c.planned_by, batch.c.committed_by)
@@ -132,7 +117,6 @@ class BatchStore(Store):
         since: datetime | None = None,
         limit: int | None = None,
     ) -> list[BatchSummary]:
-        """Return batches with their ranges, newest first; of all kinds and states where none is named."""
         query: Select[Any] = select(batch)
         if since is not None:
             query = query.where(batch.c.planned_at >= since)
@@ -168,7 +152,6 @@ class BatchStore(Store):
             ]
 
     def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
-        """Note that Airflow has recorded the Asset events of batches."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             # No decision depends on it, so the feed's revision stays.

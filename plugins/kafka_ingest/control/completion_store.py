@@ -48,7 +48,6 @@ class CompletionStore(Store):
             return found_periods(connection, query)
 
     def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:
-        """Let the first hour or day be waited for, and return it; another one, where another process was faster."""
         with transaction(self._engine, "write") as connection:
             # Two first looks at once take turns.
             connection.execute(select(feed.c.feed_id).where(feed.c.feed_id == feed_id).with_for_update())
@@ -61,7 +60,6 @@ class CompletionStore(Store):
     def complete_periods(
         self, feed_id: UUID, unit: Unit, periods: Sequence[datetime], now: datetime, *, actor: str
     ) -> bool:
-        """Complete all of these but the last, which is waited for then; False where the first was not any more."""
         first, *others = periods
         done = {"completed_at": now, "completed_by": actor}
         with transaction(self._engine, "write") as connection:
@@ -76,13 +74,11 @@ class CompletionStore(Store):
             return True
 
     def counted_batch(self, feed_id: UUID, unit: Unit) -> UUID | None:
-        """Return up to which batch late rows are counted."""
         with self.reading() as connection:
             query = select(period.c.counted_batch).where(*of(feed_id, unit, IS_WAITED_FOR))
             return connection.execute(query).scalar()
 
     def live_batches_after(self, feed_id: UUID, after: UUID | None, *, limit: int) -> list[UUID]:
-        """Return a feed's committed live batches after one, oldest first."""
         conditions = [batch.c.kind == BatchKind.LIVE.value, batch.c.state == BatchState.COMMITTED.value]
         if after is not None:
             conditions.append(batch.c.batch_id > after)
@@ -93,11 +89,6 @@ class CompletionStore(Store):
     def add_late_rows(
         self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, before: datetime, counted: UUID
     ) -> int:
-        """Add a batch's rows to complete hours or days, and note the batch; return how many rows were added.
-
-        Neither where it was noted before, or where no longer the hour or day that began at ``before`` is waited for:
-        then rows of those that another process completed are not among them.
-        """
         is_new = or_(period.c.counted_batch.is_(None), period.c.counted_batch < counted)
         waited_for = of(feed_id, unit, IS_WAITED_FOR, period.c.began_at == before, is_new)
         with transaction(self._engine, "write") as connection:
@@ -112,11 +103,9 @@ class CompletionStore(Store):
             return added
 
     def periods_to_mark(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
-        """Return the oldest complete ones without a success file."""
         return self._oldest(of(feed_id, unit, IS_COMPLETE, period.c.success_file_at.is_(None)), limit)
 
     def periods_to_announce(self, feed_id: UUID, unit: Unit, on_late: OnLate, *, limit: int) -> list[Period]:
-        """Return the oldest complete ones that are not announced; with late rows since, where these are."""
         is_due: ColumnElement[bool] = period.c.announced_at.is_(None)
         if on_late is OnLate.ANNOUNCE:
             is_due = or_(is_due, period.c.announced_rows < period.c.late_rows)
@@ -128,13 +117,11 @@ class CompletionStore(Store):
             return found_periods(connection, query)
 
     def note_success_files(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
-        """Note that their success files are written."""
         with transaction(self._engine, "write") as connection:
             those = of(feed_id, unit, period.c.began_at.in_([each.began_at for each in periods]))
             connection.execute(update(period).where(*those).values(success_file_at=now))
 
     def note_periods_announced(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
-        """Note that Airflow has recorded an event of each, with the late rows that each has here."""
         with transaction(self._engine, "write") as connection:
             for each in periods:
                 that = of(feed_id, unit, period.c.began_at == each.began_at)

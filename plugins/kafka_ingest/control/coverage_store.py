@@ -121,7 +121,6 @@ class CoverageStore(Store):
     committed_ahead = reads(committed_ahead)
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
-        """Return what the control rows say about where each offset is; None where the feed was never planned."""
         with self.reading() as connection:
             found = snapshot(connection, FEED_OF_NAME, {"name": feed_name})
             if found is None:
@@ -135,7 +134,6 @@ class CoverageStore(Store):
             return replace(rows, committed_ahead=ahead)
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
-        """Yield the feed's committed batches with all their ranges, oldest first, without copies."""
         newest: UUID | None = None
         while True:
             # A few at a time, each in its own transaction: reading years of them must not block other writers.
@@ -147,7 +145,6 @@ class CoverageStore(Store):
             newest = found[-1].batch_id
 
     def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
-        """Return from which offset on logs hold other records now than when the batch was planned."""
         with self.reading() as connection:
             row = batch_row(connection, batch_id)
             cuts, planned = Cuts.of(resets(connection, row["feed_id"])), PlannedOn.of_row(row)
@@ -157,7 +154,6 @@ class CoverageStore(Store):
             return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
-        """Return what committed batches in the feed's output hold of this batch's topics, partitions and offsets."""
         mine, theirs = batch_range.alias("mine"), batch_range.alias("theirs")
         this, other = batch.alias("this"), batch.alias("other")
         overlaps = and_(

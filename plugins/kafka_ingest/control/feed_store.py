@@ -25,11 +25,9 @@ class FeedStore(Store):
     """The rows of feeds."""
 
     def feed(self, name: str) -> FeedSnapshot | None:
-        """Return the feed's control rows as of one instant, None where it was never planned."""
         return self._snapshot(FEED_OF_NAME, name=name)
 
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
-        """Return the same by the feed's id, also after the feed was renamed."""
         return self._snapshot(FEED_OF_ID, of_feed=feed_id)
 
     def _snapshot(self, query: Select[Any], **which: object) -> FeedSnapshot | None:
@@ -37,7 +35,6 @@ class FeedStore(Store):
             return snapshot(connection, query, which)
 
     def feed_summaries(self) -> list[FeedSummary]:
-        """Return a line for each feed that was ever planned, by name."""
         with self.reading() as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
             partitions: dict[UUID, int] = dict(connection.execute(counts).all())
@@ -59,7 +56,6 @@ class FeedStore(Store):
             ]
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, actor: str) -> None:
-        """Give the feed another name; raises FeedChangedError where it is taken."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             try:

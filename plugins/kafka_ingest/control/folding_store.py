@@ -151,7 +151,6 @@ class FoldingStore(Store):
     foldable = reads(foldable)
 
     def fold(self, feed_id: UUID, cut: FoldCut) -> Folded:
-        """Fold the next old live batches and lines of the journal, and return how many; zero where none is left."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             # The feed's revision stays: a concurrent decision on its rows rests on the same facts.

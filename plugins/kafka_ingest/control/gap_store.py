@@ -27,7 +27,6 @@ class GapStore(Store):
     gaps = reads(gaps_of)
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
-        """File a gap, and move the stored offset over it if it begins there; ``seed`` is the row of a new partition."""
         topic_partition, span = new_gap.offset_range.topic_partition, new_gap.offset_range
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
@@ -46,7 +45,6 @@ class GapStore(Store):
             return ahead
 
     def acknowledge_gap(self, feed: FeedSnapshot, gap: Gap, reason: str, *, actor: str) -> None:
-        """Record that an operator has decided that a gap stays; the gap itself is not changed."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)
@@ -54,14 +52,12 @@ class GapStore(Store):
             append_event(connection, feed.feed_id, "gap_acknowledged", actor, None, detail)
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
-        """Add a hold that was found between two plans."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             touch_feed(connection, feed_id)
             insert_holds(connection, feed_id, [hold])
 
     def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
-        """Add holds that stop a plan; raises FeedChangedError where the feed has changed since the snapshot."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)

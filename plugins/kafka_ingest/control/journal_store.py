@@ -20,7 +20,6 @@ class JournalStore(Store):
     journal = reads(events_of)
 
     def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
-        """Return the feed's newest events of a kind, newest first."""
         with self.reading() as connection:
             query = (
                 select(event)
@@ -31,7 +30,6 @@ class JournalStore(Store):
             return [event_of(row) for row in connection.execute(query).mappings()]
 
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
-        """Return the request of the newest backfill that ``actor`` planned, None where it is unknown."""
         query = select(event.c.detail).where(
             event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
         )
@@ -40,7 +38,6 @@ class JournalStore(Store):
         return None if detail is None else detail.get("request")
 
     def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
-        """Return all seeds, gaps and resets of a feed, oldest first."""
         query = (
             select(event).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS)).order_by(event.c.event_id)
         )
@@ -48,7 +45,6 @@ class JournalStore(Store):
             return [event_of(row) for row in connection.execute(query).mappings()]
 
     def ledger(self, batch_id: UUID) -> list[Event]:
-        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
         with self.reading() as connection:
             row = batch_row(connection, batch_id)
             if row["ledger_after"] is None:
@@ -70,7 +66,6 @@ class JournalStore(Store):
     def record_event(
         self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
-        """Append a line to the audit journal."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             append_event(connection, feed_id, kind, actor, batch_id, detail)

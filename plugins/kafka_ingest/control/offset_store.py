@@ -123,7 +123,6 @@ class OffsetStore(Store):
     starts_since = reads(starts_since)
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
-        """Return how many rows of the topics' current ids were published, by partition; backfills included."""
         query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c["rows"])
         with self.reading() as connection:
             found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c["rows"] > 0))
@@ -139,7 +138,6 @@ class OffsetStore(Store):
         actor: str,
         abandoned: UUID | None = None,
     ) -> None:
-        """Replace the stored offsets of topics whose ids have changed, and end their holds."""
         names = [topic.topic for topic in topics]
         rows = [row for topic in topics for row in topic.rows]
         with transaction(self._engine, "write") as connection:
@@ -172,7 +170,6 @@ class OffsetStore(Store):
                 count_partitions(connection, feed.feed_id, came_back)
 
     def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, actor: str) -> None:
-        """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             require_none_open(connection, feed)

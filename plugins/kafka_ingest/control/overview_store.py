@@ -31,7 +31,6 @@ class OverviewStore(Store):
     """Lists over feeds and batches. The number of statements does not grow with what they list."""
 
     def feed_overviews(self) -> list[FeedOverview]:
-        """Return where each feed stands that was ever planned, by name: all as of one instant."""
         with self.reading() as connection:
             gaps, others = all_open_gaps(connection), not_rows(connection)
             times = select(feed.c.feed_id, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
@@ -52,12 +51,10 @@ class OverviewStore(Store):
             return all_standings(connection)
 
     def not_rows(self, feed_id: UUID) -> NotRows:
-        """Return how many records of a feed became no row."""
         with self.reading() as connection:
             return not_rows(connection).get(feed_id, NONE_LEFT_OUT)
 
     def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
-        """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""
         columns = [each for each in batch.c if each not in {batch.c.plan, batch.c.left_out}]
         query = select(*columns).where(batch.c.feed_id == feed_id)
         if before is not None:
@@ -71,12 +68,10 @@ class OverviewStore(Store):
             ]
 
     def rows_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
-        """Return how many rows each feed committed in each hour, of batches that were planned since then."""
         is_committed = and_(batch.c.kind.in_(OF_THE_OUTPUT), batch.c.state == BatchState.COMMITTED.value)
         return self._by_hour(func.sum(batch.c["rows"]), batch.c.committed_at, is_committed, feed_ids, since)
 
     def lag_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
-        """Return the largest lag that each feed's plans found in each hour; hours without a batch are left out."""
         return self._by_hour(func.max(batch.c.lag), batch.c.planned_at, batch.c.lag.is_not(None), feed_ids, since)
 
     def _by_hour(
@@ -106,10 +101,6 @@ class OverviewStore(Store):
         return found
 
     def gap_decisions(self) -> dict[UUID, list[GapDecision]]:
-        """Return what is not closed of each feed's gaps, summed up by the decisions that made them, oldest first.
-
-        Without what an operator has acknowledged since.
-        """
         made = (gap.c.feed_id, gap.c.cause, gap.c.decided_at, gap.c.decided_by)
         places = func.count(func.distinct(gap.c.topic + "-" + cast(gap.c.partition, Text)))
         offsets = func.sum(gap.c.end_offset - gap.c.start_offset)

@@ -36,7 +36,6 @@ class PlanStore(Store):
                 insert_plan(connection, record.plan, actor, lag=record.lag)
 
     def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
-        """Write a backfill's chunks, all or none; no stored offset moves."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)

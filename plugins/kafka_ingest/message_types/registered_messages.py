@@ -150,11 +150,9 @@ class RegisteredMessages:
     """Reads message types with Protobuf's own libraries."""
 
     def of_set(self, content: bytes, message: str, read_as: Mapping[str, ReadAs]) -> str:
-        """Return a message type of a descriptor set; raises WrongSchemaError."""
         return usable(schema_of_set(content, message), read_as)
 
     def registered(self, found: RegisteredSchema, message: str | None, read_as: Mapping[str, ReadAs]) -> str:
-        """Return a message type of a registered schema, None for its first one; raises WrongSchemaError."""
         if found.lacks is not None:
             raise WrongSchemaError(found.lacks)
         files = files_of(found, MAIN_FILE)
@@ -164,7 +162,6 @@ class RegisteredMessages:
         return message_columns(descriptor_of(schema), read_as).columns
 
     def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
-        """Return a schema that records may be written with, and why they cannot be read."""
         of_other_kind = f"expected a schema of type {KIND}, found {found.kind}" if found.kind != KIND else None
         if of_other_kind or found.lacks:
             return WriterSchema(found.schema_id, None, of_other_kind or found.lacks)

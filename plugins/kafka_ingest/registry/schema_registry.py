@@ -86,7 +86,6 @@ class HttpSchemaRegistry:
         """Those behind which there is a registry: one of them has answered a question."""
 
     def versions(self, subject: str) -> Sequence[int]:
-        """Return a subject's versions, in ascending order; raises SubjectMissingError."""
         try:
             found = self._get(f"subjects/{quote(subject, safe='')}/versions", versions_of)
         except NoUseError as error:
@@ -96,7 +95,6 @@ class HttpSchemaRegistry:
         return found
 
     def version(self, subject: str, version: int | None) -> RegisteredSchema:
-        """Return a version of a subject, None for the latest; raises SubjectMissingError."""
         try:
             found = self._version(subject, version)
         except NoUseError as error:

@@ -66,7 +66,6 @@ class FolderInspector(BatchFolders):
     """Answers what readers see of a batch."""
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
-        """Read what readers see of a batch file by file, so that a damaged one does not hide the others."""
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_named  # noqa: PLC0415
 
@@ -77,11 +76,9 @@ class FolderInspector(BatchFolders):
             return look_at_named(folder, sizes_in(folder, receipt), receipt, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
-        """Return where readers find a file of a batch."""
         return self._place_of(batch_id) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether the record of that partition and offset is in a published file."""
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
@@ -93,7 +90,6 @@ class PublishedDeadLetters(BatchFolders):
     """Finds and counts dead letters by the receipts that are kept beside the output."""
 
     def files(self, batch_id: UUID) -> tuple[Place, ...]:
-        """Return where readers find the files of a batch's dead letters, all that its receipt names."""
         target = self._place_of(batch_id)
         with storage_errors(target):
             if (removal := self._receipts.removal(batch_id)) is not None:
@@ -114,7 +110,6 @@ class PublishedDeadLetters(BatchFolders):
         return found
 
     def count(self, batch_id: UUID, ranges: Sequence[OffsetRange]) -> Mapping[OffsetRange, Mapping[str, int]]:
-        """Return how many letters of a batch there are in each range, by the names of their causes."""
         # A third of a second for pyarrow, which only a replay should pay.
         from kafka_ingest.sinks.dead_letter_files import count_in_ranges  # noqa: PLC0415
 

@@ -246,12 +246,10 @@ class DataFilesOfAllFormats:
     """Data files by their paths alone: each format recognizes its own places."""
 
     def place_of(self, path: Path) -> FilePlace | None:
-        """Return whose data file an absolute path names, None where no sink puts one there."""
         found = (each.place_of(path) for each in FORMATS.values())
         return next((place for place in found if place is not None), None)
 
     def where_they_lie(self) -> str:
-        """Return the places of data files, for a message."""
         return "; ".join(each.places_in_words for each in FORMATS.values() if each.places_in_words)
 
     def contents(self, path: Path, *, intervals: int) -> FileContents:

@@ -55,13 +55,11 @@ class OutputContents:
         return self._read_rows()
 
     def evidence(self) -> Evidence:
-        """Return what the output says of itself; what cannot be used of it is among the problems."""
         vars(self).pop("_rows", None)
         with storage_errors(self._place):
             return TakenEvidence(self._receipts, self._rows).taken()
 
     def held(self, evidence: Evidence) -> tuple[Sequence[HeldLog], Sequence[str], int]:
-        """Return what all rows hold, which files cannot be read, and how many rows have no position."""
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.found_offsets import FoundOffsets  # noqa: PLC0415
 

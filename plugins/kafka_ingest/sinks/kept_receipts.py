@@ -75,7 +75,6 @@ class KeptReceipts:
         return kept is not None and kept.attempt == attempt
 
     def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
-        """Return what is kept of one batch, None where nothing is; its files are not checked."""
         return self._published(str(batch_id)) if self.is_kept(batch_id) else None
 
     def published(

@@ -88,7 +88,6 @@ class StagedFiles:
         return opened(place, self._access)
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Place:
-        """Return the directory of one attempt."""
         return self.folder / str(batch_id) / str(attempt)
 
     def check_mounted(self) -> None:
@@ -105,7 +104,6 @@ class StagedFiles:
             )
 
     def open_attempt(self, directory: Place, document: bytes) -> None:
-        """Make the attempt's directory with its document in it, durably."""
         with storage_errors(directory):
             self.check_mounted()
             self._refuse_links(directory, self.data_place(directory))
@@ -127,7 +125,6 @@ class StagedFiles:
                 return None
 
     def write_receipt(self, directory: Place, content: bytes) -> None:
-        """Write the receipt of an attempt whose files were staged again, durably; its last step."""
         with storage_errors(directory):
             write_new(self._open(directory / RECEIPT), content)
 
@@ -162,7 +159,6 @@ class StagedFiles:
                 flush(folder)
 
     def check_restageable(self, directory: Place, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, match its receipt."""
         with storage_errors(directory):
             self.check_mounted()
             self._data_of(directory, receipt)

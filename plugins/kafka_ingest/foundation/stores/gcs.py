@@ -59,7 +59,6 @@ class GcsAccess(StoreAccess):
 
     @property
     def only_on_this_machine(self) -> str | None:
-        """Why Spark's executors on other machines cannot have these credentials; None where they can."""
         if self.key is None or self.key_path is not None:
             return None
         return "the key is in keyfile_dict, and Google's connector for Hadoop reads it from a file: use key_path"
@@ -106,7 +105,6 @@ class GcsAccess(StoreAccess):
         return {f"fs.gs.{name}": value for name, value in settings.items()}
 
     def with_key_in(self, folder: Path) -> Self:
-        """Return this with the key in a file in a folder that is this user's alone."""
         if self.only_on_this_machine is None or self.key is None:
             return self
         file = folder / "key.json"
@@ -166,7 +164,6 @@ class GcsStore(AnyStore):
                 asked["pageToken"] = page["nextPageToken"]
 
     def remove_files(self, folder: "UPath", paths: Sequence[str]) -> None:
-        """Remove objects, many at once; raises OSError where one stays."""
         try:
             remove_by_name(folder, paths)
         except FileNotFoundError:  # all of them were gone

@@ -97,7 +97,6 @@ class S3Access(StoreAccess):
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in settings.items()}
 
     def with_offered(self, offered: Mapping[str, str]) -> Self:
-        """Return this with the keys that an Iceberg catalog offers, where it has none of its own."""
         key, secret = offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
         if self.has_credentials or not key or not secret:
             return self

@@ -199,7 +199,6 @@ class TableLog:
         return self.rows().published()
 
     def check_usable(self) -> None:
-        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
         if isinstance(self.output, Path) and (wrong := NOT_IN_PATHS.search(str(self.output))) is not None:
             raise OutputNotUsableError(
                 "expected a path without '\\' and without '%' before two hexadecimal digits, which Delta's library "
@@ -249,7 +248,6 @@ class TableLog:
         return CleanUp("VACUUM", oldest_s(self._configuration()))
 
     def columns_left_out(self) -> tuple[str, ...]:
-        """Return the columns of the raw format that files leave out, since the table has no such columns."""
         form = self.form() if self.options.may_lack else None
         return self.options.left_out(form.columns) if form is not None else ()
 

@@ -98,11 +98,9 @@ class DeltaRows:
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        """Return which of some batches readers see a row of."""
         return batch_ids & (self.published() | self._counted_elsewhere.keys())
 
     def is_visible(self, batch_id: UUID) -> bool:
-        """Whether readers see a row of a batch."""
         return str(batch_id) in self.published() or self.count_elsewhere(batch_id) > 0
 
     def refuse_links_of(self, batch_id: UUID) -> None:
@@ -112,7 +110,6 @@ class DeltaRows:
                 self.opened(path)
 
     def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
-        """Whether readers see a file of an attempt."""
         return bool(self.own_files(batch_id, attempt))
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:

@@ -64,11 +64,9 @@ class IcebergCommits:
         self._older = older
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none."""
         return self.rows().mark(batch_id)
 
     def rows(self) -> IcebergRows:
-        """Return what the table holds now."""
         return self._rows_of(self._table.open())
 
     def _rows_of(self, table: Table | None) -> IcebergRows:

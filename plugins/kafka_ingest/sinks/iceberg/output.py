@@ -95,7 +95,6 @@ class IcebergOutput:
         return self._table.one_reading()
 
     def check_usable(self) -> None:
-        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
         if wrong := [character for character in str(self.output) if character in NOT_IN_LOCATIONS]:
             raise OutputNotUsableError(
                 f"expected a path without {' '.join(NOT_IN_LOCATIONS)}, which end the path in an Iceberg location, "
@@ -124,11 +123,9 @@ class IcebergOutput:
             return self.commits.rows().published() if self._table.open() is not None else set()
 
     def columns_left_out(self) -> tuple[str, ...]:
-        """Return the columns of the raw format that files leave out, since the table has no such columns."""
         return self._table.columns_left_out()
 
     def columns(self, written: WrittenColumns) -> WrittenColumns:
-        """Return the table's columns beside Kafka's own, as receipts list them; none where there is no table yet."""
         if self._is_absent() or (table := self._table.open()) is None:
             return {}
         from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - the library, see above
@@ -136,7 +133,6 @@ class IcebergOutput:
         return in_the_words_of(listed(table.schema()), written, SAME)
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
-        """Yield which columns that are to be written the table cannot have, or has otherwise than by their type."""
         yield from wrong_names(last_names(written), NOT_IN_NAMES)
         if self._is_absent() or (table := self._table.open()) is None:
             return

@@ -146,7 +146,6 @@ class IcebergTable:
             self.check_fits(table)
 
     def columns_left_out(self) -> tuple[str, ...]:
-        """Return the columns of the raw format that files leave out, since the table has no such columns."""
         if not self.form.may_lack or (table := self.open()) is None:
             return ()
         return self.form.left_out(names_of(table))

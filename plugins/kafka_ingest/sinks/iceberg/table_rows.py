@@ -70,7 +70,6 @@ class IcebergRows:
         return by_mark | {name for name in self._of_all if name}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        """Return which of some batches readers see a row of."""
         return batch_ids & (self._of_all.keys() | self._counted_elsewhere.keys())
 
     @cached_property
@@ -92,7 +91,6 @@ class IcebergRows:
         return counts
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        """Return the names of an attempt's files that readers see as they were published."""
         below = f"{batch_id}/{attempt}/"
         names = (self._own_name(each) for each in self._planned(batch_id) if not each.delete_files)
         return {name.removeprefix(below) for name in names if name is not None and name.startswith(below)}
@@ -110,7 +108,6 @@ class IcebergRows:
         return any(name is not None and name.startswith(below) for name in names)
 
     def is_visible(self, batch_id: UUID) -> bool:
-        """Whether readers see a row of a batch."""
         return any(True for _ in self._read(self._planned(batch_id), [BATCH_COLUMN], of_batch(batch_id)))
 
     def files_with_rows_of(self, batch_id: UUID) -> tuple[list[DataFile], list[str]]:

@@ -86,7 +86,6 @@ class ParquetPublisher(AnyColumns):
         return sorted(batch_id for batch_id in kept | listing.batch_ids if batch_id >= least)
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return everything that was ever published here, oldest first, with what exists of it now."""
         return self._receipts.published(self.known_batches(), self._found)
 
     def _found(self, published: PublishedReceipt, removal: Removal | None) -> FoundFiles:

@@ -29,7 +29,6 @@ class ParquetRemover:
         """Do nothing: who may publish here may remove."""
 
     def hide(self, batch_id: UUID) -> None:
-        """Hide a removed batch from readers, completely and durably; does nothing where nothing is visible."""
         directory, target, hidden = self._directory, self._directory.place_of(batch_id), self._removed / str(batch_id)
         if directory.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
@@ -47,7 +46,6 @@ class ParquetRemover:
                     sync(directory.output)
 
     def unfinished(self) -> list[str]:
-        """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
         receipts = self._directory.receipts
         with storage_errors(self._directory.beside):
             left = [
@@ -68,11 +66,9 @@ class ParquetRemover:
                     shutil.rmtree(folder / str(batch_id))
 
     def aside(self, batch_id: UUID) -> Path:
-        """Return where files of a batch are kept that were moved out of readers' sight."""
         return self._lost / str(batch_id)
 
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
         directory, target, aside = self._directory, self._directory.place_of(batch_id), self.aside(batch_id)
         with storage_errors(target):
             directory.staging.check_mounted()
