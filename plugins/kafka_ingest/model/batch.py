@@ -266,12 +266,9 @@ class DataNeeds:
             raise ValueError(f"expected an absolute directory for data files, found {self.place}")
 
     def as_document(self) -> dict[str, Any]:
-        place = None if self.place is None else str(self.place)
-        document: dict[str, Any] = {"place": place, "batch_column": self.batch_column}
-        if self.has_form:
-            terms = [str(term) for term in self.partition_by]
-            document |= {"without": list(self.without), "partition_by": terms, "own_columns": self.own_columns}
-        return document
+        if not self.has_form:
+            return document_of(self, "place", "batch_column")
+        return document_of(self) | {"partition_by": list(map(str, self.partition_by))}
 
     @property
     def has_form(self) -> bool:
@@ -280,14 +277,7 @@ class DataNeeds:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
-        place = document["place"]
-        return cls(
-            place=None if place is None else place_of(place),
-            batch_column=document["batch_column"],
-            without=tuple(document.get("without", ())),
-            partition_by=terms_of(document.get("partition_by", ())),
-            own_columns=document.get("own_columns", False),
-        )
+        return read_document(cls, document, partition_by=terms_of(document.get("partition_by", ())))
 
 
 @dataclass(frozen=True, slots=True)

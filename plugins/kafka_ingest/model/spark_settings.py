@@ -8,7 +8,9 @@ test holds this against Spark's own list.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
+
+from kafka_ingest.model.documents import Documented
 
 _PREFIXES: Final = ("spark.sql.parquet.", "spark.hadoop.parquet.", "spark.sql.files.")
 
@@ -118,7 +120,7 @@ def changes_values(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkSettings:
+class SparkSettings(Documented):
     """What an attempt freezes of Spark's settings: those that are fixed, and the feed's own ``spark.conf``."""
 
     fixed: Mapping[str, str] = field(default_factory=lambda: FIXED)
@@ -127,13 +129,6 @@ class SparkSettings:
     def to_forget(self, found: Iterable[str]) -> list[str]:
         """Return which of the settings that Spark has found get Spark's own default."""
         return [name for name in found if changes_values(name) and name not in self.fixed]
-
-    def as_document(self) -> dict[str, Any]:
-        return {"fixed": dict(self.fixed), "feed": dict(self.feed)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "SparkSettings":
-        return cls(document["fixed"], document["feed"])
 
 
 OUR_SETTINGS: Final = SparkSettings()
