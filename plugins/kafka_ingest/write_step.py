@@ -29,7 +29,6 @@ from kafka_ingest.spark_launch.out_of_memory import (
     ran_out_of_memory,
 )
 from kafka_ingest.spark_launch.package_zip import package_zip
-from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
@@ -39,7 +38,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     spark_submission,
     together,
 )
-from kafka_ingest.spark_launch.start_failures import machines_fault
+from kafka_ingest.spark_launch.start_failures import informative_lines, machines_fault
 from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.java_options import launcher_options, with_fixed_meaning
 from kafka_ingest.spark_launch.package_zip import PACKAGE_ROOT, package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
-from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_submission import SparkRun, driver_java_options, submission_of
+from kafka_ingest.spark_launch.start_failures import informative_lines
 from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
 
 SAME_EVERYWHERE = {"file names": "UTF-8", "time zone": "UTC", "language": "en_US"}

@@ -1,4 +1,4 @@
-"""Questions about partitions' logs: where they begin and end, and whether their records can be read."""
+"""Questions about partitions' logs, in bulk: where they begin and end, and whether their records can be read."""
 
 import math
 import re
@@ -15,9 +15,23 @@ from confluent_kafka.admin import OffsetSpec
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
 from kafka_ingest.cluster.kafka_client import KafkaClient
-from kafka_ingest.cluster.list_offsets import list_offsets
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, TopicPartition, Unavailable
+
+
+def list_offsets(
+    client: KafkaClient, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+) -> dict[TopicPartition, Future[Any]]:
+    """Ask one bulk ListOffsets request; the answers are futures, by partition."""
+    if not specs:
+        return {}
+    futures = client.admin.list_offsets(
+        {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()},
+        isolation_level=isolation,
+        request_timeout=client.request_timeout_s,
+    )
+    return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+
 
 FAR_BEYOND: Final = 2**62
 """An offset that no log reaches."""

@@ -10,8 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.answer_errors import NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.kafka_client import KafkaClient
-from kafka_ingest.cluster.list_offsets import list_offsets
-from kafka_ingest.cluster.log_questions import LogQuestions
+from kafka_ingest.cluster.log_questions import LogQuestions, list_offsets
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, NewestRecord, TopicPartition, Unavailable
 

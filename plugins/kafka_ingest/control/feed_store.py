@@ -11,9 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_snapshot import FEED_OF_ID, FEED_OF_NAME, snapshot
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
-from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.schema import feed, stored_offset
-from kafka_ingest.control.standing import last_committed_at, open_live_batches
+from kafka_ingest.control.standing import last_committed_at, not_rows, open_live_batches
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot

@@ -9,11 +9,10 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
 from kafka_ingest.control.database import Store
-from kafka_ingest.control.not_rows import not_rows
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.rows import OF_STORED_OFFSETS, gaps_of
 from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
-from kafka_ingest.control.standing import last_committed_at, open_live_batches
+from kafka_ingest.control.standing import last_committed_at, not_rows, open_live_batches
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.gap import ACKNOWLEDGED, DECIDED, Gap, GapCause

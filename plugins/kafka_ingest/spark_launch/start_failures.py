@@ -5,7 +5,18 @@ from collections.abc import Collection
 
 from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailedError
-from kafka_ingest.spark_launch.spark_output import informative_lines
+
+TAIL_LINES = 15
+MOST_CAUSES = 5
+CAUSE_WORDS = ("Error", "Exception", "Caused by")
+
+
+def informative_lines(text: str) -> str:
+    """Return the last lines of Spark's output, and the last ones before them that name an error."""
+    informative = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    causes = [line for line in informative[:-TAIL_LINES] if any(word in line for word in CAUSE_WORDS)]
+    return "\n".join(causes[-MOST_CAUSES:] + informative[-TAIL_LINES:])
+
 
 THROWN = r"^(?:Exception in thread|Caused by:|java\.|org\.apache\.|py4j\.|: ).*"
 """How a line of Java's begins that names an exception: a record's text is never at a line's beginning."""
