@@ -199,7 +199,6 @@ def messages(
 
 
 def answer_of(message: Message) -> dict[str, Any]:
-    """Return what a message says."""
     error = message.error()
     if error is not None:
         return {"code": error.code(), "error": f"{error.name()}: {error.str()}"}

@@ -64,7 +64,6 @@ class ClientErrors:
     """The address that failed, where a broker has named it: one that bootstrap.servers led to."""
 
     def __call__(self, error: KafkaError) -> None:
-        """Note one error."""
         text = AROUND.sub("", error.str())
         if named := OF_A_BROKER.match(error.str()):
             self.advertised = named["address"]

@@ -66,12 +66,10 @@ class KafkaClient:
 
     @cached_property
     def settings(self) -> KafkaClientSettings:
-        """How to reach the cluster."""
         return self._find_settings()
 
     @property
     def request_timeout_s(self) -> float:
-        """How long an answer may take, in seconds."""
         return min(self.settings.request_timeout_s, self._at_most_s or self.settings.request_timeout_s)
 
     @property

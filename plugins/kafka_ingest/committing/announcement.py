@@ -36,7 +36,6 @@ def announcement(plan: BatchPlan, counts: Sequence[RangeCount]) -> dict[str, Any
 
 
 def range_document(count: RangeCount) -> dict[str, Any]:
-    """Return one range of the event."""
     return {
         "topic": count.offset_range.topic,
         "partition": count.offset_range.partition,

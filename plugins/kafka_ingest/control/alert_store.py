@@ -26,7 +26,6 @@ AT_ONCE = 500
 
 
 def alerts_of(connection: Connection, *conditions: ColumnElement[bool]) -> list[Alert]:
-    """Return alerts, oldest first."""
     query = select(alert, feed.c.name.label("feed")).join(feed, feed.c.feed_id == alert.c.feed_id).where(*conditions)
     found = [read_row(Alert, row) for row in connection.execute(query).mappings()]
     return sorted(found, key=lambda each: (each.began_at, each.feed, each.kind, each.subject))
@@ -127,7 +126,6 @@ class AlertStore(Store):
 
 
 def of_notifier(notifier: str, change: Change) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Return the condition on notices of one notifier and change."""
     return alert_notice.c.notifier == notifier, alert_notice.c.change == change.value
 
 

@@ -21,12 +21,10 @@ IS_COMPLETE, IS_WAITED_FOR = period.c.completed_at.is_not(None), period.c.comple
 
 
 def found_periods(connection: Connection, query: Select[tuple[object, ...]]) -> list[Period]:
-    """Return hours or days."""
     return [read_row(Period, row) for row in connection.execute(query).mappings()]
 
 
 def of(feed_id: UUID, unit: Unit, *conditions: ColumnElement[bool]) -> tuple[ColumnElement[bool], ...]:
-    """Return the condition on a feed's hours or days."""
     return (period.c.feed_id == feed_id, period.c.unit == unit.value, *conditions)
 
 

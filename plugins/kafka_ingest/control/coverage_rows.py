@@ -34,7 +34,6 @@ BATCHES_AT_ONCE = 100
 
 
 def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
-    """Return what a feed's control rows say about where each offset is."""
     decided = resets(connection, feed.feed_id)
     return CoverageRows(
         feed=feed,

@@ -101,12 +101,10 @@ def batches_of_offset(feed_id: UUID, topic_partition: TopicPartition, offset: in
 
 
 def of_partition(table: Table, topic_partition: TopicPartition) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a row is of one partition."""
     return table.c.topic == topic_partition.topic, table.c.partition == topic_partition.partition
 
 
 def holds_offset(table: Table, offset: int) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a row's range holds an offset."""
     return table.c.start_offset <= offset, table.c.end_offset > offset
 
 

@@ -89,7 +89,6 @@ def replace_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) 
 
 
 def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
-    """Write holds."""
     rows = [{"hold_id": uuid6.uuid7(), "feed_id": feed_id, **row_of(new)} for new in holds]
     if rows:
         connection.execute(insert(hold), rows)

@@ -21,7 +21,6 @@ IdNow = Mapping[tuple[str, str | None], str | None]
 
 
 def folded_of(row: RowMapping) -> FoldedRange:
-    """Return the folded range that a row describes."""
     return read_row(FoldedRange, row, oldest=row["oldest_commit"], newest=row["newest_commit"])
 
 
@@ -32,7 +31,6 @@ def folded_by_id(connection: Connection, feed_id: UUID) -> dict[UUID, FoldedRang
 
 
 def folded_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[FoldedRange]:
-    """Return what is folded of a feed, sorted."""
     query = select(folded_range).where(folded_range.c.feed_id == feed_id, *conditions)
     found = [folded_of(row) for row in connection.execute(query).mappings()]
     return sorted(found, key=lambda each: (each.offset_range, each.oldest))
@@ -74,7 +72,6 @@ def by_topic(folded: Iterable[FoldedRange], ids: IdNow) -> dict[tuple[str, str |
 
 
 def id_of_now(ids: IdNow, each: FoldedRange | LostRange) -> str | None:
-    """Return the id that the records of a range's topic have now."""
     return ids.get((each.offset_range.topic, each.topic_id), each.topic_id)
 
 

@@ -100,7 +100,6 @@ def chain(connection: Connection, feed_id: UUID, committed_at: dict[UUID, dateti
 
 
 def folded_row(feed_id: UUID, folded: FoldedRange) -> dict[str, Any]:
-    """Return a folded range as a row."""
     values = row_of(folded)
     oldest, newest = values.pop("oldest"), values.pop("newest")
     return {"folded_id": uuid6.uuid7(), "feed_id": feed_id, **values, "oldest_commit": oldest, "newest_commit": newest}

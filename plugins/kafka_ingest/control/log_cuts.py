@@ -15,7 +15,6 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
 def resets(connection: Connection, feed_id: UUID) -> list[Event]:
-    """Return operators' resets of stored offsets, oldest first."""
     query = select(event).where(event.c.feed_id == feed_id, event.c.kind == "reset").order_by(event.c.event_id)
     return [event_of(row) for row in connection.execute(query).mappings()]
 

@@ -21,12 +21,10 @@ from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 
 
 def same_partition() -> ColumnElement[bool]:
-    """Return the condition that a stored offset and a range are of one partition."""
     return and_(stored_offset.c.topic == batch_range.c.topic, stored_offset.c.partition == batch_range.c.partition)
 
 
 def in_place() -> ColumnElement[bool]:
-    """Return the condition that a stored offset is where a range starts, in the same topic."""
     return and_(
         stored_offset.c.next_offset == batch_range.c.start_offset,
         stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
@@ -101,7 +99,6 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
 
 
 def insert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:
-    """Write the stored offsets of partitions that have none."""
     now = datetime.now(UTC)
     rows = [row_of(seed) | {"feed_id": feed_id, "updated_at": now} for seed in seeds]
     insert_rows(connection, stored_offset, rows)
@@ -166,7 +163,6 @@ def each_stored_offset(feed_id: UUID) -> Update:
 
 
 def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[TopicPartition, int]) -> None:
-    """Write the leader epochs in which logs reach their stored offsets."""
     if not epochs:
         return
     connection.execute(
@@ -179,7 +175,6 @@ def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[To
 
 
 def gap_of(new: NewGap, topic_id: str | None, actor: str, now: datetime, *, applied_at: datetime | None) -> Gap:
-    """Return a new gap as it is stored."""
     return Gap(
         gap_id=uuid6.uuid7(),
         offset_range=new.offset_range,
@@ -193,7 +188,6 @@ def gap_of(new: NewGap, topic_id: str | None, actor: str, now: datetime, *, appl
 
 
 def insert_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap]) -> None:
-    """Write gaps."""
     rows = [{"feed_id": feed_id, **row_of(new)} for new in gaps]
     if rows:
         connection.execute(insert(gap), rows)
@@ -237,15 +231,12 @@ def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID
 
 
 def with_commas(number: int | None) -> str:
-    """Return a number for a message."""
     return "None" if number is None else f"{number:,}"
 
 
 def row_detail(row: StoredOffset) -> dict[str, Any]:
-    """Return what the journal keeps of a stored offset."""
     return row_of(row, "topic_partition", "topic_id", "first_offset", "next_offset") | {"rule": row.seeded_by}
 
 
 def seed_detail(seed: StoredOffset) -> dict[str, Any]:
-    """Return what the journal keeps of a seed."""
     return row_of(seed, "topic_partition", "topic_id") | {"offset": seed.next_offset, "rule": seed.seeded_by}

@@ -18,6 +18,5 @@ OUTPUT = (
 
 
 def output_of(row: RowMapping) -> OutputLocation:
-    """Return the output in a row of a query with the columns ``OUTPUT``."""
     options: dict[str, Any] = json.loads(row["sink_options"]) if row["sink_options"] else {}
     return OutputLocation(row["sink_format"], row["output_path"], tuple(sorted(options.items())))

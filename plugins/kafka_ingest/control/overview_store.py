@@ -146,7 +146,6 @@ def all_standings(connection: Connection) -> list[FeedOverview]:
 
 
 def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
-    """Return the stored offsets of all feeds."""
     found: dict[UUID, dict[TopicPartition, StoredOffset]] = {}
     for feed_id, topic, number, *values in connection.execute(select(stored_offset.c.feed_id, *OF_STORED_OFFSETS)):
         partition = TopicPartition(topic, number)
@@ -155,7 +154,6 @@ def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, Stored
 
 
 def all_holds(connection: Connection) -> dict[UUID, list[Hold]]:
-    """Return what takes no part in the batches of each feed."""
     found: dict[UUID, list[Hold]] = {}
     for row in connection.execute(select(hold).order_by(hold.c.since)).mappings():
         found.setdefault(row["feed_id"], []).append(read_row(Hold, row))

@@ -15,7 +15,6 @@ from kafka_ingest.model.removal import LostRange, RemovedRange
 
 
 def removed_ranges(connection: Connection, feed_id: UUID) -> list[RemovedRange]:
-    """Return which committed offsets were let expire."""
     query = select(removed_range).where(removed_range.c.feed_id == feed_id)
     return [read_row(RemovedRange, row) for row in connection.execute(query).mappings()]
 
@@ -40,7 +39,6 @@ def union_of(ranges: Iterable[RemovedRange]) -> list[RemovedRange]:
 
 
 def lost_ranges(connection: Connection, feed_id: UUID) -> list[LostRange]:
-    """Return what published files held that were lost."""
     query = select(lost_range).where(lost_range.c.feed_id == feed_id)
     return [read_row(LostRange, row) for row in connection.execute(query).mappings()]
 
@@ -68,7 +66,6 @@ def take_from_removed(connection: Connection, feed_id: UUID, others: Sequence[Lo
 
 
 def lost_of_batches(connection: Connection, feed_id: UUID) -> Mapping[UUID, list[OffsetRange]]:
-    """Return what was lost of each batch."""
     found: dict[UUID, list[OffsetRange]] = {}
     for each in lost_ranges(connection, feed_id):
         found.setdefault(each.batch_id, []).append(each.offset_range)

@@ -38,14 +38,12 @@ from kafka_ingest.model.summaries import BatchRange
 def stored_offsets(
     connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]
 ) -> dict[TopicPartition, StoredOffset]:
-    """Return a feed's stored offsets, by partition."""
     query = STORED_OFFSETS.where(*conditions) if conditions else STORED_OFFSETS
     rows = sorted(connection.execute(query, {"feed_id": feed_id}), key=lambda row: (row.topic, row.partition))
     return {tp: StoredOffset(tp, *values) for topic, number, *values in rows for tp in [TopicPartition(topic, number)]}
 
 
 def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
-    """Return a feed's gaps, by partition and offset."""
     query = GAPS.where(*conditions) if conditions else GAPS
     gaps = [read_row(Gap, row) for row in connection.execute(query, {"feed_id": feed_id}).mappings()]
     return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
@@ -99,7 +97,6 @@ def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicParti
 
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
-    """Return what takes no part in a feed's batches for now."""
     holds = [read_row(Hold, row) for row in connection.execute(HOLDS, {"feed_id": feed_id}).mappings()]
     # Not by the database: databases differ in the order of names and of nulls.
     return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
@@ -130,7 +127,6 @@ def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = Fals
 
 
 def batch_of(row: Mapping[Any, Any]) -> Batch:
-    """Return the batch that a row describes."""
     try:
         plan = BatchPlan.from_document(row["plan"])
     except ForeignJsonError as error:
@@ -147,7 +143,6 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
 
 
 def left_out_of(row: Mapping[Any, Any]) -> tuple[LeftOut, ...]:
-    """Return which of its planned ranges a batch left out."""
     return tuple(LeftOut.from_document(entry) for entry in row["left_out"] or ())
 
 
@@ -162,7 +157,6 @@ def is_of_run(actor: str | None, run_id: str) -> bool:
 
 
 def event_of(row: Mapping[Any, Any]) -> Event:
-    """Return the event that a row describes."""
     return read_row(Event, row, actor=row["who"])
 
 
@@ -188,7 +182,6 @@ def events_of(
 
 
 def newest_published(connection: Connection, feed_id: UUID) -> PublishedBatch | None:
-    """Return a feed's newest live batch that was committed, and its output."""
     row = connection.execute(NEWEST_PUBLISHED, {"feed_id": feed_id}).mappings().one_or_none()
     return PublishedBatch(row["batch_id"], output_of(row)) if row is not None else None
 

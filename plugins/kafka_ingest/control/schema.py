@@ -96,7 +96,6 @@ OneOf = type[BatchState | BatchKind | AttemptState | GapCause | HoldCause | Aler
 
 
 def one_of(column: str, values: OneOf) -> str:
-    """Return the check that a column holds one of an enum's values."""
     return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
 
 

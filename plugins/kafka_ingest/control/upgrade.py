@@ -15,7 +15,6 @@ UPGRADE_LOCK = 0x6B61666B61  # any number that nothing else locks in this databa
 
 
 def alembic_config() -> Config:
-    """Return Alembic's settings, without an ini file."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     return config

@@ -49,7 +49,6 @@ def struct_of(fields: "pa.Schema | pa.StructType") -> Struct:
 
 
 def type_of(found: Any) -> RecordType:  # noqa: ANN401 - Arrow's types have no class that has all that is read
-    """Return the type of a column."""
     if pa.types.is_struct(found):
         return struct_of(found)
     if pa.types.is_map(found):

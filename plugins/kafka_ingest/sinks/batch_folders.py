@@ -36,18 +36,15 @@ class AnyColumns:
     """What a publisher of files with any columns answers, which Spark writes into the attempt's own directory."""
 
     def data_needs(self, _directory: Place) -> DataNeeds:
-        """Return that there are none."""
         return DataNeeds()
 
     def check_records(self, *, decoded: bool) -> None:
         """Do nothing: there are files with any columns."""
 
     def columns_there(self, _written: WrittenColumns) -> None:
-        """Return that the output has no columns of its own."""
         return
 
     def misfits(self, _written: WrittenColumns) -> tuple[str, ...]:
-        """Return that there are none."""
         return ()
 
 

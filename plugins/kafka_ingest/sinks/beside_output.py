@@ -14,7 +14,6 @@ def beside(output: Path) -> Path: ...
 @overload
 def beside(output: Place) -> Place: ...
 def beside(output: Place) -> Place:
-    """Return the folder beside an output."""
     name = f"{output.name}{BESIDE_OUTPUT}"
     return output.with_name(name) if isinstance(output, Path) else output.parent / name
 

@@ -121,7 +121,6 @@ def sink_of(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 
 
 def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> None:
-    """Raise where an output cannot be used here."""
     check_makeable(output.place)
     sink_of(output, connections).publisher.examine()
 

@@ -44,11 +44,9 @@ class DeadLetterObjects(AnyColumns):
         self.receipts = KeptReceipts(folder, self.staging.check_mounted, lambda batch_id: bool(self._sizes(batch_id)))
 
     def opened(self, place: Place) -> Opened:
-        """Return what reads a place."""
         return opened(place, self._access)
 
     def place_of(self, batch_id: UUID) -> Place:
-        """Return where readers find the files of a batch."""
         return self._output / f"{PUBLISHED}{batch_id}"
 
     def _sizes(self, batch_id: UUID) -> dict[str, int]:
@@ -63,12 +61,10 @@ class DeadLetterObjects(AnyColumns):
         self.examine()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
-        """Return the ids of the batches whose dead letters were published, oldest first."""
         with storage_errors(self._output):
             return sorted(self.receipts.batch_ids(since))
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first, with what exists of it now."""
         return self.receipts.published(self.known_batches(), self._found)
 
     def _found(self, published: PublishedReceipt, removal: Removal | None) -> FoundFiles:

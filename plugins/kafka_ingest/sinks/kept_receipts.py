@@ -49,7 +49,6 @@ class KeptReceipts:
         self._is_visible = is_visible
 
     def path(self, batch_id: UUID | str) -> Opened:
-        """Return where a batch's receipt is kept, or is to be kept."""
         return self._place(batch_id, KEPT)
 
     def batch_ids(self, since: UUID | None = None) -> set[str]:
@@ -201,7 +200,6 @@ class KeptReceipts:
             return sorted(name.removesuffix(REMOVED) for name in self._names(None) if name.endswith(REMOVED))
 
     def is_withdrawn(self, batch_id: UUID) -> bool:
-        """Whether a batch was marked as revoked."""
         return self._is_there(batch_id, REVOKED)
 
     def _make(self, folder: Opened) -> None:
@@ -214,7 +212,6 @@ class KeptReceipts:
                 folder.chmod(stat.S_IMODE(self.folder.stat().st_mode))
 
     def _place(self, batch_id: UUID | str, suffix: str) -> Opened:
-        """Return where a file of a batch is, or is to be."""
         name = f"{batch_id}{suffix}"
         day = day_of_name(name)
         return self.folder / name if day is None else self.folder / day / name
@@ -263,7 +260,6 @@ def day_of(batch_id: UUID) -> str | None:
 
 
 def day_name(when: datetime) -> str:
-    """Return the name of a day's folder."""
     return when.strftime("%Y-%m-%d")
 
 

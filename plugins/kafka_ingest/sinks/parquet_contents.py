@@ -37,7 +37,6 @@ class DataFile:
         self._path = path
 
     def contents(self, *, intervals: int) -> FileContents:
-        """Return what it holds, with its first intervals of offsets."""
         with self._open() as file:
             schema = file.schema_arrow
             offsets_of = positions(file)
@@ -59,7 +58,6 @@ class DataFile:
             return positions(file).get(topic_partition, pa.array([], pa.int64()))
 
     def columns(self) -> Struct:
-        """Return its columns, by the end of the file alone."""
         with self._open() as file:
             return struct_of(file.schema_arrow)
 
@@ -160,7 +158,6 @@ def contents_of(topic_partition: TopicPartition, offsets: "pa.Array[Any]", inter
 
 
 def positions(file: pyarrow.parquet.ParquetFile) -> dict[TopicPartition, "pa.Array[Any]"]:
-    """Return all offsets in a file, by partition; one row group at a time is in memory besides."""
     offsets: dict[TopicPartition, list[pa.Array[Any]]] = {}
     for group in range(file.num_row_groups):
         table = file.read_row_group(group, columns=list(POSITION))
@@ -179,7 +176,6 @@ def partitions_of(table: "pa.Table") -> set[TopicPartition]:
 
 
 def rows_of(table: "pa.Table", topic_partition: TopicPartition) -> "pa.Table":
-    """Return the rows of a partition."""
     of_topic = table.filter(pc.equal(table["kafka_topic"], pa.scalar(topic_partition.topic)))
     return of_topic.filter(pc.equal(of_topic["kafka_partition"], pa.scalar(topic_partition.partition, pa.int32())))
 

@@ -43,7 +43,6 @@ def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
 
 
 def event_of(entry: Mapping[str, Any]) -> Event:
-    """Read a line of the journal back."""
     if not isinstance(entry["detail"], dict):
         raise TypeError(f"expected what a line of the journal says as an object, found {str(entry['detail'])[:100]}")
     at = moment(entry, "at")

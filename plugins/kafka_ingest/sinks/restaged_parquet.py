@@ -102,7 +102,6 @@ def rows_of(
 
 
 def records_in(span: OffsetRange) -> pc.Expression:
-    """Return the condition that a record is in a range."""
     offset = pc.field("kafka_offset")
     is_of_partition = (pc.field("kafka_topic") == span.topic) & (pc.field("kafka_partition") == span.partition)
     return is_of_partition & (offset >= span.start_offset) & (offset < span.end_offset)

@@ -75,5 +75,4 @@ def setting(line: str) -> tuple[str, str] | None:
 
 
 def joined(options: Iterable[str | None]) -> str:
-    """Return the options as one text."""
     return " ".join(filter(None, options))

@@ -52,7 +52,6 @@ class ArchivePlace:
         return self.folder / f"{self._prefix}.log"
 
     def file(self, size: int) -> Path:
-        """Return the path of an archive of this size in bytes."""
         return self.folder / f"{self._prefix}-{size}.jsa"
 
     def archive(self) -> Path | None:

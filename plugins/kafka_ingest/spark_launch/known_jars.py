@@ -38,6 +38,5 @@ def jars_for(spark_version: str, names: tuple[str, ...]) -> dict[str, dict[str, 
 
 @cache
 def known_jars() -> dict[str, Any]:
-    """Return what ``jars.json`` holds."""
     found: dict[str, Any] = json.loads(KNOWN.read_text(encoding="utf-8"))
     return found

@@ -83,7 +83,6 @@ def not_started(binary: str, error: OSError) -> KafkaIngestError:
 
 
 def ending(exit_code: int) -> str:
-    """Return how a child process ended."""
     if exit_code == -signal.SIGKILL:
         return "was killed (by the system because memory ran out, or by an operator)"
     return f"ended with exit code {exit_code}" if exit_code > 0 else f"was ended by {signal.Signals(-exit_code).name}"

@@ -82,7 +82,6 @@ class SparkMaster:
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark runs inside one process on this machine."""
         return self.master == "local" or self.master.startswith("local[")
 
     @property
@@ -170,7 +169,6 @@ class StoreOfAttempt:
     role: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Return what the driver's environment needs."""
         return {
             **SPARK_STORES[self.access.scheme].environment,
             **({} if self.access.has_credentials else self.role),

@@ -23,6 +23,5 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one version of th
 
 
 def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
-    """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
     log = TableLog(output, access, options)
     return table_sink(log, access, DeltaStatistics(log))

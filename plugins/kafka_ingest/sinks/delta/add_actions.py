@@ -147,10 +147,8 @@ def upper(value: Bound) -> Bound:
 
 
 def in_milliseconds(value: datetime) -> str:
-    """Return a time in UTC as the protocol writes it."""
     return in_utc(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def in_utc(value: datetime) -> datetime:
-    """Return a time with its zone."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

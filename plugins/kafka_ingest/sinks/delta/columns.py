@@ -14,7 +14,6 @@ from kafka_ingest.sinks.tables.decoded_columns import is_own
 
 
 def nullable(name: str, kind: object) -> dict[str, Any]:
-    """Return a field as a schema holds it."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
@@ -50,7 +49,6 @@ def columns_of(options: TableOptions) -> dict[str, object]:
 
 
 def raw_schema(options: TableOptions = NO_TABLE_OPTIONS) -> dict[str, Any]:
-    """Return the schema of a new table."""
     return {"type": "struct", "fields": [nullable(name, kind) for name, kind in columns_of(options).items()]}
 
 
@@ -103,7 +101,6 @@ def plain(kind: object) -> object:
 
 
 def in_words(kind: object) -> str:
-    """Return a type for a message."""
     if kind is None:
         return "none"
     if not isinstance(kind, Mapping):

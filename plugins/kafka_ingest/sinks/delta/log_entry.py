@@ -44,7 +44,6 @@ def write_entry(
 
 
 def write_version(folder: Opened, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Make a table's next version, as :func:`write_entry` does."""
     lines = (json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
     try:
         create(folder / entry_name(version), "\n".join(lines).encode())
@@ -60,7 +59,6 @@ def actions(
     said: Mapping[str, str],
     searched: Mapping[str, object],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the entry's actions."""
     now, (app_id, number) = round(time.time() * 1000), transaction
     yield {
         "commitInfo": {

@@ -26,7 +26,6 @@ NOT_IN_PATHS = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 
 
 def entry_name(version: int) -> str:
-    """Return the name of a version's entry in the log."""
     return f"{version:020d}.json"
 
 

@@ -49,18 +49,15 @@ class TableForm:
 
     @property
     def fields(self) -> Sequence[Mapping[str, Any]]:
-        """The columns as the protocol writes them."""
         fields: Sequence[Mapping[str, Any]] = self.schema["fields"]
         return fields
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return [field["name"] for field in self.fields]
 
     @property
     def searched(self) -> dict[str, object]:
-        """The columns, with their types, whose bounds readers look for in each file."""
         return searched(self.fields, self.configuration, self.partition_columns)
 
 

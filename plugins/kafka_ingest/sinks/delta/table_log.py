@@ -119,7 +119,6 @@ class TableLog:
         return self
 
     def opened(self, place: Place) -> Opened:
-        """Return what reads a place of the table."""
         return opened(place, self._access)
 
     def is_there(self) -> bool:
@@ -191,7 +190,6 @@ class TableLog:
         return self._form_of(table) if table is not None else None
 
     def rows(self) -> DeltaRows:
-        """Return what the newest version holds."""
         return DeltaRows(self)
 
     def published(self) -> set[str]:

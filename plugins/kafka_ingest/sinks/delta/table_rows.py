@@ -58,7 +58,6 @@ class DeltaRows:
 
     @cached_property
     def files(self) -> dict[str, int]:
-        """The files that readers see, by their paths relative to the table, with their sizes."""
         if self._table is None:
             return {}
         with self._log.named_errors():
@@ -90,11 +89,9 @@ class DeltaRows:
         return sorted(path for path in self.files if not path.startswith(f"{BATCHES}/"))
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark in this snapshot, None where it has none."""
         return self._log.mark_in(self._table, batch_id) if self._table is not None else None
 
     def published(self) -> set[str]:
-        """Return the ids of the batches whose own files are part of the table."""
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
@@ -123,7 +120,6 @@ class DeltaRows:
         return OwnFiles(path.removeprefix(below) for path in self.files if path.startswith(below))
 
     def count_elsewhere(self, batch_id: UUID) -> int:
-        """Return how many rows of a batch are in rewritten files."""
         return self._counted_elsewhere.get(str(batch_id), 0)
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
@@ -140,7 +136,6 @@ class DeltaRows:
 
     @cached_property
     def _counted_elsewhere(self) -> dict[str, int]:
-        """How many rows of each batch are in rewritten files."""
         counts: dict[str, int] = {}
         for batch in self.read_rewritten([BATCH_COLUMN]):
             for row in batch.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
@@ -158,7 +153,6 @@ class DeltaRows:
                 yield each.get(PROOF_KEY), each.get(REMOVED_KEY)
 
     def add_to(self, found: "FoundOffsets") -> None:
-        """Hand in all rows that readers see, whatever file they are in."""
         if self._table is not None:
             self._log.check_readable(self._table)
             for path in sorted(self.files):

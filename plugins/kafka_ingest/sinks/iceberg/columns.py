@@ -120,7 +120,6 @@ def taken_names(there: IcebergType, mapped: Sequence[MappedField], path: str = "
 
 
 def in_words(kind: IcebergType) -> str:
-    """Return a type without the ids of its fields, for comparisons and messages."""
     match kind:
         case StructType():
             fields = (f"{each.name}: {in_words(each.field_type)}{required(each.required)}" for each in kind.fields)

@@ -25,12 +25,10 @@ MOST, STAY = 200, 100
 
 
 def key_of(batch_id: UUID) -> str:
-    """Return the table's property that is a batch's mark."""
     return f"{PREFIX}{batch_id}"
 
 
 def text_of(mark: Mark) -> str:
-    """Return the value of a mark's property."""
     return f"{mark.outcome.value} {mark.fingerprint}".strip()
 
 
@@ -59,7 +57,6 @@ class OlderMarks:
         self.folder = folder
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none here."""
         try:
             return mark_of(batch_id, read_at_most(self._path(batch_id), LONGEST).decode(errors="replace"))
         except FileNotFoundError:

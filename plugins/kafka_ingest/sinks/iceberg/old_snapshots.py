@@ -58,7 +58,6 @@ def history(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def is_append(snapshot: Snapshot) -> bool:
-    """Whether a snapshot only added files."""
     return snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
 
 

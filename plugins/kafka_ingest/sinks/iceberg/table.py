@@ -83,11 +83,9 @@ class IcebergTable:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """What has the table."""
         return catalog_of(self.settings, self.output, self._access)
 
     def __str__(self) -> str:
-        """Return the table for a message."""
         return f"Iceberg table {self.name} in {self.output}"
 
     @contextmanager
@@ -133,7 +131,6 @@ class IcebergTable:
         return table
 
     def _loaded(self) -> Table | None:
-        """Return the table as the catalog has it now, None where it has none."""
         with named_errors(str(self), self.settings):
             try:
                 return self.catalog.load_table(self.name)
@@ -165,5 +162,4 @@ class IcebergTable:
 
 
 def names_of(table: Table) -> list[str]:
-    """Return the names of a table's columns."""
     return [field.name for field in table.schema().fields]

@@ -30,19 +30,16 @@ class TableFileIO(FileIO):
     """Reads and writes the files of one table."""
 
     def new_input(self, location: str) -> InputFile:
-        """Return a file to be read."""
         check_inside(location, self.properties)
         path = self.opened(location)
         is_data = isinstance(path, Path) and path.suffix == DATA_FILE
         return self._of_the_library.new_input(location) if is_data else TableFile(location, path)
 
     def new_output(self, location: str) -> OutputFile:
-        """Return a file to be written."""
         check_inside(location, self.properties)
         return TableFile(location, self.opened(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete a file of metadata; raises FileNotFoundError where there is none."""
         name = location if isinstance(location, str) else location.location
         check_deletable(name, self.properties)
         path = self.opened(name)
@@ -71,19 +68,15 @@ class TableFile(InputFile, OutputFile):
         self._path = path
 
     def __len__(self) -> int:
-        """Return its size, in bytes."""
         return size_of(self._path)
 
     def exists(self) -> bool:
-        """Whether it is there."""
         return self._path.exists()
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
-        """Open it for reading."""
         return bounded(self.location, self._path.open("rb"))
 
     def to_input_file(self) -> InputFile:
-        """Return the same file."""
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - the library's own signature
@@ -107,7 +100,6 @@ class DurableStream(io.BufferedWriter):
         self._path = path
 
     def close(self) -> None:
-        """Close it, durably."""
         if self.closed:
             return
         self.flush()

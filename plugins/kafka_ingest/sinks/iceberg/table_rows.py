@@ -83,7 +83,6 @@ class IcebergRows:
 
     @cached_property
     def _counted_elsewhere(self) -> dict[str, int]:
-        """How many rows of each batch are in files that are not as they were published."""
         counts: dict[str, int] = {}
         for piece in self._read(self._of_all[""], [BATCH_COLUMN], AlwaysTrue()):
             for row in piece.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
@@ -155,17 +154,14 @@ class IcebergRows:
         return any(True for _ in self._read(tasks, list(POSITION), And(of_batch(batch_id), position)))
 
     def count_elsewhere(self, batch_id: UUID) -> int:
-        """Return how many rows of a batch are in files that are not as they were published."""
         return self._counted_elsewhere.get(str(batch_id), 0)
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
-        """Yield what the snapshots say that the table has still."""
         for snapshot in self._table.snapshots() if self._table is not None else ():
             summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
             yield summary.get(PROOF_KEY), summary.get(REMOVED_KEY)
 
     def add_to(self, found: FoundOffsets) -> None:
-        """Hand in all rows that readers see, whatever file they are in."""
         if self._table is None:
             return
         columns = [name for name in (*PARTS, OFFSET) if name in self._table.schema().column_names]
@@ -230,10 +226,8 @@ class IcebergRows:
 
 
 def of_batch(batch_id: UUID) -> BooleanExpression:
-    """Return the condition that a row is a batch's."""
     return equal(BATCH_COLUMN, str(batch_id))
 
 
 def equal(column: str, value: str | int) -> BooleanExpression:
-    """Return the condition that a column has a value."""
     return EqualTo(term=Reference(column), value=literal(value))

@@ -35,17 +35,14 @@ class ParquetDirectory:
 
     @classmethod
     def at(cls, output: Path) -> "ParquetDirectory":
-        """Return the parts of the output in a directory."""
         folder = beside(output)
         return cls(output, folder, StagedFiles(folder / "staging"), ListedOutput(output, folder / "listed.json"))
 
     @property
     def receipts(self) -> KeptReceipts:
-        """The receipts beside the output."""
         return KeptReceipts(self.beside / "receipts", self.staging.check_mounted, self.is_there)
 
     def place_of(self, batch_id: UUID) -> Path:
-        """Return where a batch's files are once it is published."""
         return self.output / f"{PUBLISHED}{batch_id}"
 
     def is_there(self, batch_id: UUID) -> bool:

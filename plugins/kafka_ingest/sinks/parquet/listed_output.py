@@ -65,7 +65,6 @@ class ListedOutput:
         return (change := self._last_change()) is not None and change == self._noted()
 
     def note(self, listing: Listing) -> None:
-        """Note that each batch of a listing has its receipt."""
         if listing.before is not None and listing.before != self._noted():
             self._write(listing.before)
 

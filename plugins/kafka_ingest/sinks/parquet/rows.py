@@ -30,7 +30,6 @@ class ParquetRows:
         yield from ()
 
     def add_to(self, found: "FoundOffsets") -> None:
-        """Hand in all rows, with the batch that a folder's name says."""
         for folder, _, names in os.walk(self._directory.output, onerror=raise_it):
             below = Path(folder).relative_to(self._directory.output)
             batch = next((part.removeprefix(PUBLISHED) for part in below.parts if part.startswith(PUBLISHED)), None)

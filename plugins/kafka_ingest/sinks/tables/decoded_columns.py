@@ -54,7 +54,6 @@ def listed_in(parts: Iterable[Part]) -> dict[str, str]:
 
 
 def column_of(path: str) -> str:
-    """Return the name of the column that a path begins with."""
     return next(iter(names_in(path)), "")
 
 
@@ -102,7 +101,6 @@ def last_names(written: WrittenColumns) -> Iterator[tuple[str, str]]:
 
 
 def names_of_columns(written: WrittenColumns) -> set[str]:
-    """Return the names of the columns."""
     return {column_of(path) for path in written}
 
 

@@ -55,13 +55,11 @@ class TableParts:
         return self.staging.data_place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))
 
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
-        """Return the files of the attempt in a directory."""
         place = self.staging.data_place(directory)
         folder = below(place, self.output) if self.table.data_folder is not None else ""
         return Staged(folder, self.opened(place), receipt)
 
     def opened(self, place: Place) -> Opened:
-        """Return what reads a place of this output."""
         return opened(place, self.access)
 
 

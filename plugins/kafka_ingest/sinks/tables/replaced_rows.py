@@ -38,7 +38,6 @@ class ReplacedRows:
 
     @classmethod
     def of(cls, replaced: Collection[ReplacedRange]) -> "ReplacedRows":
-        """Return the rows of some ranges."""
         keys = {key_of(each.batch_id, each.topic_partition) for each in replaced}
         return cls(pa.array(sorted(keys), pa.string()), {each.batch_id for each in replaced})
 

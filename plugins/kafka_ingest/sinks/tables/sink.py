@@ -78,7 +78,6 @@ class TableInspector:
 
 
 def counts_of(receipt: Receipt) -> list[PublishedCount]:
-    """Return what a batch has written of each partition, as its receipt says."""
     held: dict[TopicPartition, list[WrittenPartition]] = {}
     for each in (each for file in receipt.files for each in file.partitions):
         held.setdefault(each.topic_partition, []).append(each)
