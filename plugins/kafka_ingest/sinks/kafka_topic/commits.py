@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
 from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks
 from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
