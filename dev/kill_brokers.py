@@ -102,6 +102,8 @@ def staged_rows(directory: Path) -> Staged:
             "key": pa.array(keys, pa.binary()),
             "value": pa.array([key * 10 for key in keys], pa.binary()),
             "kafka_headers": pa.array([None] * count, pa.list_(header)),
+            "kafka_topic_id": pa.array(["of the orders"] * count),
+            "kafka_timestamp_ms": pa.array([None] * count, pa.int64()),
         }
         directory.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pa.table(rows), directory / f"{number}.parquet")

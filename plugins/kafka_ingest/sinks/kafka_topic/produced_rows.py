@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,9 +23,8 @@ LARGE: Final = ("key", "value")
 """Of these, a group's rows may be more, where a dictionary holds them."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
-COLUMNS: Final = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers")
-OTHERS: Final[Mapping[str, pa.DataType]] = {"kafka_topic_id": pa.string(), "kafka_timestamp_ms": pa.int64()}
-"""What earlier versions did not write."""
+POSITION: Final = ("kafka_topic", "kafka_partition", "kafka_offset")
+OF_RECORD: Final = ("key", "value", "kafka_headers", "kafka_timestamp", "kafka_timestamp_ms")
 OVERHEAD_BYTES: Final = 200
 """Of a batch of one record, apart from key, value and headers; of each header 10 more."""
 Place = tuple[str, int]
@@ -88,7 +87,7 @@ def times_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
 
 def refused(piece: pa.Table, number: int, topic: Topic, why: str) -> OutputNotUsableError:
     """Return the error that names the record in a row."""
-    topic_name, partition, offset = (piece[name][number].as_py() for name in COLUMNS[:3])
+    topic_name, partition, offset = (piece[name][number].as_py() for name in POSITION)
     return OutputNotUsableError(
         f"topic {topic.name} cannot take record {topic_name}-{partition}@{offset}: {why}, and run the commit again. "
         "Nothing was published and no offset was moved."
@@ -171,15 +170,15 @@ def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
 
 def pieces(staged: Staged) -> Iterator[pa.Table]:
     """Yield all rows of an attempt, a piece at a time; the parts of a range that was cut come in their order."""
+    columns = [*POSITION, "kafka_topic_id", *OF_RECORD]
     for file in sorted(staged.receipt.files, key=first_offset):
         path = staged.data / file.name
         try:
             with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as found:
-                names = [name for name in OTHERS if name in found.schema_arrow.names]
                 for group in range(found.num_row_groups):
                     rows = rows_at_once(found, source, group)
-                    for batch in found.iter_batches(rows, row_groups=[group], columns=[*COLUMNS, *names]):
-                        yield with_all(pa.Table.from_batches([batch]))
+                    for batch in found.iter_batches(rows, row_groups=[group], columns=columns):
+                        yield pa.Table.from_batches([batch])
         except pa.ArrowException as error:
             raise StagedOutputUnusableError(f"{path} is damaged: {error}") from error
 
@@ -194,14 +193,6 @@ def rows_at_once(found: pyarrow.parquet.ParquetFile, source: Any, group: int) ->
     first: Any = next(coded.iter_batches(1, row_groups=[group], columns=names))
     largest = sum(pc.max(pc.binary_length(first[name].dictionary)).as_py() or 0 for name in names)
     return max(1, min(PIECE, PIECE_BYTES // (largest + 1)))
-
-
-def with_all(piece: pa.Table) -> pa.Table:
-    """Return a piece with nulls in columns that its file lacks."""
-    for name, kind in OTHERS.items():
-        if name not in piece.column_names:
-            piece = piece.append_column(name, pa.array([None] * len(piece), kind))
-    return piece
 
 
 def first_offset(file: WrittenFile) -> int:
