@@ -81,6 +81,17 @@ class Project:
         path.write_text(yaml.safe_dump(document | changes))
         return path
 
+    def write_shop(self, prefix: str, **more: Any) -> Path:
+        """Write a file for many topics: each ``PREFIX.TABLE`` becomes the feed ``shop-TABLE`` of fleet ``shop``."""
+        document = {
+            "for_each_topic": rf"{prefix}\.(?P<table>[a-zA-Z_]+)",
+            "fleet": "shop",
+            "feed": {"name": "shop-{table}", "sink": {"format": "parquet"}},
+        }
+        path = self.feeds / "shop.yaml"
+        path.write_text(yaml.safe_dump(document | more))
+        return path
+
     def command(self, *arguments: str | Path, **environment: str) -> Answer:
         """Run a command to its end, from a folder that is not the repository."""
         done = subprocess.run(

@@ -1,5 +1,6 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +25,18 @@ from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, comp
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, OutputUnavailableError, WrongUseError
+from kafka_ingest.errors import (
+    ColumnsChangedError,
+    KafkaUnavailableError,
+    OutputUnavailableError,
+    UnknownFeedError,
+    WrongUseError,
+)
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
 from kafka_ingest.model.completion import Period
+from kafka_ingest.model.control_rows import TopicMemory
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.heap import Heap
 from kafka_ingest.model.never_found import NeverFound
@@ -48,12 +56,21 @@ from kafka_ingest.settings.connections import (
     kafka_settings,
     spark_master,
 )
+from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
+from kafka_ingest.settings.feed_files import (
+    check_not_taken,
+    feed_file_named,
+    feed_paths,
+    feeds_directory,
+    read_feed_files,
+    read_schema_file,
+    texts_of,
+    the_one_of,
+)
 from kafka_ingest.settings.registry_connection import registry_settings
-from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import access_to, conn_id_of, format_found, sink_of
@@ -84,11 +101,13 @@ class FeedParts:
     environment: Mapping[str, str]
     clusters: Callable[[str], ConfluentKafkaCluster] | None = None
     """Where several feeds share the client of each cluster: by their Kafka connections."""
+    found_after: datetime | None = None
+    """Of a feed that a file for many topics made: the last plan of the file before it found the topic."""
 
     @cached_property
     def plan_settings(self) -> FeedPlanSettings:
         """The feed as the planner sees it."""
-        return self.feed.plan_settings(self.environment)
+        return replace(self.feed.plan_settings(self.environment), found_after=self.found_after)
 
     @cached_property
     def _find_kafka(self) -> Callable[[], KafkaClientSettings]:
@@ -186,6 +205,8 @@ class FeedParts:
 
         Without an actor only decide what it would read.
         """
+        if request.output is not None:
+            self.check_of_no_topic(request.output)
         self.check_spark()
         return plan_backfill(
             request,
@@ -195,6 +216,13 @@ class FeedParts:
             once=once,
             check_records=self.check_records,
         )
+
+    def check_of_no_topic(self, copy: OutputLocation) -> None:
+        """Refuse a copy into the output of a feed that a file for many topics has made; others were compared before."""
+        options = dict(copy.options)
+        address = {key: options[key] for key in self.feed.sink.address if key in options}
+        of_topics = [each for each in feed_files(self.find_connection, self.environment) if each.topic is not None]
+        check_not_taken(copy.path, self.environment, address, of_topics)
 
     def check_records(self, output: OutputLocation, topics: Collection[str]) -> None:
         """Refuse records that no attempt could write into an output, before any batch claims them."""
@@ -292,23 +320,67 @@ def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[s
 
 
 def assemble_all(
-    feeds: Iterable[Feed], find_connection: FindConnection, environment: Mapping[str, str] = os.environ
+    files: Iterable[FeedFile], find_connection: FindConnection, environment: Mapping[str, str] = os.environ
 ) -> list[FeedParts]:
-    """Return the parts of several feeds, which share the control tables, and the client of each cluster."""
+    """Return the parts of several files' feeds, which share the control tables, and the client of each cluster."""
     found = cache(find_connection)
     control = control_tables(found)
     clusters = cache(lambda conn_id: ConfluentKafkaCluster(lambda: kafka_settings(found(conn_id))))
-    return [FeedParts(feed, control, found, environment, clusters) for feed in feeds]
+    return [
+        FeedParts(each.contested or feed_of(each), control, found, environment, clusters, each.found_after)
+        for each in files
+    ]
 
 
 def assemble_named(
     name: str, find_connection: FindConnection, environment: Mapping[str, str] = os.environ
 ) -> FeedParts:
     """Return the parts of the feed of that name; raises its file's error, or UnknownFeedError where there is none."""
-    file = feed_file_named(name, feeds_directory(environment), environment)
-    parts = assemble(file.contested or feed_of(file), find_connection, environment)
+    file = file_of_feed(name, find_connection, environment)
+    feed, control = file.contested or feed_of(file), control_tables(find_connection)
+    parts = FeedParts(feed, control, find_connection, environment, found_after=file.found_after)
     parts.check_keeps_running(file)
     return parts
+
+
+def feed_files(find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> list[FeedFile]:
+    """Return all feed files, with what those for many topics came to at their last plans in their places."""
+    directory = feeds_directory(environment)
+    files = read_feed_files(directory, environment)
+    if all(file.topics is None for file in files):
+        return files
+    return with_topics(files, control_tables(find_connection).topic_memory(), environment)
+
+
+def with_topics(files: list[FeedFile], memory: TopicMemory, environment: Mapping[str, str]) -> list[FeedFile]:
+    """Return files with what those for many topics came to in their places."""
+    from kafka_ingest.settings.topic_feeds import all_feeds  # noqa: PLC0415 - only some folders have such a file
+
+    return all_feeds(files, memory, feeds_directory(environment), environment)
+
+
+def file_of_feed(
+    name: str,
+    find_connection: FindConnection,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    texts: Sequence[tuple[Path, str]] | None = None,
+) -> FeedFile:
+    """Return the file of one feed, which may be contested or broken, or of many topics; raises UnknownFeedError.
+
+    ``texts`` are the files', where they have been read.
+    """
+    directory = feeds_directory(environment)
+    texts = list(texts_of(feed_paths(directory))) if texts is None else texts
+    if not any(FOR_EACH in text for _, text in texts):
+        return feed_file_named(name, directory, environment, texts=texts)
+    memory = control_tables(find_connection).topic_memory()
+    if not any(each.feed == name for each in memory.seen):
+        # Of a file of its own; or its file gives it a new name since its last plan.
+        with contextlib.suppress(UnknownFeedError):
+            return feed_file_named(name, directory, environment, texts=texts)
+    files = with_topics(read_feed_files(directory, environment), memory, environment)
+    return the_one_of(name, files) or feed_file_named(name, directory, environment, texts=texts)
 
 
 def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:

@@ -52,7 +52,7 @@ from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 
 OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
 OUTPUT = {"folded_range", "removed_range", "lost_range"}
-TABLES = OFFSETS | OUTPUT | {"alert", "alert_notice", "period"}
+TABLES = OFFSETS | OUTPUT | {"alert", "alert_notice", "period", "topics_file", "file_topic"}
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
 
@@ -327,6 +327,8 @@ def history(shared_database: SqlStore) -> SqlStore:
     shared_database.insert("alert", **ALERT)
     shared_database.insert("alert_notice", **NOTICE)
     shared_database.insert("period", **PERIOD)
+    shared_database.insert("topics_file", **TOPICS_FILE)
+    shared_database.insert("file_topic", **FILE_TOPIC)
     return shared_database
 
 
@@ -417,6 +419,8 @@ ALERT: Mapping[str, Any] = {
 }
 
 PERIOD: dict[str, Any] = {"feed_id": ORDERS_FEED, "unit": "hour", "began_at": NOON - timedelta(hours=1)}
+TOPICS_FILE: Mapping[str, Any] = {"file": "shop.yaml", "planned_at": NOON, "pattern": "shop"}
+FILE_TOPIC: Mapping[str, Any] = {"file": "shop.yaml", "topic": "shop", "conn_id": "kafka_default"}
 NOTICE: Mapping[str, Any] = {"alert_id": ALERT["alert_id"], "notifier": "mail", "change": "begun"}
 
 
@@ -628,6 +632,9 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "a period of an unknown unit": ("ck_period_unit", add_period(unit="week")),
     "an hour that nobody completed": ("ck_period_completed", add_period(completed_at=NOON)),
     "two hours that are waited for": ("uq_period_waiting", add_period()),
+    "a file for many topics twice": ("pk_topics_file", add("topics_file", **TOPICS_FILE)),
+    "a file's topic twice": ("pk_file_topic", add("file_topic", **FILE_TOPIC)),
+    "a topic of no file": ("fk_file_topic_topics_file", add("file_topic", **{**FILE_TOPIC, "file": "other.yaml"})),
     "two events of one number": ("pk_event", add_event(event_id=1)),
     "an event of no feed": ("fk_event_feed", add_event(feed_id=NOBODY)),
     "an event of no batch": ("fk_event_batch", add_event(batch_id=NOBODY)),

@@ -28,7 +28,12 @@ for dag_file, dag_id, task_id in starts:
     found[f"{dag_id} {task_id}"] = {
         "import_errors": bag.import_errors,
         "dags": {dag.dag_id: sorted(task.task_id for task in dag.tasks) for dag in bag.dags.values()},
-        "form": [dag.params.get_param("feed").schema.get("enum") for dag in bag.dags.values() if "feed" in dag.params],
+        "form": [
+            schema.get("enum", schema.get("examples"))
+            for dag in bag.dags.values()
+            if "feed" in dag.params
+            for schema in [dag.params.get_param("feed").schema]
+        ],
         "opened": sorted({path.name for path in opened if path.parent == feeds}),
     }
 print("RESULT" + json.dumps(found))  # noqa: T201

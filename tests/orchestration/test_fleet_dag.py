@@ -1,10 +1,14 @@
 """A fleet's DAG: all of its feeds in each task, and what one of them does leaves the others alone."""
 
+import sqlite3
+from contextlib import closing
+
 from tests.orchestration.conftest import Airflow, commits_in, lineage_into
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
-from order_events import order_events, produce
+from environment import airflow_home
+from order_events import PARTITIONS, create_topic, order_events, produce
 
 
 def test_a_fleet_is_one_run_whose_feeds_are_committed_each_and_that_is_red_where_one_failed(
@@ -47,3 +51,28 @@ def test_a_fleet_is_one_run_whose_feeds_are_committed_each_and_that_is_red_where
     }
     assert airflow.run("feed_error__other.yaml")["state"] == "failed"
     assert "feed other: expected schedule '@hourly', as feed a of fleet shop has it" in airflow.log
+
+
+def test_the_feeds_of_a_fleets_topics_are_found_by_its_plan_and_announced_by_one_alias(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    for name in ("a", "b"):
+        create_topic(broker.bootstrap_servers, f"{topic}.{name}", PARTITIONS)
+        produce(broker.bootstrap_servers, f"{topic}.{name}", list(order_events(20, seed=1)))
+    project.write_shop(topic)
+
+    run = airflow.run("shop")
+
+    assert run["state"] == "success", airflow.log[-4000:]
+    assert [len(project.positions(f"shop-{name}")) for name in ("a", "b")] == [20, 20]
+    with closing(sqlite3.connect(airflow_home(project.home) / "airflow.db")) as database:
+        events = database.execute(
+            "SELECT asset.name, alias.name FROM asset_event JOIN asset ON asset.id = asset_id "
+            "JOIN asset_alias_asset_event ON event_id = asset_event.id JOIN asset_alias AS alias ON alias.id = alias_id"
+        ).fetchall()
+    assert sorted(events) == [(f"kafka_ingest/shop-{name}", "kafka_ingest/shop") for name in ("a", "b")]
+    assert airflow.run("shop", conf={"feeds": ["shop-a"]})["tasks"]["plan"][0] == "success"
+    assert airflow.run("shop", conf={"feeds": ["shop-c"]})["state"] == "failed"
+    assert "expected names of feeds of this fleet, found shop-c; it has shop.yaml, shop-a, shop-b" in airflow.log
+    maintained = airflow.run("maintain_feeds")
+    assert maintained["tasks"] == {"shop.topics": ["success", 1]}, airflow.log[-4000:]

@@ -34,6 +34,7 @@ def many(tmp_path: Path) -> Project:
     for name in ("first", "second"):
         project.write_feed("t", name=name, kafka={"topics": ["t"], "group": "g"})
     (project.feeds / "broken.yaml").write_text("name: broken\nkafka: [")
+    project.write_shop("shop")
     return project
 
 
@@ -46,6 +47,7 @@ def test_a_task_of_a_feed_is_started_without_a_look_at_the_other_feeds(many: Pro
         ("ingest_feeds.py", "orders", "write"),
         ("ingest_feeds.py", "eu.returns", "plan"),
         ("ingest_feeds.py", "first", "plan"),
+        ("ingest_feeds.py", "shop", "write"),
     )
     assert found["orders write"]["dags"] == {"orders": TASKS}
     assert found["orders write"]["opened"] == ["orders.yaml"]
@@ -53,6 +55,7 @@ def test_a_task_of_a_feed_is_started_without_a_look_at_the_other_feeds(many: Pro
     assert found["eu.returns plan"]["opened"] == ["eu.returns.yaml"]
     assert found["first plan"]["dags"] == {"first": TASKS}
     assert found["first plan"]["opened"] == ["first.yaml"]
+    assert found["shop write"]["dags"] == {"shop": sorted([*TASKS, "report"])}
 
 
 def test_a_red_dags_task_is_started_with_its_own_file_alone(many: Project) -> None:
@@ -79,6 +82,7 @@ def test_a_task_of_the_maintenance_is_started_with_its_own_feed_alone(many: Proj
         ("maintain_feeds.py", "maintain_feeds", "eu.returns.clean"),
         ("maintain_feeds.py", "maintain_feeds", "feed_error__broken.yaml"),
         ("maintain_feeds.py", "maintain_feeds", "feed_error__first.yaml"),
+        ("maintain_feeds.py", "maintain_feeds", "shop.topics"),
     )
     clean = found["maintain_feeds eu.returns.clean"]
     assert clean["dags"] == {"maintain_feeds": ["eu.returns.clean", "eu.returns.headroom", "eu.returns.mirror"]}
@@ -87,6 +91,7 @@ def test_a_task_of_the_maintenance_is_started_with_its_own_feed_alone(many: Proj
     first = found["maintain_feeds feed_error__first.yaml"]
     assert "feed_error__first.yaml" in first["dags"]["maintain_feeds"]
     assert first["opened"] == ["first.yaml"]
+    assert found["maintain_feeds shop.topics"]["dags"] == {"maintain_feeds": ["shop.topics"]}
 
 
 def test_a_task_of_a_backfill_is_started_without_a_look_at_any_feed(many: Project) -> None:
@@ -111,5 +116,6 @@ def test_where_airflow_asks_for_a_feeds_dag_no_other_dag_is_made_and_stored_half
 
 def test_where_no_dag_is_asked_for_all_are_built(many: Project) -> None:
     found = parse(many, ("ingest_feeds.py", None, None))["None None"]
+    usable = ["shop", "orders", "refunds", "eu.returns", "stock", "first", "second"]
     red = [f"feed_error__{name}.yaml" for name in ("broken", "first", "second")]
-    assert sorted(found["dags"]) == sorted(["orders", "refunds", "eu.returns", "stock", "first", "second", *red])
+    assert sorted(found["dags"]) == sorted([*usable, *red])

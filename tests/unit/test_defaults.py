@@ -7,8 +7,8 @@ import pytest
 
 from kafka_ingest.settings.defaults import DEFAULTS, merged, written_values
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_file import error_id, read_feed_file
-from kafka_ingest.settings.feed_files import checked_against_others, feed_file_named, feed_named, read_feed_files
+from kafka_ingest.settings.feed_file import error_id, feed_of, read_feed_file
+from kafka_ingest.settings.feed_files import checked_against_others, feed_file_named, read_feed_files
 from kafka_ingest.settings.files_for_dags import files_for_dags
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 
@@ -67,7 +67,7 @@ def test_a_folder_in_the_feeds_folder_that_has_defaults_holds_feeds_too_and_its_
     write(folder / "schemas", "no_feed")
 
     assert [file.name for file in read_feed_files(folder)] == ["other", "orders"]
-    orders = feed_named("orders", folder)
+    orders = feed_of(feed_file_named("orders", folder))
     assert (orders.kafka.conn_id, orders.control_retention) == ("us", timedelta(days=30))
     assert (orders.limits.max_records, orders.limits.max_records_per_partition) == (5, 2)
     assert [file.path for file in files_for_dags("orders")] == [folder / "shop" / "orders.yaml"]
@@ -169,7 +169,7 @@ def test_defaults_that_cannot_be_used_are_the_error_of_the_feeds_in_their_folder
     assert str(defaults) in error_in(path)
     assert expected in error_in(path)
     assert read_feed_file(path).schedule == "@daily"
-    assert feed_named("other", folder).name == "other"
+    assert feed_of(feed_file_named("other", folder)).name == "other"
 
 
 def test_defaults_that_lead_nowhere_are_an_error_and_not_no_defaults(folder: Path) -> None:

@@ -18,10 +18,10 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
 from kafka_ingest.settings.backfill_form import copy_output
 from kafka_ingest.settings.feed import Feed, Spark
-from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
+from kafka_ingest.settings.feed_file import FeedFile, feed_of, read_feed_file
 from kafka_ingest.settings.feed_files import (
     check_not_taken,
-    feed_named,
+    feed_file_named,
     feeds_directory,
     read_feed_files,
 )
@@ -197,7 +197,7 @@ def test_every_feed_file_that_is_shipped_is_valid() -> None:
 
 
 def test_the_shipped_feed_orders_is_the_one_that_the_demo_reads() -> None:
-    feed = feed_named("orders", ROOT / "dags" / "feeds")
+    feed = feed_of(feed_file_named("orders", ROOT / "dags" / "feeds"))
     assert (feed.kafka.group, feed.limits.max_records, feed.sink.path) == ("orders-ingest", 5_000_000, "orders")
 
 
@@ -1104,33 +1104,33 @@ def test_an_output_inside_another_feeds_output_is_refused_and_not_called_the_sam
 
 def test_a_feed_is_found_by_its_name_and_not_by_its_files(folder: Path) -> None:
     write(folder, "orders").rename(folder / "something-else.yaml")
-    assert feed_named("orders", folder).name == "orders"
+    assert feed_of(feed_file_named("orders", folder)).name == "orders"
 
 
 def test_an_unknown_feed_is_refused_with_those_there_are(folder: Path) -> None:
     write(folder, "orders")
     write(folder, "refunds")
     with pytest.raises(UnknownFeedError, match=rf"one of the feeds in {folder}: orders, refunds; found 'order'\.$"):
-        feed_named("order", folder)
+        feed_of(feed_file_named("order", folder))
 
 
 def test_a_feed_whose_file_is_broken_is_refused_with_what_is_wrong_in_it(folder: Path) -> None:
     write(folder, "orders", nmae="x")
     write(folder, "refunds")
     with pytest.raises(InvalidFeedError, match="nmae: unknown key"):
-        feed_named("orders", folder)
+        feed_of(feed_file_named("orders", folder))
 
 
 def test_a_broken_file_is_found_by_the_name_in_it_too(folder: Path) -> None:
     write(folder, "orders", nmae="x").rename(folder / "something-else.yaml")
     with pytest.raises(InvalidFeedError, match=r"something-else\.yaml: nmae: unknown key"):
-        feed_named("orders", folder)
+        feed_of(feed_file_named("orders", folder))
 
 
 def test_an_unknown_feed_is_not_mistaken_for_a_broken_file_that_mentions_the_word(folder: Path) -> None:
     write(folder, "orders", kafka={"topics": []})
     with pytest.raises(UnknownFeedError, match=r"found 'kafka'. These files cannot be used: .*/orders.yaml"):
-        feed_named("kafka", folder)
+        feed_of(feed_file_named("kafka", folder))
 
 
 @pytest.mark.parametrize(

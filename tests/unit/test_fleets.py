@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
-from kafka_ingest.settings.files_for_dags import files_of_fleet
+from kafka_ingest.settings.files_for_dags import files_for_dags, files_of_fleet
 from kafka_ingest.settings.fleets import fleets_of
 
 
@@ -48,3 +49,22 @@ def test_a_feed_that_differs_in_what_a_dag_has_once_is_refused_by_name_and_the_o
 def test_a_fleet_that_is_called_like_a_feed_has_no_dag(tmp_path: Path) -> None:
     found = refusals(written(tmp_path, "x"), written(tmp_path, "a", fleet="x"))
     assert [("expected a fleet whose name no feed has" in each) for each in found] == [True]
+
+
+def test_a_file_for_many_topics_is_in_its_fleet_or_refused_as_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(tmp_path))
+    sink = {"format": "parquet", "path": "/data/{topic}"}
+    document = {"for_each_topic": "a.*", "fleet": "x", "feed": {"name": "f-{topic}", "sink": sink}}
+    (tmp_path / "many.yaml").write_text(yaml.safe_dump(document))
+    [alone] = fleets_of(files_for_dags("x"))
+    assert (alone.members, [file.path.name for file in alone.sources]) == ((), ["many.yaml"])
+    assert alone.first.schedule == "@hourly"
+
+    written(tmp_path, "a", fleet="x", schedule="@daily")
+    [fleet] = fleets_of(files_for_dags("x"))
+    assert ([each.feed.name for each in fleet.members], fleet.sources) == (["a"], ())
+    assert "expected schedule '@daily'" in str(fleet.refused[0].error)
+    [red] = files_for_dags("feed_error__many.yaml")
+    assert "expected schedule '@daily'" in str(red.error)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     OutputUnknownError,
     RangeNotInLogError,
+    StartUndecidedError,
     StoredOffsetBeyondLogError,
     TopicRecreatedError,
     UnknownTopicError,
@@ -42,7 +44,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, Isolation, OffsetsPolicy, Unavailable
 from kafka_ingest.planning.end_positions import ToOffsets
 from kafka_ingest.planning.settings import OnDataLoss, OnTopicChanged
 from kafka_ingest.planning.start_rules import Earliest, Latest
@@ -687,3 +689,32 @@ def test_an_output_that_batches_were_published_in_is_never_made_again(feed: Feed
     assert feed.control.feed("orders").open_batch is None
     feed.sink = there
     feed.committed()
+
+
+def test_the_topic_of_a_feed_that_a_file_for_many_found_later_is_new_though_its_start_says_latest() -> None:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    found = FeedInMemory(settings=feed_settings(start_rules={"orders": Latest()}, found_after=noon))
+    written = FirstRecord(round(noon.timestamp() * 1000) + 1, by_broker=False, offset=0)
+    found.kafka.firsts = {partition(0): written, partition(1): written}
+    batch = found.copied().planned()
+    assert [each.start_offset for each in batch.ranges] == [0, 0]
+
+    long_before = noon - timedelta(days=1)
+    older = FirstRecord(round(long_before.timestamp() * 1000), by_broker=True, offset=0)
+    found.kafka.firsts = {partition(0): older, partition(1): older}
+    assert found.plan().result is PlanResult.NOTHING_NEW
+    assert found.stored_offsets() == {partition(0): 100, partition(1): 50}
+
+
+def test_where_nothing_proves_the_age_of_a_feeds_only_topic_it_is_recorded_for_an_operator_to_decide() -> None:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    found = FeedInMemory(settings=feed_settings(start_rules={"orders": Latest()}, found_after=noon))
+    by_producer = FirstRecord(round((noon - timedelta(days=1)).timestamp() * 1000), by_broker=False, offset=0)
+    found.kafka.firsts = {partition(0): by_producer, partition(1): by_producer}
+    with pytest.raises(StartUndecidedError, match="nothing proves whether it was made since or is older"):
+        found.plan(actor=None)
+    assert found.control.feed("orders") is None
+    for _ in range(2):
+        with pytest.raises(StartUndecidedError, match="nothing proves whether it was made since or is older"):
+            found.plan()
+    assert {row.is_pending for row in found.control.feed("orders").stored.values()} == {True}

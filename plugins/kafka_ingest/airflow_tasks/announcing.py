@@ -13,22 +13,20 @@ from kafka_ingest.settings.feed import Feed
 
 
 class Announcements:
-    """The events of one task, and the note that they were recorded.
+    """The events of one task by an alias, a feed's or that of many, and the note that they were recorded.
 
     Airflow records a task's events with its success, so the control tables note them only then: if a task dies in
     between, the feed's next run announces its batch. Consumers distinguish batches by their id.
     """
 
-    def __init__(self, feed: Feed | None) -> None:
+    def __init__(self, name: str = "backfills") -> None:
         # A plain outlet would announce every success of the task; the alias only what is added to it.
-        self.alias = AssetAlias(name=f"kafka_ingest/{feed.name if feed is not None else 'backfills'}")
-        self._added: list[Batch] = []
-        self._parts: FeedParts | None = None
+        self.alias = AssetAlias(name=f"kafka_ingest/{name}")
+        self._added: list[tuple[FeedParts, Batch]] = []
 
     def add(self, context: Context, batch: Batch, counts: Sequence[RangeCount], parts: FeedParts) -> None:
         """Add a batch's event to the task's."""
-        self._parts = parts
-        self._added.append(batch)
+        self._added.append((parts, batch))
         context["outlet_events"][self.alias].add(
             asset_of(batch.plan, parts.feed), extra=announcement(batch.plan, counts)
         )
@@ -43,9 +41,9 @@ class Announcements:
 
     def note(self, context: Context) -> None:  # noqa: ARG002 - the signature of Airflow's ``on_success_callback``
         """Note what was announced, now that Airflow has recorded the success of the task and its events."""
-        if self._parts is not None:
-            feed_id = self._added[0].plan.feed_id
-            self._parts.control.note_announced(feed_id, [batch.batch_id for batch in self._added])
+        for feed_id, parts in {batch.plan.feed_id: parts for parts, batch in self._added}.items():
+            batch_ids = [batch.batch_id for _, batch in self._added if batch.plan.feed_id == feed_id]
+            parts.control.note_announced(feed_id, batch_ids)
 
 
 def asset_of(plan: BatchPlan, feed: Feed) -> Asset:

@@ -17,7 +17,7 @@ from kafka_ingest.airflow_tasks.waiting_for_pools import waiting_for_pools
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, ask_cluster
 from kafka_ingest.alerting.life import changes_of, note_changes, say
 from kafka_ingest.alerting.rules import look
-from kafka_ingest.assembly import control_tables
+from kafka_ingest.assembly import control_tables, feed_files
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import KafkaIngestError
@@ -26,7 +26,6 @@ from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.ports.control import AlertTables
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class CheckFeedsOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Return how many alerts have begun and ended; fails at the end where something could not be said or seen."""
         with errors_for_airflow():
-            files = read_feed_files(feeds_directory())
+            files = feed_files(find_connection_in_task)
             control = control_tables(find_connection_in_task)
             watched = watched_feeds(files, control.feed_overviews())
             checked = check(watched, control, find_connection_in_task, datetime.now(UTC))

@@ -66,7 +66,7 @@ class PlanOperator(BaseOperator, SkipMixin):
     """
 
     def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        self.announcements = Announcements(feed)
+        self.announcements = Announcements(feed.name)
         super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
         self.file = file
@@ -221,7 +221,7 @@ class CommitOperator(BaseOperator, SkipMixin):
     template_fields = ("batch_id",)
 
     def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        self.announcements = Announcements(feed)
+        self.announcements = Announcements() if feed is None else Announcements(feed.name)
         super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
         self.batch_id = batch_id

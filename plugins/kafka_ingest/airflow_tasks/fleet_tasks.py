@@ -1,6 +1,7 @@
 """The tasks of a fleet's DAG: each step for all of its feeds, of which one that fails leaves the others alone."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -14,19 +15,22 @@ from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, plann
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
 from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
-from kafka_ingest.assembly import FeedParts, assemble_all
+from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
 from kafka_ingest.batches.plan_batch import PlanOutcome
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
+from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import each_tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_in_task
+from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import folder_of_feeds, read_feed_files
 from kafka_ingest.settings.fleets import Fleet
 from kafka_ingest.settings.run_request import FleetRequest, RunRequest, why_no_run_follows
 from kafka_ingest.write_step import Work, write_batches
+
+log = logging.getLogger(__name__)
 
 Failures = dict[str, dict[str, Any]]
 
@@ -46,14 +50,36 @@ def failures(errors: Mapping[str, Exception]) -> Failures:
 def summary(fleet: Fleet, failed: Failures) -> str:
     """Return which feeds failed, and why, in a line."""
     why = (f"{name}: {each['code']} {each['message'].splitlines()[0]}" for name, each in failed.items())
-    return f"{len(failed):,} of {counted(len(fleet.members), 'feed')} of fleet {fleet.name} failed: {listing(why)}"
+    # How many feeds there are of topics only the plan has found.
+    of = f"of {counted(len(fleet.members), 'feed')} of" if not fleet.sources else "of the feeds of"
+    return f"{len(failed):,} {of} fleet {fleet.name} failed: {listing(why)}"
 
 
 def parts_by_name(fleet: Fleet, names: Iterable[str]) -> dict[str, FeedParts]:
-    """Return the parts of feeds of a fleet."""
+    """Return the parts of feeds of a fleet; those of topics by what its plans remember."""
     wanted = set(names)
-    feeds = [each.feed for each in fleet.members if each.feed.name in wanted]
-    return {parts.feed.name: parts for parts in assemble_all(feeds, find_connection_in_task)}
+    files = {each.feed.name: each.file for each in fleet.members if each.feed.name in wanted}
+    if fleet.sources and (left := wanted - files.keys()):
+        of_all = feed_files(find_connection_in_task)
+        files |= {file.feed.name: file for file in of_all if file.feed is not None and file.feed.name in left}
+    return {parts.feed.name: parts for parts in assemble_all(files.values(), find_connection_in_task)}
+
+
+def of_topics(sources: Sequence[FeedFile]) -> tuple[list[FeedFile], dict[str, Exception]]:
+    """Return the feeds that files for many topics come to now, and why others cannot be planned."""
+    from kafka_ingest.verbs.topics_of_files import plan_topics  # noqa: PLC0415 - only some fleets have such a file
+
+    feeds: list[FeedFile] = []
+    errors: dict[str, Exception] = {}
+    tries = each_tried(lambda each: plan_topics(each, find_connection_in_task), sources)
+    for source, looked in zip(sources, tries, strict=True):
+        if (found := looked.result) is None:
+            errors[source.path.name] = looked.error or InvalidFeedError(f"{source.path} came to nothing")
+            continue
+        feeds += [file for file in found.to_plan if file.feed is not None]
+        log.info("%s: new: %s; held: %s", source.path.name, listing(found.new) or "none", listing(found.left) or "none")
+        errors |= {each.name or each.path.name: each.error for each in found.to_plan if each.error is not None}
+    return feeds, errors
 
 
 def check_some_left(fleet: Fleet, errors: Mapping[str, Exception], *, all_failed: bool) -> None:
@@ -71,13 +97,20 @@ class FleetOperator(BaseOperator, SkipMixin):
     """A step that announces batches, each by its feed's own alias."""
 
     def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        self.announcements = {each.feed.name: Announcements(each.feed) for each in fleet.members}
+        self.announcements = {each.feed.name: Announcements(each.feed.name) for each in fleet.members}
+        # Which feeds topics become is not known when the DAG is read: their events name their Assets, by one alias.
+        self.of_topics = Announcements(fleet.name)
+        aliases = [*self.announcements.values(), *([self.of_topics] if fleet.sources else [])]
         super().__init__(
-            outlets=[each.alias for each in self.announcements.values()],
-            on_success_callback=[each.note for each in self.announcements.values()],
+            outlets=[each.alias for each in aliases],
+            on_success_callback=[each.note for each in aliases],
             **kwargs,
         )
         self.fleet = fleet
+
+    def announcements_of(self, name: str) -> Announcements:
+        """Return the announcements of one feed."""
+        return self.announcements.get(name, self.of_topics)
 
 
 class FleetPlanOperator(FleetOperator):
@@ -88,23 +121,32 @@ class FleetPlanOperator(FleetOperator):
         actor = run_of(context)
         with errors_for_airflow():
             asked = request_of(self.fleet, context).feeds
-            members = [each for each in self.fleet.members if asked is None or each.feed.name in asked]
-            parts = parts_by_name(self.fleet, [each.feed.name for each in members])
+            members = {
+                each.feed.name: each.file.path
+                for each in self.fleet.members
+                if asked is None or each.feed.name in asked
+            }
+            # A file whose topics could not be found is in the retry under its own name.
+            sources = [each for each in self.fleet.sources if asked is None or each.path.name in asked]
+            of_topics_now, refused = of_topics(sources)
+            parts = parts_by_name(self.fleet, [*members, *((asked or ()) if self.fleet.sources else ())])
+            parts |= {each.feed.name: each for each in assemble_all(of_topics_now, find_connection_in_task)}
             now = (
-                {file.path: file for file in read_feed_files(folder_of_feeds(members[0].file.path))} if members else {}
+                {file.path: file for file in read_feed_files(folder_of_feeds(next(iter(members.values()))))}
+                if members
+                else {}
             )
 
             def plan(name: str) -> PlanOutcome:
-                path = next(each.file.path for each in members if each.feed.name == name)
-                if path in now:
+                if (path := members.get(name)) in now and path is not None:
                     parts[name].check_keeps_running(now[path])
                 return planned(parts[name], RunRequest(), actor=actor)
 
             results = dict(zip(parts, each_tried(plan, list(parts)), strict=True))
-            errors = {name: each.error for name, each in results.items() if each.error is not None}
-            check_some_left(self.fleet, errors, all_failed=len(errors) == len(results))
+            errors = {name: each.error for name, each in results.items() if each.error is not None} | refused
+            check_some_left(self.fleet, errors, all_failed=len(errors) == len(results) + len(refused))
         for name in results.keys() - errors.keys():
-            self.announcements[name].add_lost(context, parts[name])
+            self.announcements_of(name).add_lost(context, parts[name])
         batches: dict[str, str] = {}
         for name, outcome in ((name, each.result) for name, each in results.items()):
             if outcome is not None:
@@ -188,7 +230,7 @@ class FleetCommitOperator(FleetOperator):
             if committed.mirrored.failure is not None:
                 self.log.warning("%s: the consumer group was not moved: %s", name, committed.mirrored.failure)
             if committed.by_us:
-                self.announcements[name].add(context, committed.batch, committed.counts, parts[name])
+                self.announcements_of(name).add(context, committed.batch, committed.counts, parts[name])
             said = announcement(committed.batch.plan, committed.counts)
             done[name] = {key: value for key, value in said.items() if not key.startswith("ranges")}
             self.log.info("%s: %s rows, %s dead letters", name, f"{said['rows']:,}", f"{said['dead_letters']:,}")
@@ -199,7 +241,12 @@ class FleetCommitOperator(FleetOperator):
 
 def request_of(fleet: Fleet, context: Context) -> FleetRequest:
     """Return what a run is for; raises InvalidRunRequestError."""
-    return FleetRequest.of(context["dag_run"].conf or {}, [each.feed.name for each in fleet.members])
+    conf, names = context["dag_run"].conf or {}, [each.feed.name for each in fleet.members]
+    if fleet.sources and conf:
+        feeds = [file.feed for file in feed_files(find_connection_in_task) if file.topic is not None]
+        names += [each.path.name for each in fleet.sources]
+        names += [feed.name for feed in feeds if feed is not None and feed.fleet == fleet.name]
+    return FleetRequest.of(conf, names)
 
 
 def said_by(step: str, context: Context) -> dict[str, Any]:

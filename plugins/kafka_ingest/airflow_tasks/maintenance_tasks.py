@@ -1,5 +1,8 @@
 """The daily maintenance tasks of feeds."""
 
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
@@ -7,15 +10,20 @@ from airflow.sdk import BaseOperator, Context
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
-from kafka_ingest.assembly import FeedParts
+from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.tried import tried
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.observing.feed_status import low_headroom
+from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.verbs.clean import clean_up, expired_outputs
 from kafka_ingest.verbs.fold import cut_of, fold
+
+log = logging.getLogger(__name__)
 
 
 class CleanOperator(BaseOperator):
@@ -27,24 +35,8 @@ class CleanOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
-        removed, kept, failed, freed = 0, 0, 0, 0
         with errors_for_airflow():
-            parts = planned_before(self.feed)
-            for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
-                if staged.kept is not None:
-                    kept, failed = kept + 1, failed + staged.failed
-                    self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
-                    continue
-                removed, freed = removed + 1, freed + staged.size_bytes
-                self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
-            # A plan looks at the newest batches only.
-            parts.check_output_known()
-        self.log.info(
-            "%s attempts removed, %s stay, %s bytes are free again", f"{removed:,}", f"{kept:,}", f"{freed:,}"
-        )
-        if failed:
-            raise AirflowException(f"{counted(failed, 'attempt')} could not be removed; their warnings above say why")
-        return {"removed": removed, "kept": kept, "freed_bytes": freed}
+            return clean(planned_before(self.feed))
 
 
 class FoldOperator(BaseOperator):
@@ -60,23 +52,10 @@ class FoldOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
-        counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
         with errors_for_airflow():
             if (error := checked_against_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its batches are not folded: {error}")
-            parts = planned_before(self.feed)
-            feed_id, cut = known_feed(parts.control, self.feed.name).feed_id, cut_of(self.feed)
-            for folded in fold(feed_id, cut, parts.control, actor=run_of(context)):
-                counts = {name: count + getattr(folded, name) for name, count in counts.items()}
-                self.log.info("folded %s batches so far", f"{counts['batches']:,}")
-            there = parts.control.foldable(feed_id, cut)
-        self.log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-        if stays := there.to_announce + there.staged:
-            self.log.info(
-                "%s batches stay that are as old: %s to be announced, %s with staged output",
-                *(f"{count:,}" for count in (stays, there.to_announce, there.staged)),
-            )
-        return counts
+            return fold_rows(planned_before(self.feed), actor=run_of(context))
 
 
 class MirrorOperator(BaseOperator):
@@ -95,13 +74,7 @@ class MirrorOperator(BaseOperator):
         with errors_for_airflow():
             if (error := checked_against_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its group is not moved: {error}")
-            parts = planned_before(self.feed)
-            parts.check_output_known()
-            mirrored = parts.mirror(actor=run_of(context))
-        if mirrored.failure is not None:
-            send_count(MIRROR_FAILURES, self.feed.name)
-            raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
-        self.log.info("the consumer group %s is at the stored offsets", mirrored.group)
+            mirror(planned_before(self.feed), actor=run_of(context))
 
 
 class HeadroomOperator(BaseOperator):
@@ -114,15 +87,104 @@ class HeadroomOperator(BaseOperator):
     def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
         """Log a warning for each of them, and return how many there are."""
         with errors_for_airflow():
-            parts = planned_before(self.feed)
-            send_standing(parts)
-            known = known_feed(parts.control, self.feed.name)
-            warnings = [str(found) for found in low_headroom(known, parts.kafka, self.feed.kafka.isolation)]
-        for warning in warnings:
-            self.log.warning("%s", warning)
-        if not warnings:
-            self.log.info("retention is near none of the feed's stored offsets")
-        return len(warnings)
+            return warn_of_headroom(planned_before(self.feed))
+
+
+class TopicsOperator(BaseOperator):
+    """Maintains the feeds that a fleet's files for many topics came to, one after the other; fails last.
+
+    Those that cannot be used are held: their staged output stays, as that of a broken file's feed.
+    """
+
+    def __init__(self, *, fleet: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.fleet = fleet
+
+    def execute(self, context: Context) -> int:
+        """Return how many feeds there are; a feed that fails leaves the others alone."""
+        actor, failures = run_of(context), list[str]()
+        with errors_for_airflow():
+            files = feed_files(find_connection_in_task)
+            of_topics = [(each, each.feed) for each in files if each.topic is not None]
+            mine = [each for each, feed in of_topics if feed is not None and feed.fleet == self.fleet]
+            found = assemble_all(mine, find_connection_in_task)
+            planned = [each for each in found if each.control.feed(each.feed.name) is not None]
+        for parts in planned:
+            self.log.info("feed %s", parts.feed.name)
+            errors = [tried(step, parts).error for step in steps_of(parts.feed, actor)]
+            failures += [f"{parts.feed.name}: {error}" for error in errors if error is not None]
+        for failure in failures:
+            self.log.error("%s", failure)
+        if failures:
+            raise AirflowException(f"everything else was done: {listing(failures)}")
+        return len(planned)
+
+
+def steps_of(feed: Feed, actor: str) -> list[Callable[[FeedParts], object]]:
+    """Return what is done for a feed each day, in order."""
+    steps: list[Callable[[FeedParts], object]] = [clean, warn_of_headroom]
+    if feed.kafka.group is not None:
+        steps.append(partial(mirror, actor=actor))
+    if feed.control_retention is not None:
+        steps.append(partial(fold_rows, actor=actor))
+    return steps
+
+
+def clean(parts: FeedParts) -> dict[str, int]:
+    """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
+    removed, kept, failed, freed = 0, 0, 0, 0
+    for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
+        if staged.kept is not None:
+            kept, failed = kept + 1, failed + staged.failed
+            log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
+            continue
+        removed, freed = removed + 1, freed + staged.size_bytes
+        log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
+    # A plan looks at the newest batches only.
+    parts.check_output_known()
+    log.info("%s attempts removed, %s stay, %s bytes are free again", f"{removed:,}", f"{kept:,}", f"{freed:,}")
+    if failed:
+        raise AirflowException(f"{counted(failed, 'attempt')} could not be removed; their warnings above say why")
+    return {"removed": removed, "kept": kept, "freed_bytes": freed}
+
+
+def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
+    """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
+    counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
+    feed_id, cut = known_feed(parts.control, parts.feed.name).feed_id, cut_of(parts.feed)
+    for folded in fold(feed_id, cut, parts.control, actor=actor):
+        counts = {name: count + getattr(folded, name) for name, count in counts.items()}
+        log.info("folded %s batches so far", f"{counts['batches']:,}")
+    there = parts.control.foldable(feed_id, cut)
+    log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    if stays := there.to_announce + there.staged:
+        log.info(
+            "%s batches stay that are as old: %s to be announced, %s with staged output",
+            *(f"{count:,}" for count in (stays, there.to_announce, there.staged)),
+        )
+    return counts
+
+
+def mirror(parts: FeedParts, *, actor: str) -> None:
+    """Bring the consumer group to the stored offsets; raises where it cannot be moved."""
+    parts.check_output_known()
+    mirrored = parts.mirror(actor=actor)
+    if mirrored.failure is not None:
+        send_count(MIRROR_FAILURES, parts.feed.name)
+        raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
+    log.info("the consumer group %s is at the stored offsets", mirrored.group)
+
+
+def warn_of_headroom(parts: FeedParts) -> int:
+    """Log a warning for each partition that retention is about to reach, and return how many there are."""
+    send_standing(parts)
+    known = known_feed(parts.control, parts.feed.name)
+    warnings = [str(found) for found in low_headroom(known, parts.kafka, parts.feed.kafka.isolation)]
+    for warning in warnings:
+        log.warning("%s", warning)
+    if not warnings:
+        log.info("retention is near none of the feed's stored offsets")
+    return len(warnings)
 
 
 def planned_before(feed: Feed) -> FeedParts:

@@ -11,14 +11,13 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.airflow_tasks.starting import asset_of_starts, awaited_feed
-from kafka_ingest.assembly import control_tables
+from kafka_ingest.assembly import control_tables, feed_files
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.start_when import AwaitedFeed, position_of
 from kafka_ingest.observing.due_feeds import due_feeds
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 KAFKA_TIMEOUT_S = 10.0
 """The longest that one question to Kafka may take."""
@@ -76,7 +75,7 @@ class StartFeedsOperator(BaseOperator):
         So it fails only where no DAG is to be started, and a cluster did not answer.
         """
         with errors_for_airflow():
-            feeds = [file.feed for file in read_feed_files(feeds_directory()) if file.feed is not None]
+            feeds = [file.feed for file in feed_files(find_connection_in_task) if file.feed is not None]
         of_connection: dict[str, list[AwaitedFeed]] = {}
         for feed in feeds:
             if (each := awaited_feed(feed)) is not None:

@@ -1,7 +1,9 @@
 """The plan task: resume an open batch, or ask Kafka, decide, and record the decision."""
 
 import logging
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -115,7 +117,7 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
             check_same_root(known, settings.output, settings.relative_path, control, sinks)
-        feed = known or NEVER_PLANNED
+        feed = known or never_planned(settings)
         asked_at = datetime.now(UTC)
         answers = ask_kafka(feed, settings, parts.kafka, end)
         now = datetime.now(UTC)
@@ -149,6 +151,17 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
     )
 
 
+def never_planned(settings: FeedPlanSettings) -> FeedSnapshot:
+    """Return a feed that has no rows yet; one that a file for many topics found later was not there at the plan before.
+
+    As if the feed had a pattern, which that plan did not find its topics by.
+    """
+    if settings.found_after is None:
+        return NEVER_PLANNED
+    pattern = "|".join(map(re.escape, settings.start_rules))
+    return replace(NEVER_PLANNED, planned_at=settings.found_after, topic_pattern=pattern)
+
+
 def target_of(
     decision: PlanDecision, feed: FeedSnapshot | None, settings: FeedPlanSettings, parts: Parts
 ) -> FeedSnapshot | NewFeed:
@@ -156,7 +169,8 @@ def target_of(
     if feed is not None:
         check_output_there(feed.feed_id, settings.output, parts.control, parts.sinks, is_planned=True)
         return feed
-    check_something_answered(decision)
+    with suppress(StartUndecidedError):  # recorded all the same: the operator decides about what is noted
+        check_something_answered(decision)
     return new_feed(settings, parts.control, parts.sinks(settings.output))
 
 

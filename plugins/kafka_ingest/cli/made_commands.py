@@ -128,7 +128,9 @@ def parameters(verb: type[Request]) -> Iterator[tuple[str, tuple[Any, Any]]]:
         for noted in info.metadata:
             if isinstance(noted, Argument):
                 argument = typer.Argument(metavar=noted.metavar, help=noted.help, **limits)
-                yield name, (Annotated[kind, argument], inspect.Parameter.empty)
+                may_be_left_out = info.default is None
+                given = (Annotated[kind | None, argument], None) if may_be_left_out else None
+                yield name, given or (Annotated[kind, argument], inspect.Parameter.empty)
             elif isinstance(noted, Option):
                 option = typer.Option(
                     verb.flag(name),

@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.answers.answer import committed_lines, error_document
-from kafka_ingest.assembly import FeedParts, assemble_all
+from kafka_ingest.assembly import FeedParts, assemble_all, file_of_feed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
@@ -21,12 +21,14 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.settings.feed_file import FeedFile, feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feed_paths, feeds_directory, read_feed_files, texts_of
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, texts_of
+from kafka_ingest.settings.fleets import feed_in
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.verbs.plan import decision_document, lines_of_gaps_and_holds, run_request
+from kafka_ingest.verbs.topics_of_files import plan_topics
 from kafka_ingest.write_step import Opened, Work, submission, write_batches
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
@@ -124,31 +126,46 @@ def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
     directory = feeds_directory()
     if names:
         texts = list(texts_of(feed_paths(directory)))
-        found = each_tried(lambda name: feed_file_named(name, directory, texts=texts), names)
+        found = each_tried(lambda name: file_of_feed(name, find_connection_from_shell, texts=texts), names)
     else:
-        files = (file for file in read_feed_files(directory) if fleet is None or is_of(file, fleet))
-        found = [Tried(file) for file in files]
-        if not found:
-            raise UnknownFeedError(
-                f"expected feeds to run, found no feed file in {directory}. Add one, or correct the folder."
-                if fleet is None
-                else f"expected a fleet that feeds in {directory} name, found none of them name {fleet!r}"
-            )
-        names = [each.result.name or each.result.path.name for each in found if each.result is not None]
+        named = files_to_run(directory, fleet)
+        names, found = [name for name, _ in named], [each for _, each in named]
     runs = [FeedRun(name, each.result, error=each.error) for name, each in zip(names, found, strict=True)]
     with_files = [(each, each.file) for each in runs if each.file is not None]
     for run, file in with_files:
         run.error = file.error
     usable = [(run, file) for run, file in with_files if file.feed is not None or file.contested is not None]
-    assembled = assemble_all([file.contested or feed_of(file) for _, file in usable], find_connection_from_shell)
+    assembled = assemble_all([file for _, file in usable], find_connection_from_shell)
     for (run, file), parts in zip(usable, assembled, strict=True):
         run.parts, run.error = parts, tried(parts.check_keeps_running, file).error
     return runs
 
 
-def is_of(file: FeedFile, fleet: str) -> bool:
-    feed = file.feed or file.contested
-    return feed is not None and feed.fleet == fleet
+def files_to_run(directory: Path, fleet: str | None) -> list[tuple[str, Tried[FeedFile]]]:
+    """Return the files of a fleet's feeds, or of all, by name; those for many topics as what they come to now."""
+    files = [
+        file
+        for file in read_feed_files(directory)
+        if fleet is None or ((feed := feed_in(file)) is not None and feed.fleet == fleet)
+    ]
+    if not files:
+        raise UnknownFeedError(
+            f"expected feeds to run, found no feed file in {directory}. Add one, or correct the folder."
+            if fleet is None
+            else f"expected a fleet that feeds in {directory} name, found none of them name {fleet!r}"
+        )
+    found: list[tuple[str, Tried[FeedFile]]] = []
+    for file in files:
+        looked = tried(files_of, file)
+        found += [(each.name or each.path.name, Tried(each)) for each in looked.result or ()]
+        if looked.error is not None:
+            found.append((file.path.name, Tried(error=looked.error)))
+    return found
+
+
+def files_of(file: FeedFile) -> list[FeedFile]:
+    """Return a file, or what one for many topics comes to now."""
+    return [file] if file.topics is None else plan_topics(file, find_connection_from_shell).to_plan
 
 
 def run_rounds(runs: Sequence[FeedRun], request: RunRequest, *, until_caught_up: bool) -> None:

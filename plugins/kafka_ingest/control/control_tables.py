@@ -21,6 +21,7 @@ from kafka_ingest.control.offset_store import OffsetStore
 from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.control.overview_store import OverviewStore
 from kafka_ingest.control.plan_store import PlanStore
+from kafka_ingest.control.topic_store import TopicStore
 
 
 class SqlControlTables(
@@ -39,6 +40,7 @@ class SqlControlTables(
     OutputStore,
     OverviewStore,
     PlanStore,
+    TopicStore,
 ):
     """The control tables in a database. Its schema's version is checked once, before the first use."""
 

@@ -37,7 +37,7 @@ from kafka_ingest.model.hold import HoldCause
 FIRST_VERSION = "0018"
 """The schema of version 0.1.0. Each later one is an upgrade of it; earlier ones were never released."""
 
-SCHEMA_VERSION = "0021"
+SCHEMA_VERSION = "0022"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -535,6 +535,27 @@ period = Table(
         postgresql_where=text("success_file_at IS NULL"),
     ),
     comment="hours and days that are complete, of feeds that ask for it",
+)
+
+topics_file = Table(
+    "topics_file",
+    metadata,
+    Column("file", StorableText, primary_key=True, comment="below the folder of feed files"),
+    Column("planned_at", UtcDateTime, nullable=False, comment="when its last plan asked Kafka"),
+    Column("pattern", StorableText, nullable=False, comment="for_each_topic, as it was then"),
+    comment="one row a file with for_each_topic",
+)
+
+file_topic = Table(
+    "file_topic",
+    metadata,
+    Column("file", ForeignKey("topics_file.file"), primary_key=True),
+    Column("topic", StorableText, primary_key=True),
+    Column("conn_id", StorableText, nullable=False),
+    Column("topic_id", StorableText),
+    Column("feed", StorableText, comment="its feed's name; null where it has none yet, or is left out"),
+    Column("found_after", UtcDateTime, comment="the plan before, which would have found it"),
+    comment="the topics that plans of a file have found",
 )
 
 event = Table(

@@ -42,7 +42,7 @@ def tried(step: Callable[[Item], Result], item: Item) -> Tried[Result]:
 
 def each_tried(step: Callable[[Item], Result], items: Sequence[Item]) -> list[Tried[Result]]:
     """Take a step for each item, several at a time; one alone in this thread."""
-    if len(items) == 1:
-        return [tried(step, items[0])]
+    if len(items) <= 1:
+        return [tried(step, each) for each in items]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return list(threads.map(partial(tried, step), items))

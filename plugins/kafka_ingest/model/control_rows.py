@@ -362,3 +362,43 @@ class Adoption:
     back: Sequence[RemovedRange] = ()
     lost: Sequence[LostRange] = ()
     files: Mapping[UUID, FoundFiles] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """The last plan of a file: when it asked Kafka which topics there are, and by which pattern.
+
+    ``file`` is the path below the folder of feed files.
+    """
+
+    file: str
+    planned_at: datetime
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTopic:
+    """A topic that a plan of a file found; ``feed`` is None where it is left out, or was stopped before its first plan.
+
+    ``found_after`` is the plan before, which would have found it and did not: it was made since, or became visible.
+    None where no plan says anything of its age.
+    """
+
+    file: str
+    topic: str
+    conn_id: str
+    topic_id: str | None
+    feed: str | None
+    found_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMemory:
+    """What the control tables know that matters to files for many topics.
+
+    ``planned`` are all feeds' names, each with the topics of its last plan.
+    """
+
+    plans: tuple[FilePlan, ...] = ()
+    seen: tuple[SeenTopic, ...] = ()
+    planned: tuple[tuple[str, frozenset[str]], ...] = ()

@@ -1,6 +1,9 @@
-"""Who may see what: Airflow's own users and their rights on DAGs. A feed is its DAG, which carries its name."""
+"""Who may see what: Airflow's own users and their rights on DAGs.
 
-from collections.abc import Collection
+A feed is its DAG, which carries its name; that of its fleet, where a file for many topics made it.
+"""
+
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -8,7 +11,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
-from fastapi import Depends, HTTPException, status
+from fastapi import Depends, HTTPException, Request, status
 from sqlalchemy import select
 
 from kafka_ingest.page.dags import DagNow
@@ -21,9 +24,9 @@ User = Annotated[Any, signed_in]
 NO_RIGHT: Final = "You may not see this. Ask for the right to read the feed's DAG."
 
 
-def check_may_read(dag_id: str, user: User) -> str:
+def check_may_read(request: Request, dag_id: str, user: User) -> str:
     """Return the feed's name; refuse a user who may not read its DAG, whether there is such a feed or not."""
-    if not may("GET", dag_id, user):
+    if not may("GET", dag_id, user) and not may("GET", request.app.state.sources.dags_of([dag_id])[dag_id], user):
         raise HTTPException(status.HTTP_403_FORBIDDEN, NO_RIGHT)
     return dag_id
 
@@ -48,18 +51,19 @@ def may_read_logs(dag_id: str, user: Any) -> bool:  # noqa: ANN401 - each auth m
     return may("GET", dag_id, user, DagAccessEntity.TASK_LOGS)
 
 
-def readable_of(names: Collection[str], user: Any) -> set[str]:  # noqa: ANN401 - each auth manager has its own users
-    """Return which feeds a user may read.
+def readable_of(dags: Mapping[str, str], user: Any) -> set[str]:  # noqa: ANN401 - each auth manager has its own users
+    """Return which feeds a user may read; ``dags`` are their DAGs.
 
     Also of feeds without a DAG, such as those whose file was removed: to those who may read a DAG of that name.
     """
     manager = get_auth_manager()
-    readable = set(names) & manager.get_authorized_dag_ids(user=user, method="GET")
-    if rest := set(names) - readable:
+    wanted = {*dags, *dags.values()}
+    readable = wanted & manager.get_authorized_dag_ids(user=user, method="GET")
+    if rest := wanted - readable:
         with create_session() as session:
             rest -= set(session.scalars(select(DagModel.dag_id)))
         readable |= manager.filter_authorized_dag_ids(dag_ids=rest, user=user, method="GET")
-    return readable
+    return {name for name, dag_id in dags.items() if name in readable or dag_id in readable}
 
 
 def dags_now(names: Collection[str]) -> dict[str, DagNow]:

@@ -5,7 +5,7 @@ like any other.
 """
 
 import logging
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, status
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 def build_app(sources: Sources | None = None) -> FastAPI:
     sources = sources or sources_of_server()
     app = FastAPI(title="Kafka offsets", dependencies=[signed_in], openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.sources = sources
     add_views(app, sources)
     add_errors(app)
 
@@ -65,12 +66,15 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     @app.api_route("/", methods=READS, dependencies=turn)
     def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
         """Show all feeds that the user may read, the worst first."""
-        view = all_feeds(sources, lambda names: readable_of(names, user), search=q, page=p)
-        return page(request, "feeds.html", view=view, dags=dags_now([row.line.name for row in view.rows.items]))
+        view = all_feeds(sources, lambda names: readable_of(sources.dags_of(names), user), search=q, page=p)
+        dag_ids = sources.dags_of([row.line.name for row in view.rows.items])
+        now = dags_now(set(dag_ids.values()))
+        dags = {name: now[dag_id] for name, dag_id in dag_ids.items() if dag_id in now}
+        return page(request, "feeds.html", view=view, dags=dags)
 
     @app.api_route("/feeds/{dag_id}", methods=READS, dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
-        view = one_feed(sources, dag_id, asked, lambda names: readable_of(names, user))
+        view = one_feed(sources, dag_id, asked, lambda names: readable_of(sources.dags_of(names), user))
         if view is None:
             return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
         again: dict[UUID, Offer] = {}
@@ -82,8 +86,14 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         if may("POST", OPERATE_DAG, user):
             offers = offers_of(view.status, view.file_error)
             stays = {gap.gap_id: acknowledge(view.name, gap) for gap in open_gaps if gap.gap_id not in view.decided}
-        dags = dags_now([dag_id, BACKFILL_DAG, OPERATE_DAG])
-        return page(request, "feed.html", view=view, asked=asked, again=again, stays=stays, offers=offers, dags=dags)
+        shown: dict[str, Any] = {
+            "again": again,
+            "stays": stays,
+            "offers": offers,
+            "dag_id": sources.dags_of([dag_id])[dag_id],
+        }
+        dags = dags_now([shown["dag_id"], BACKFILL_DAG, OPERATE_DAG])
+        return page(request, "feed.html", view=view, asked=asked, dags=dags, **shown)
 
     @app.api_route("/feeds/{dag_id}/coverage", methods=READS, dependencies=turn)
     def coverage(request: Request, dag_id: ReadableFeed, p: Annotated[int, Query(alias="page")] = 1) -> Response:
@@ -96,7 +106,8 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     def batch(
         request: Request, dag_id: ReadableFeed, user: User, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:
-        view = one_batch(sources, dag_id, batch_id, page=p, with_logs=may_read_logs(dag_id, user))
+        with_logs = any(may_read_logs(each, user) for each in {dag_id, sources.dags_of([dag_id])[dag_id]})
+        view = one_batch(sources, dag_id, batch_id, page=p, with_logs=with_logs)
         offers = list(offers_of_batch(view)) if may("POST", OPERATE_DAG, user) else []
         return page(request, "batch.html", view=view, offers=offers, dags=dags_now([OPERATE_DAG]))
 

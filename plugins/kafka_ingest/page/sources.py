@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Final
 
-from kafka_ingest.assembly import control_tables, sinks_of
+from kafka_ingest.assembly import control_tables, feed_files, sinks_of
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.complete_periods import Waiting, complete_periods
 from kafka_ingest.foundation.storable_text import storable
@@ -25,7 +25,6 @@ from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import FindConnection, find_connection_from_shell, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 KAFKA_TIMEOUT_S: Final = 5.0
 """The longest that one question to Kafka may take."""
@@ -59,6 +58,11 @@ class Sources:
     def feed_files(self, *, wait_s: float = WAIT_S) -> Answer[dict[str, FeedFile]]:
         """Return the feed files by their feeds' names, which may not be there: an API server needs no DAG files."""
         return self.kept.answer("feed files", self._read_feed_files, wait_s=wait_s)
+
+    def dags_of(self, names: Collection[str]) -> dict[str, str]:
+        """Return the DAG of each feed: its own, or its fleet's where a file for many topics made it."""
+        files = self.feed_files().value or {}
+        return {name: (files[name].fleet if name in files else None) or name for name in names}
 
     def logs(self, conn_id: str, feeds: list[FeedOverview], *, wait_s: float = WAIT_S) -> Answer[ClusterLogs]:
         """Return the bounds of all logs that these feeds read over one connection: a few questions for all of them."""
@@ -123,8 +127,9 @@ class Sources:
         return ConfluentKafkaCluster(lambda: kafka_settings(self.find_connection(conn_id)), at_most_s=KAFKA_TIMEOUT_S)
 
     def _read_feed_files(self) -> dict[str, FeedFile]:
-        files = read_feed_files(feeds_directory(self.environment), self.environment)
-        return {storable(file.name or file.path.stem): file for file in files}
+        files = feed_files(self.find_connection, self.environment)
+        files.sort(key=lambda file: file.feed is not None)  # a feed that one file left may be another's now
+        return {storable(file.name or (file.path.name if file.topic else file.path.stem)): file for file in files}
 
 
 @cache

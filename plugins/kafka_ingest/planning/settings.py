@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,6 +64,9 @@ class FeedPlanSettings:
     """The output's path as the feed file says it, where that is relative: its root is the environment's."""
     surely_fits: int | None = None
     """So many bytes of a record need no more memory than Spark has: one that was too large is read again then."""
+
+    found_after: datetime | None = None
+    """The plan of a file for many topics that would have found the feed's topic, and did not: it is new, or older."""
 
     def selects(self, topic: str) -> bool:
         """Whether the feed reads a topic."""

@@ -15,6 +15,7 @@ from kafka_ingest.model.control_rows import (
     CommittedBatch,
     CoverageRows,
     FeedSnapshot,
+    FilePlan,
     Foldable,
     FoldCut,
     Folded,
@@ -25,7 +26,9 @@ from kafka_ingest.model.control_rows import (
     PlanRecord,
     PublishedBatch,
     ResetMove,
+    SeenTopic,
     StartOver,
+    TopicMemory,
 )
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, Jump, NewGap
@@ -350,6 +353,20 @@ class StartTables(ControlObserver, Protocol):
 
     def claim_starts(self, positions: Mapping[UUID, str], now: datetime) -> set[UUID]:
         """Note that a start of these feeds is asked for, and return those that no other process asked for."""
+
+
+class TopicTables(ControlReader, Protocol):
+    """What files for many topics came to. No step of the protocol depends on it."""
+
+    def topic_memory(self) -> TopicMemory:
+        """Return what plans of all files have found, and which feeds there are."""
+
+    def note_topics(self, plan: FilePlan, seen: Sequence[SeenTopic]) -> None:
+        """Note what a plan of a file has found, and forget those of its topics that are not among it.
+
+        Of two plans at once the later one counts; a topic that became a feed is never forgotten, and how old a topic
+        is stays as it was noted first.
+        """
 
 
 class CompletionTables(ControlObserver, Protocol):

@@ -17,6 +17,9 @@ from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
 DEFAULTS: Final = "_defaults.yaml"
 MISNAMED: Final = "_defaults.yml"
 
+FOR_EACH: Final = "for_each_topic"
+"""The key by which a file is for many topics (:mod:`.topics_file`)."""
+
 Place = tuple[str | int, ...]
 """Where a value is in a document: the keys, and positions in lists, that lead to it."""
 
@@ -41,10 +44,11 @@ NULL_SAYS_SOMETHING: Final[tuple[Place, ...]] = (("schedule",), ("limits", "max_
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one file says."""
+    """What one file says, or what it says ``below`` some keys."""
 
     path: Path
     document: Document
+    below: Place = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +149,27 @@ class Value:
         return ".".join(map(str, self.place))
 
 
-def written_values(path: Path) -> Iterator[Value]:
-    """Yield the values that a feed file comes to; a list is one value. Raises OSError or ValueError."""
-    layers = all_layers(path)
+def written_values(path: Path, topic: str | None = None) -> Iterator[Value]:
+    """Yield the values that a feed file comes to; a list is one value. Raises OSError or ValueError.
+
+    With ``topic`` those of the feed that a file for many topics makes of it, before placeholders are filled.
+    """
+    layers = all_layers(path) if topic is None else layers_of_topic(path, topic)
     lines = {layer.path: dict(lines_of(layer.path)) for layer in layers}
     for place, value in leaves(reduce(merged, (layer.document for layer in layers))):
-        source = source_of(place, layers) or path
-        yield Value(place, value, source, lines[source].get(place))
+        source = next((layer for layer in reversed(layers) if says(layer.document, place)), layers[-1])
+        yield Value(place, value, source.path, lines[source.path].get((*source.below, *place)))
+
+
+def layers_of_topic(path: Path, topic: str) -> tuple[Layer, ...]:
+    """Return what the defaults of a file for many topics say, then its ``feed``, the file itself and the override."""
+    *layers, own = all_layers(path)
+    document = own.document
+    shared = {key: document[key] for key in ("fleet", "schedule") if key in document}
+    override = (document.get("overrides") or {}).get(topic) or {}
+    feed = Layer(path, document.get("feed") or {}, ("feed",))
+    topics = Layer(path, {"kafka": {"topics": [topic]}})
+    return (*layers, feed, topics, Layer(path, shared), Layer(path, override, ("overrides", topic)))
 
 
 def leaves(document: Document, place: Place = ()) -> Iterator[tuple[Place, Any]]:

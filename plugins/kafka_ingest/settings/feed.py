@@ -94,6 +94,24 @@ SPARK_VALUES = (
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
 
+def check_pattern(pattern: str) -> None:
+    """Raise ValueError where a text is no regular expression for the names of topics."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
+    if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
+        raise ValueError(
+            "expected a regular expression of printable ASCII, without characters by their number, found "
+            f"{pattern!r}: topic names hold letters, digits, '.', '_' and '-'"
+        )
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        # Python's own limits, as on "a{1,99999999999}" and on parentheses within parentheses within parentheses.
+        raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
+    if not pattern.strip():
+        raise ValueError(f"expected a regular expression, found {pattern!r}")
+
+
 class Topic(Settings):
     """One entry of ``kafka.topics``; ``start`` overrides the feed's own."""
 
@@ -138,22 +156,8 @@ class Kafka(Settings):
     @field_validator("topic_pattern")
     @classmethod
     def _is_a_pattern(cls, pattern: str | None) -> str | None:
-        if pattern is None:
-            return None
-        if len(pattern) > LONGEST_PATTERN:
-            raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
-        if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
-            raise ValueError(
-                "expected a regular expression of printable ASCII, without characters by their number, found "
-                f"{pattern!r}: topic names hold letters, digits, '.', '_' and '-'"
-            )
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            # Python's own limits, as on "a{1,99999999999}" and on parentheses within parentheses within parentheses.
-            raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
-        if not pattern.strip():
-            raise ValueError(f"expected a regular expression, found {pattern!r}")
+        if pattern is not None:
+            check_pattern(pattern)
         return pattern
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ Nor may records go round, where feeds read topics that others write.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,23 +23,31 @@ WrittenTopic = tuple[str, str]
 def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
     """Give an error to every feed that shares its name or group with another, or whose output and another's overlap."""
     feeds = {file.path: file.feed for file in files if file.feed is not None}
-    claimed: dict[tuple[str, str], set[Path]] = {}
-    for path, feed in feeds.items():
-        for claim in claims(feed, environment):
-            claimed.setdefault(claim, set()).add(path)
-
-    rivals: dict[Path, set[Path]] = {path: set() for path in feeds}
-    for path, feed in feeds.items():
-        for claim in touches(feed, environment):
-            for other in claimed.get(claim, set()) - {path}:
-                rivals[path].add(other)
-                rivals[other].add(path)
+    rivals = rivals_of(feeds, environment)
     return [
         refused(file, {path: feeds[path] for path in sorted(rivals[file.path])}, environment)
         if rivals.get(file.path)
         else file
         for file in files
     ]
+
+
+def rivals_of(
+    feeds: Mapping[Path, Feed], environment: Mapping[str, str], alike: Callable[[str], str] = str
+) -> dict[Path, set[Path]]:
+    """Return with which others each feed shares something; what ``alike`` makes the same text counts as the same."""
+    claimed: dict[tuple[str, str], set[Path]] = {}
+    for path, feed in feeds.items():
+        for kind, claim in claims(feed, environment):
+            claimed.setdefault((kind, alike(claim)), set()).add(path)
+
+    rivals: dict[Path, set[Path]] = {path: set() for path in feeds}
+    for path, feed in feeds.items():
+        for kind, claim in touches(feed, environment):
+            for other in claimed.get((kind, alike(claim)), set()) - {path}:
+                rivals[path].add(other)
+                rivals[other].add(path)
+    return rivals
 
 
 def refused(file: FeedFile, rivals: Mapping[Path, Feed], environment: Mapping[str, str]) -> FeedFile:

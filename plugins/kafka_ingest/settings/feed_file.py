@@ -1,11 +1,12 @@
-"""One feed file: a feed, or the error that says why it cannot be used."""
+"""One feed file: a feed, a feed for each topic, or the error that says why it cannot be used."""
 
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from zlib import crc32
 
 from pydantic import ValidationError
@@ -13,10 +14,23 @@ from pydantic import ValidationError
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.alert_settings import Alerts
-from kafka_ingest.settings.defaults import DEFAULTS, MISNAMED, Place, defaults_of, merged, says, source_of
+from kafka_ingest.settings.defaults import (
+    DEFAULTS,
+    FOR_EACH,
+    MISNAMED,
+    Document,
+    Place,
+    defaults_of,
+    merged,
+    says,
+    source_of,
+)
 from kafka_ingest.settings.feed import Feed, why_no_schedule
 from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
 from kafka_ingest.settings.wrong_settings import cut, describe
+
+if TYPE_CHECKING:
+    from kafka_ingest.settings.topics_file import TopicsFile
 
 SUFFIXES: Final = (".yaml", ".yml")
 FEED_ERROR: Final = "feed_error__"
@@ -60,6 +74,14 @@ class FeedFile:
     """Whether that is known: otherwise the file cannot be read, or what it asks for is itself wrong."""
     contested: Feed | None = None
     rivals: tuple[Feed, ...] = ()
+    topics: "TopicsFile | None" = None
+    """What the file says, where it is for many topics: then it is not one feed, and has no error."""
+    topic: str | None = None
+    """The topic of which a file for many made this feed: then ``path`` is that of the file, ``#`` and the topic."""
+    fleet: str | None = None
+    """Of a topic's feed, also where it cannot be used: the fleet whose DAG it has."""
+    found_after: datetime | None = None
+    """The last plan of that file before it found the topic, which would have found it."""
 
 
 def read_feed_file(path: Path) -> FeedFile:
@@ -80,15 +102,25 @@ def read_feed_file(path: Path) -> FeedFile:
         declared = declared_fields(document)
         if defaults.error is not None:
             return unusable(path, defaults.error, **declared)
-        return FeedFile(path, Feed.model_validate(document), None, **declared)
-    except ValidationError as error:
+        topics = topics_in(own, defaults.document) if FOR_EACH in own else None
+        feed = Feed.model_validate(document) if topics is None else None
+        return FeedFile(path, feed, topics=topics, **declared)
+    except (ValidationError, InvalidFeedError) as error:
 
         def source(place: Place) -> Path | None:
             return None if says(own, place) else source_of(place, defaults.layers)
 
-        return unusable(path, "; ".join(describe(error, Feed, source)), **declared)
+        reasons = describe(error, Feed, source) if isinstance(error, ValidationError) else [str(error)]
+        return unusable(path, "; ".join(reasons), **declared)
     except Exception as error:  # noqa: BLE001 - an unforeseen error must not remove the other feeds
         return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **declared)
+
+
+def topics_in(own: Document, below: Document | None) -> "TopicsFile":
+    """Return what a file for many topics says over its folder's defaults; raises InvalidFeedError."""
+    from kafka_ingest.settings.topics_file import read_topics_file  # noqa: PLC0415 - only some folders have one
+
+    return read_topics_file(own, below)
 
 
 def declared_fields(document: Mapping[object, object]) -> DeclaredFields:
@@ -135,4 +167,4 @@ def feed_of(file: FeedFile) -> Feed:
     """Return a file's feed; raises its error where it cannot be used."""
     if file.feed is not None:
         return file.feed
-    raise file.error or InvalidFeedError(f"{file.path} holds no feed")
+    raise file.error or InvalidFeedError(f"expected one feed in {file.path}, found a feed for each topic")

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from kafka_ingest.batches.output_places import is_taken
-from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, InvalidSchemaError, UnknownFeedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.defaults import DEFAULTS
-from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
-from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file
+from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file
 from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
-from kafka_ingest.settings.plain_yaml import text_of
+from kafka_ingest.settings.plain_yaml import content_of, text_of
 from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
@@ -43,6 +42,18 @@ def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
             config.read(home / "airflow.cfg", encoding="utf-8")
         dags = config.get("core", "dags_folder", fallback=str(home / "dags"))
     return (Path(dags).expanduser() if dags else here) / FEEDS_FOLDER
+
+
+def read_schema_file(name: str, environment: Mapping[str, str]) -> bytes:
+    """Return what is in a schema file, which is in the folder of the feed files where its path is not absolute."""
+    path = feeds_directory(environment) / name
+    try:
+        return content_of(path)
+    except (OSError, ValueError) as error:
+        raise InvalidSchemaError(
+            f"expected a schema file at {path}, found none that can be read: {error}. Correct its name in the feed "
+            "file, or put the file there. Nothing was moved."
+        ) from None
 
 
 def feed_paths(directory: Path) -> list[Path]:
@@ -114,11 +125,6 @@ def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
             yield path, text_of(path)
 
 
-def feed_named(name: str, directory: Path, environment: Mapping[str, str] = os.environ) -> Feed:
-    """Return one feed; raises UnknownFeedError, or the error of the file that should hold it."""
-    return feed_of(feed_file_named(name, directory, environment))
-
-
 def feed_file_named(
     name: str,
     directory: Path,
@@ -156,13 +162,16 @@ def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
 
 
 def check_not_taken(
-    output: Path, environment: Mapping[str, str] = os.environ, address: Mapping[str, str] = NO_ADDRESS
+    output: Path,
+    environment: Mapping[str, str] = os.environ,
+    address: Mapping[str, str] = NO_ADDRESS,
+    files: Iterable[FeedFile] | None = None,
 ) -> None:
     """Raise InvalidBackfillError where a directory is, is in, or holds a feed's output; broken files count, too.
 
-    Or where a feed's table has this ``address``, which may be away from its directory.
+    Or where a feed's table has this ``address``, which may be away from its directory. Of all ``files``, or of these.
     """
-    for file in read_feed_files(feeds_directory(environment), environment):
+    for file in read_feed_files(feeds_directory(environment), environment) if files is None else files:
         feed = file.feed or file.contested
         if feed is not None and address and feed.sink.address == address:
             kind, found = list(address.items())[-1]

@@ -22,7 +22,7 @@ from kafka_ingest.settings.feed_files import (
     texts_of,
 )
 from kafka_ingest.settings.feed_mentions import may_name
-from kafka_ingest.settings.fleets import fleets_of
+from kafka_ingest.settings.fleets import feed_in, fleets_of
 
 
 def files_for_dags(asked: str | None) -> list[FeedFile]:
@@ -46,7 +46,7 @@ def files_of_fleet(name: str, directory: Path) -> list[FeedFile]:
     naming = may_name(name)
     texts = texts_of(feed_paths(directory))
     files = read_those(path for path, text in texts if naming(text) or shared_fleet(path.parent) == name)
-    return [file for file in files if file.feed is not None and file.feed.fleet == name]
+    return [file for file in files if (feed := feed_in(file)) is not None and feed.fleet == name]
 
 
 def shared_fleet(folder: Path) -> object:
@@ -79,10 +79,11 @@ def broken_file(red_id: str, directory: Path) -> FeedFile | None:
     is_exact = exact.suffix in SUFFIXES and error_id(exact) == red_id and os.path.lexists(exact)
     paths = [exact] if is_exact else feed_paths(directory)
     file = next((read_feed_file(path) for path in paths if error_id(path) == red_id), None)
-    if file is None or file.feed is None:
+    feed = feed_in(file) if file is not None and file.error is None else None
+    if file is None or feed is None:
         return file
-    if file.feed.fleet is not None:
-        for fleet in fleets_of(files_of_fleet(file.feed.fleet, directory)):
+    if feed.fleet is not None:
+        for fleet in fleets_of(files_of_fleet(feed.fleet, directory)):
             if refused := next((each for each in fleet.refused if each.path == file.path), None):
                 return refused
     shares = InvalidFeedError(f"{file.path} shared something with another file when the DAG files were last read")

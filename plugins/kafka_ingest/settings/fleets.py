@@ -19,24 +19,32 @@ class Member:
 class Fleet:
     """The feeds of a fleet, by their files' names; ``refused`` are the files of those that cannot be in it, and why.
 
+    ``sources`` are files for many topics: plans find which feeds they come to.
     What Airflow knows of a DAG alone, its schedule and its tasks' pool, retries and owner, is the first feed's.
     """
 
     name: str
     members: tuple[Member, ...]
     refused: tuple[FeedFile, ...]
+    sources: tuple[FeedFile, ...] = ()
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """The feeds of its members, and one in the place of those that plans find of each source."""
+        specimens = [each.topics.specimen for each in self.sources if each.topics is not None]
+        return [*(each.feed for each in self.members), *specimens]
 
     @property
     def first(self) -> Feed:
         """The feed that stands for what is the same in all."""
-        return self.members[0].feed
+        return self.feeds[0]
 
 
 def fleets_of(files: Iterable[FeedFile]) -> Iterator[Fleet]:
     """Yield the fleets that files name."""
     files = list(files)
-    feeds = [(feed, file) for file in files if (feed := file.feed or file.contested) is not None]
-    names = {feed.name for feed, _ in feeds}
+    feeds = [(feed, file) for file in files if (feed := feed_in(file)) is not None]
+    names = {feed.name for feed, file in feeds if file.topics is None}
     by_name: dict[str, list[Member]] = {}
     for feed, file in feeds:
         if feed.fleet is not None:
@@ -44,9 +52,15 @@ def fleets_of(files: Iterable[FeedFile]) -> Iterator[Fleet]:
     for name, members in by_name.items():
         like = next((each.feed for each in members if each.feed.complete is None), members[0].feed)
         reasons = [(each, why_refused(each.feed, like, names)) for each in members]
-        taken = tuple(each for each, why in reasons if why is None)
+        taken = [each for each, why in reasons if why is None]
         refused = [unusable(each.file.path, why, schedule=each.file.schedule) for each, why in reasons if why]
-        yield Fleet(name, taken, tuple(refused))
+        sources = tuple(each.file for each in taken if each.file.topics is not None)
+        yield Fleet(name, tuple(each for each in taken if each.file.topics is None), tuple(refused), sources)
+
+
+def feed_in(file: FeedFile) -> Feed | None:
+    """Return the feed of a file, or one that stands for those of many topics."""
+    return file.feed or file.contested or (file.topics.specimen if file.topics is not None else None)
 
 
 def why_refused(feed: Feed, like: Feed, names: set[str]) -> str | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.assembly import FeedParts, assemble
+from kafka_ingest.assembly import FeedParts, assemble, feed_files, file_of_feed
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.pin_receipt import valid_receipt
@@ -34,7 +34,6 @@ from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.verbs.fields import BatchId
 from kafka_ingest.verbs.request import Call, Decided, Deciding, Option, Request, reason_given
 
@@ -61,7 +60,7 @@ class Clean(Request):
             return clean_batch(call.batch_named(self.batch_id), call.control, call.sinks, decided)
         if call.feed is not None:
             # A contested one may be running all the same: its staged output expires as any other.
-            file = feed_file_named(call.feed, feeds_directory())
+            file = file_of_feed(call.feed, call.find_connection)
             found = clean_feed(file.contested or feed_of(file), call.find_connection, only_show=decided is None)
             return answer_of(found, [], executed=decided is not None)
         return clean_all(call.find_connection, only_show=decided is None)
@@ -243,7 +242,7 @@ def clean_all(find_connection: FindConnection, *, only_show: bool) -> Answer:
     """Clean up every feed; one that cannot be cleaned up, or used at all, does not stop the others."""
     found: list[StagedOutput] = []
     errors: list[KafkaIngestError] = []
-    for file in read_feed_files(feeds_directory()):
+    for file in feed_files(find_connection):
         if file.error is not None:
             errors.append(file.error)
         feed = file.feed or file.contested

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
@@ -26,7 +27,7 @@ from kafka_ingest.observing.verify_output import (
 from kafka_ingest.observing.verify_sums import PARTS, CommittedSums, FoldedProof, parts_of
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def coverage(call: Call, *, verify: bool) -> Answer:
     feed_name = call.feed_name
     rows = call.control.coverage(feed_name)
     if rows is None:
-        feed_named(feed_name, feeds_directory())  # never planned, so there is nothing; an unknown one is an error
+        feed_of(file_of_feed(feed_name, call.find_connection))  # never planned; an unknown one is an error
     partitions = coverage_of(rows) if rows is not None else {}
     verified = None
     if verify and rows is not None:

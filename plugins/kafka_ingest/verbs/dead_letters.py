@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.assembly import sink_connections
+from kafka_ingest.assembly import file_of_feed, sink_connections
 from kafka_ingest.errors import BatchStateError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
@@ -24,7 +24,7 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.observing.dead_letters import Cause, by_cause, dead_letters_of, preview
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.fields import WITHOUT_VALUES, BatchId, ShowValues
 from kafka_ingest.verbs.request import MOST_LISTED, Call, Deciding, Needed, Option, Request
@@ -169,7 +169,9 @@ class DeadLetters(Request):
             return GiveUpDeadLetters(batch_id=batch_id).answer(call)
         rows = call.control.coverage(feed_name)
         if rows is None:
-            feed_named(feed_name, feeds_directory())  # never planned, so there are none; an unknown one is an error
+            feed_of(
+                file_of_feed(feed_name, call.find_connection)
+            )  # never planned, so there are none; an unknown one is an error
         in_file = partial(dead_letters_in_file, connections=sink_connections(call.find_connection))
         batches = []
         with call.counting("batches read") as on_batch:

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from kafka_ingest.answers.answer import Answer
+from kafka_ingest.assembly import feed_files
 from kafka_ingest.checks.doctor import examine
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
@@ -22,7 +23,10 @@ class Doctor(Request):
     def answer(self, call: Call) -> Answer:
         """Make all checks, of one feed or of all. The exit code is the worst error's."""
         environment = os.environ
-        files = read_feed_files(feeds_directory(environment))
+        try:
+            files = feed_files(call.find_connection, environment)
+        except KafkaIngestError:
+            files = read_feed_files(feeds_directory(environment))  # a check says what is wrong with the tables
         if call.feed is not None:
             named = [file for file in files if call.feed in {file.path.stem, file.name}]
             if not named:

@@ -1,7 +1,9 @@
 """``feeds``, ``batches``, ``history``, ``gaps``: what feed files and the control tables have, listed. Commands only."""
 
 import json
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Annotated
 
@@ -10,20 +12,25 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.errors import WrongUseError
+from kafka_ingest.assembly import file_of_feed
+from kafka_ingest.errors import UnknownFeedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.summaries import BatchSummary
 from kafka_ingest.observing.journal import HistoryLine, history
-from kafka_ingest.settings.defaults import Value, written_values
-from kafka_ingest.settings.feed_file import FeedFile, feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feed_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.connections import FindConnection
+from kafka_ingest.settings.defaults import FOR_EACH, Value, written_values
+from kafka_ingest.settings.feed_file import FeedFile, feed_of, read_feed_file
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.feed_schema import feed_schema, schema_text
 from kafka_ingest.settings.form_fields import time_with_zone
+from kafka_ingest.settings.topic_feeds import TopicFeeds
 from kafka_ingest.sinks.choose import FORMATS
-from kafka_ingest.verbs.request import Call, Deciding, Option, Request
+from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
+from kafka_ingest.verbs.topics_of_files import look_at
 
 MOST_LINES = 1_000_000
 
@@ -32,16 +39,21 @@ def known_or_new(call: Call, feed_name: str) -> FeedSnapshot | None:
     """Return a feed's control rows, None where it was never planned; raises where it has no file either."""
     feed = call.control.feed(feed_name)
     if feed is None:
-        feed_named(feed_name, feeds_directory())
+        feed_of(file_of_feed(feed_name, call.find_connection))
     return feed
 
 
-def what_it_comes_to(name: str) -> Answer:
+def what_it_comes_to(name: str, find_connection: FindConnection) -> Answer:
     """Show a feed as its file and the defaults say it together, and which line of which file says each value."""
-    file = feed_file_named(name, feeds_directory())
+    file = file_of_feed(name, find_connection)
     if file.contested is None:
         feed_of(file)  # a broken file's values may be anything, secrets in the wrong place too
-    values = list(written_values(file.path))
+    topic, path = file.topic, file.path
+    if topic is not None:
+        path = path.with_name(path.name.removesuffix(f"#{topic}"))
+    values = list(written_values(path, topic))
+    if topic is not None and (asked := read_feed_file(path).topics) is not None:
+        values = [replace(each, value=asked.filled(each.value, topic)) for each in values]
     document = {
         "feed": name,
         "file": str(file.path),
@@ -53,6 +65,28 @@ def what_it_comes_to(name: str) -> Answer:
     return Answer(document, [written_values_table(name, values)])
 
 
+def what_topics_come_to(name: str, files: list[FeedFile], call: Call) -> Answer:
+    """Show what the files for many topics of that name, or of a fleet, come to now. Nothing is remembered."""
+    named = [
+        file
+        for file in files
+        if file.topics is not None and name in {file.path.name, file.path.stem, file.topics.specimen.fleet}
+    ]
+    if broken := [file for file in files if file.error is not None and name in {file.path.name, file.path.stem}]:
+        feed_of(broken[0])
+    if not named:
+        there = [file.path.name for file in files if file.topics is not None]
+        raise UnknownFeedError(
+            f"expected a file with {FOR_EACH}, or its fleet, found {name!r}; there is {listing(there) or 'none'}"
+        )
+    memory = call.control.topic_memory()
+    found = {file.path.name: look_at(file, files, memory, call.find_connection, os.environ) for file in named}
+    is_stopped = any(each.stopped for each in found.values())
+    tables = (topics_table(name, each) for name, each in found.items())
+    document = {"files": [{"file": name, **each.as_document()} for name, each in found.items()]}
+    return Answer(document, tables, WrongUseError.exit_code if is_stopped else 0)
+
+
 class Feeds(Request):
     """Validate all feed files and list them. Exit code 2 where one cannot be used."""
 
@@ -60,6 +94,10 @@ class Feeds(Request):
     deciding = Deciding.ONLY_SHOWS
     command_names_feed = needs_feed = False
 
+    file: Annotated[
+        str | None,
+        Argument("A file for many topics, or its fleet: what it comes to now, which changes nothing.", "FILE"),
+    ] = None
     show: Annotated[
         str | None, Option("What a feed comes to with _defaults.yaml, and from where each value is.", metavar="NAME")
     ] = None
@@ -67,15 +105,16 @@ class Feeds(Request):
     defaults: Annotated[bool, Option("With --schema: that of _defaults.yaml.")] = False
 
     def answer(self, call: Call) -> Answer:
-        _ = call
-        if (self.defaults and not self.for_editors) or (self.for_editors and self.show is not None):
-            raise WrongUseError("expected --show, or --schema, or --schema with --defaults, found others together")
+        if (self.defaults and not self.for_editors) or (self.for_editors and (self.show or self.file)):
+            raise WrongUseError("expected FILE, --show, --schema, or --schema with --defaults, found others together")
         if self.for_editors:
             text = schema_text(of_defaults=self.defaults).rstrip()
             return Answer(feed_schema(of_defaults=self.defaults), [Line(text)])
         if self.show is not None:
-            return what_it_comes_to(self.show)
+            return what_it_comes_to(self.show, call.find_connection)
         files = read_feed_files(feeds_directory())
+        if self.file is not None:
+            return what_topics_come_to(self.file, files, call)
         broken = [file for file in files if file.error is not None]
         document = {
             "feeds": [
@@ -83,6 +122,11 @@ class Feeds(Request):
                 | {"file": str(file.path), "guarantee": FORMATS[file.feed.sink.format].guarantee}
                 for file in files
                 if file.feed
+            ],
+            "for_each_topic": [
+                {"file": str(file.path), "fleet": file.topics.specimen.fleet, "pattern": file.topics.pattern}
+                for file in files
+                if file.topics is not None
             ],
             "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
         }
@@ -169,7 +213,11 @@ def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
 def feed_files_table(files: list[FeedFile]) -> FittingTable:
     made = FittingTable("feeds", "feed", "topics", "schedule", "output", "file")
     for file in files:
-        if file.feed is not None:
+        if file.topics is not None:
+            name, schedule = str(file.topics.document["name"]), file.topics.specimen.schedule
+            output = f"{file.topics.specimen.sink.format} for each"
+            made.add_line(name, f"for each like {file.topics.pattern}", schedule or "none", output, file.path.name)
+        elif file.feed is not None:
             made.add_line(
                 file.feed.name,
                 file.feed.kafka.described(),
@@ -177,6 +225,24 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
                 f"{file.feed.sink.format} {file.feed.sink.path}",
                 file.path.name,
             )
+    return made
+
+
+def topics_table(name: str, found: TopicFeeds) -> FittingTable:
+    """Return what a file for many topics comes to: each topic, its feed, and what is new or wrong about it."""
+    made = FittingTable(f"topics of {name}", "topic", "feed", "is")
+    feeds, had = found.feeds, {each.topic: each.name for each in found.files}
+    said = dict.fromkeys(found.known, "known") | dict.fromkeys(found.new, "new")
+    said |= dict.fromkeys(found.made_again, "known; the topic was made again: its next plan decides")
+    said |= dict.fromkeys(found.gone, "known; the topic is gone: its next plan decides")
+    said |= {topic: f"held: {why}" for topic, why in found.left.items()}
+    said |= dict.fromkeys(found.left_out, "left out") | {
+        topic: f"stopped: {why}" for topic, why in found.stopped.items()
+    }
+    for topic, what in sorted(said.items()):
+        made.add_line(topic, feeds.get(topic) or had.get(topic) or "none", what)
+    for topic in found.unknown_overrides:
+        made.add_line(topic, "none", "an override that meets no topic")
     return made
 
 

@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from pydantic.fields import FieldInfo
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, sinks_of
+from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, feed_files, sinks_of
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidOperationError, UnknownBatchError, WrongUseError
@@ -24,7 +24,6 @@ from kafka_ingest.foundation.storable_text import on_one_line
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.setting_types import Settings
 
 LONGEST_REASON: Final = 2_000
@@ -210,7 +209,7 @@ class Call:
         """The feed that was chosen; raises InvalidOperationError, which says which ones there are."""
         if self.feed is not None:
             return self.feed
-        names = [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+        names = [file.feed.name for file in feed_files(self.find_connection) if file.feed is not None]
         raise InvalidOperationError(
             f"expected a feed with action {self.verb.verb}, found none. Feeds: {listing(names) or 'none'}. Nothing "
             "was changed."

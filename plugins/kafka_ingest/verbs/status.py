@@ -9,6 +9,7 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.assembly import feed_files, file_of_feed
 from kafka_ingest.batches.known_output import check_output
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
@@ -19,7 +20,6 @@ from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, feed
 from kafka_ingest.settings.connections import kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
-from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.verbs.request import Call, Deciding, Request
 
 STATUS_TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ class Status(Request):
 
 def of_feed(call: Call, feed_name: str) -> Answer:
     """Show a feed's partitions. A contested feed may be running all the same."""
-    file = feed_file_named(feed_name, feeds_directory())
+    file = file_of_feed(feed_name, call.find_connection)
     feed = file.contested or feed_of(file)
     kafka = ConfluentKafkaCluster(
         lambda: kafka_settings(call.find_connection(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
@@ -58,7 +58,7 @@ def of_all_feeds(call: Call) -> Answer:
     """Show a line for each feed, also for those that were never planned."""
     summaries = call.control.feed_summaries()
     known = {summary.name for summary in summaries}
-    files = read_feed_files(feeds_directory())
+    files = feed_files(call.find_connection)
     feeds = [feed for file in files if (feed := file.feed or file.contested) is not None]
     never_planned = [feed.name for feed in feeds if feed.name not in known]
     broken = [file for file in files if file.error is not None]

@@ -35,23 +35,26 @@ def chunks_at_a_time() -> int:
     return int(text)
 
 
-def feed_names() -> list[str]:
-    """Return the feeds that can be used; the DAG of a broken one shows its error.
+def feed_names() -> tuple[list[str], bool]:
+    """Return the feeds that can be used, and whether they are all; the DAG of a broken one shows its error.
 
-    Empty where a task is started: it needs no form, and fails itself where its run's feed is unknown.
+    None where a task is started: it needs no form, and fails itself where its run's feed is unknown.
     """
     if get_parsing_context().task_id is not None:
-        return []
+        return [], True
     try:
-        return [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+        files = read_feed_files(feeds_directory())
     except (InvalidFeedError, OSError):
-        return []
+        return [], True
+    # Which feeds topics became only the control tables know: any name can be written.
+    are_all = all(file.topics is None for file in files)
+    return [file.feed.name for file in files if file.feed is not None], are_all
 
 
-def feed_param(names: list[str]) -> Param:
+def feed_param(names: list[str], *, are_all: bool) -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
     # Without any feed the form still opens, and the first task says what is missing.
-    known: dict[str, Any] = {"enum": names} if names else {}
+    known: dict[str, Any] = {"enum" if are_all else "examples": names} if names else {}
     return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
 
 
@@ -158,13 +161,14 @@ PARAMS = {
 
 def backfill_dag() -> DAG:
     """Return the DAG, with its form."""
+    names, are_all = feed_names()
     with DAG(
         dag_id=DAG_ID,
         description="Offset ranges of a feed, read again or later; stored offsets and consumer groups never move",
         doc_md=__doc__,
         schedule=None,
         **only_runs(MANUAL, TRIGGERED),
-        params={"feed": feed_param(feed_names()), **PARAMS},
+        params={"feed": feed_param(names, are_all=are_all), **PARAMS},
         tags=["kafka_ingest", "backfill"],
         default_args={
             "retries": 3,

@@ -60,18 +60,23 @@ def default_args(feed: Feed) -> dict[str, Any]:
     }
 
 
-def starts_of_dag(dag_id: str, schedule: str | None, feeds: Sequence[Feed]) -> dict[str, Any]:
-    """Return the arguments of DAG that say when the runs of these feeds start."""
+def starts_of_dag(
+    dag_id: str, schedule: str | None, feeds: Sequence[Feed], watched: Sequence[Feed] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of DAG that say when the runs of these feeds start; all are ``watched``, or these alone."""
     if not any(feed.start_when for feed in feeds):
         # A backfill by dates would make live batches; offsets know no dates.
         return {"schedule": schedule, **only_runs(SCHEDULED, MANUAL, TRIGGERED)}
     from kafka_ingest.airflow_tasks.starting import starts_by_what_waits  # noqa: PLC0415 - few feeds need it
 
-    return starts_by_what_waits(dag_id, schedule, feeds)
+    return starts_by_what_waits(dag_id, schedule, feeds if watched is None else watched)
 
 
 def fleet_dag(fleet: Fleet) -> DAG:
-    """Return the DAG of all feeds of a fleet."""
+    """Return the DAG of all feeds of a fleet.
+
+    The triggerer watches no feeds of topics, which only the control tables know: ``check_feeds`` looks at those.
+    """
     from kafka_ingest.airflow_tasks.fleet_tasks import (  # noqa: PLC0415 - few feeds need it
         FleetCommitOperator,
         FleetPlanOperator,
@@ -80,11 +85,12 @@ def fleet_dag(fleet: Fleet) -> DAG:
         NextFleetOperator,
     )
 
-    longest = max(each.feed.airflow.execution_timeout for each in fleet.members)
+    longest = max(feed.airflow.execution_timeout for feed in fleet.feeds)
+    found = [f"one for each topic like {each.topics.pattern}" for each in fleet.sources if each.topics is not None]
     with DAG(
         dag_id=fleet.name,
-        description=f"The feeds {listing(each.feed.name for each in fleet.members)}",
-        **starts_of_dag(fleet.name, fleet.first.schedule, [each.feed for each in fleet.members]),
+        description=f"The feeds {listing([*(each.feed.name for each in fleet.members), *found])}",
+        **starts_of_dag(fleet.name, fleet.first.schedule, fleet.feeds, [each.feed for each in fleet.members]),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
@@ -158,7 +164,8 @@ def dags_of(file: FeedFile) -> list[DAG]:
     """
     feed = file.feed or file.contested
     if feed is None:
-        return [feed_error_dag(file)]
+        # The feeds of many topics have the DAG of their fleet alone.
+        return [feed_error_dag(file)] if file.topics is None else []
     try:
         dag = feed_dag(feed, file)
         dag.validate()
@@ -170,7 +177,7 @@ def dags_of(file: FeedFile) -> list[DAG]:
 def dags_of_fleet(fleet: Fleet) -> list[DAG]:
     """Return the DAG of a fleet, and those that fail with why a feed is not in it."""
     refused = [feed_error_dag(file) for file in fleet.refused]
-    return [fleet_dag(fleet), *refused] if fleet.members else refused
+    return [fleet_dag(fleet), *refused] if fleet.feeds else refused
 
 
 def feed_dags() -> dict[str, DAG]:

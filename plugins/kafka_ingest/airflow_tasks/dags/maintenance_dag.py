@@ -9,7 +9,13 @@ from typing import Any
 from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator
-from kafka_ingest.airflow_tasks.maintenance_tasks import CleanOperator, FoldOperator, HeadroomOperator, MirrorOperator
+from kafka_ingest.airflow_tasks.maintenance_tasks import (
+    CleanOperator,
+    FoldOperator,
+    HeadroomOperator,
+    MirrorOperator,
+    TopicsOperator,
+)
 from kafka_ingest.settings.feed_file import FEED_ERROR, FeedFile, error_id
 from kafka_ingest.settings.files_for_dags import files_for_dags
 
@@ -52,6 +58,10 @@ def maintenance_dag() -> DAG:
         tags=["kafka_ingest", "maintenance"],
         default_args={"retries": 3, "retry_delay": timedelta(minutes=5), "execution_timeout": timedelta(hours=2)},
     ) as dag:
-        for each in files_for_dags(name_in(get_parsing_context().task_id)):
+        files = files_for_dags(name_in(get_parsing_context().task_id))
+        for each in files:
             maintain(each)
+        # Which feeds topics became only the control tables know.
+        for fleet in {str(each.topics.specimen.fleet) for each in files if each.topics is not None}:
+            TopicsOperator(task_id=f"{fleet}.topics", fleet=fleet)
     return dag

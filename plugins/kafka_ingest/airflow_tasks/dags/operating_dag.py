@@ -28,26 +28,29 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 """Counting a large output takes long; a decision seconds."""
 
 
-def feed_names() -> list[str]:
-    """Return the feeds that have a file, broken ones included: `doctor` says what is wrong with those.
+def feed_names() -> tuple[list[str], bool]:
+    """Return the feeds that have a file, broken ones included, whose error `doctor` shows; and whether they are all.
 
-    Empty where a task is started: it needs no form, and fails itself where its run's feed is unknown.
+    None where a task is started: it needs no form, and fails itself where its run's feed is unknown.
     """
     if get_parsing_context().task_id is not None:
-        return []
+        return [], True
     try:
         files = read_feed_files(feeds_directory())
     except (InvalidFeedError, OSError):
-        return []
+        return [], True
     named = {feed.name for file in files if (feed := file.feed or file.contested) is not None}
     broken = {file.path.stem for file in files if file.error is not None}
-    return sorted(named | {name for name in broken if NAME.fullmatch(name)})
+    # Which feeds topics became only the control tables know: any name can be written.
+    are_all = all(file.topics is None for file in files)
+    return sorted(named | {name for name in broken if NAME.fullmatch(name)}), are_all
 
 
-def feed_param(names: list[str]) -> Param:
+def feed_param(names: list[str], *, are_all: bool) -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
     # Without any feed the form still opens, and the task says what is missing.
-    known: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if names else {}
+    some: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if are_all else {"examples": names}
+    known = some if names else {}
     return text(
         "Feed",
         "Empty only with doctor and clean (all feeds), db-upgrade, explain, and where abandon, restore, "
@@ -78,13 +81,14 @@ PARAMS = {
 
 def operating_dag() -> DAG:
     """Return the DAG, with its form."""
+    names, are_all = feed_names()
     with DAG(
         dag_id=DAG_ID,
         description="Decisions about a feed: shown first, then made with a reason",
         doc_md=__doc__,
         schedule=None,
         **only_runs(MANUAL, TRIGGERED),
-        params={"feed": feed_param(feed_names()), **PARAMS},
+        params={"feed": feed_param(names, are_all=are_all), **PARAMS},
         tags=["kafka_ingest", "operate"],
     ) as dag:
         # Not tried again: what an operator decides is done once, or the operator looks first.
