@@ -1,6 +1,8 @@
 """What differs between the versions of Airflow that the package runs in."""
 
+import re
 from enum import StrEnum
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,3 +48,19 @@ def test_a_run_of_a_backfill_by_dates_is_refused_with_what_to_use_instead(run_ty
             check_is_no_backfill(context)
     else:
         check_is_no_backfill(context)
+
+
+def test_a_timetable_that_an_older_airflow_has_elsewhere_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 3.1 ``airflow.sdk`` has neither; without these no DAG file could be imported there."""
+    newer = airflow_versions.timetable("CronTriggerTimetable", "@hourly", timezone="UTC")
+    monkeypatch.setattr(airflow_versions, "sdk", SimpleNamespace())
+    older = airflow_versions.timetable("CronTriggerTimetable", "@hourly", timezone="UTC")
+    assert type(newer).__module__.startswith("airflow.sdk")
+    assert type(older).__module__ == "airflow.timetables.trigger"
+
+
+def test_nothing_is_imported_from_airflow_s_sdk_that_3_1_lacks() -> None:
+    later = "AssetOrTimeSchedule|CronTriggerTimetable|DeltaTriggerTimetable|CronDataIntervalTimetable|PartitionMapper"
+    imports = re.compile(rf"from airflow\.sdk import[^\n(]*(?:\([^)]*)?\b({later})\b")
+    package = Path(airflow_versions.__file__).parents[1]
+    assert [path.name for path in package.rglob("*.py") if imports.search(path.read_text())] == []

@@ -1,8 +1,10 @@
 """What differs between the versions of Airflow, besides the places of names (``airflow.providers.common.compat``)."""
 
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
+from airflow import sdk
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow.sdk import DAG, Context
 from airflow.utils.types import DagRunType
@@ -13,6 +15,15 @@ MANUAL, SCHEDULED, TRIGGERED, BY_ASSETS = "manual", "scheduled", "operator_trigg
 
 NOT_DURABLE: dict[str, Any] = {"durable": False} if AIRFLOW_V_3_3_PLUS else {}
 """Arguments of SparkSubmitOperator, which resumes an earlier application on some clusters from 3.3 on."""
+
+OLDER_TIMETABLES = ("airflow.timetables.assets", "airflow.timetables.trigger")
+"""Where 3.1 has the timetables that are in ``airflow.sdk`` from 3.2 on."""
+
+
+def timetable(name: str, *arguments: object, **more: object) -> object:
+    """Return a timetable of Airflow's, by its class's name."""
+    places = (sdk, *map(import_module, () if hasattr(sdk, name) else OLDER_TIMETABLES))
+    return next(getattr(place, name) for place in places if hasattr(place, name))(*arguments, **more)
 
 
 def only_runs(*types: str) -> dict[str, Any]:

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
-from airflow.sdk import (
-    Asset,
-    AssetOrTimeSchedule,
-    AssetWatcher,
-    CronTriggerTimetable,
-)
+from airflow.sdk import Asset, AssetWatcher
 
-from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs
+from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs, timetable
 from kafka_ingest.model.start_when import AwaitedFeed
 from kafka_ingest.settings.feed import Feed
 
@@ -39,8 +34,9 @@ def starts_by_what_waits(dag_id: str, schedule: str | None, feeds: Sequence[Feed
 
     watchers = [AssetWatcher(each.name, RecordsWaitTrigger.of(each, conn_id)) for conn_id, each in awaited]
     asset = asset_of_starts(dag_id, watchers if AIRFLOW_V_3_3_PLUS else ())
-    by_time = CronTriggerTimetable(schedule, timezone="UTC") if schedule is not None else None
+    by_time = timetable("CronTriggerTimetable", schedule, timezone="UTC") if schedule is not None else None
+    either = [asset] if by_time is None else timetable("AssetOrTimeSchedule", timetable=by_time, assets=[asset])
     return {
-        "schedule": AssetOrTimeSchedule(timetable=by_time, assets=[asset]) if by_time is not None else [asset],
+        "schedule": either,
         **only_runs(SCHEDULED, MANUAL, TRIGGERED, BY_ASSETS),
     }
