@@ -12,12 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings, with_ports
-from kafka_ingest.errors import (
-    KafkaIngestError,
-    KafkaLoginRefusedError,
-    KafkaTlsRefusedError,
-    KafkaUnavailableError,
-)
+from kafka_ingest.errors import KafkaIngestError, KafkaLoginRefusedError, KafkaTlsRefusedError, KafkaUnavailableError
 
 NO_TOPIC = "no topic: does a broker answer?"
 """No topic can have this name, so asking for it creates nothing; any answer means that the client is authenticated."""

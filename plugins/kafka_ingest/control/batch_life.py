@@ -29,13 +29,7 @@ from kafka_ingest.control.offset_statements import (
 from kafka_ingest.control.replacements import check_still_replaceable
 from kafka_ingest.control.replays import check_still_replayable, note_replayed
 from kafka_ingest.control.row_sums import add_to_partitions
-from kafka_ingest.control.rows import (
-    batch_of,
-    is_dag_run,
-    newest_ledger_event,
-    of_newest_published,
-    stored_offsets,
-)
+from kafka_ingest.control.rows import batch_of, is_dag_run, newest_ledger_event, of_newest_published, stored_offsets
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState

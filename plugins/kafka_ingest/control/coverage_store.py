@@ -7,12 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, exists, func, select
 
-from kafka_ingest.control.coverage_rows import (
-    committed_batches_after,
-    copied_ranges,
-    copy_outputs,
-    coverage_rows,
-)
+from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, copy_outputs, coverage_rows
 from kafka_ingest.control.database import Store, reads
 from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
@@ -81,19 +76,13 @@ def batches_of_offset(feed_id: UUID, topic_partition: TopicPartition, offset: in
         select(batch_range.c.batch_id)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
         .where(
-            batch.c.feed_id == feed_id,
-            *of_partition(batch_range, topic_partition),
-            *holds_offset(batch_range, offset),
+            batch.c.feed_id == feed_id, *of_partition(batch_range, topic_partition), *holds_offset(batch_range, offset)
         )
     )
     columns = ("batch_id", "kind", "state", "planned_at", "planned_by", "committed_at", "committed_by", "reason")
     of_range = ("topic", "partition", "topic_id", "start_offset", "end_offset", "dead_letters", "filtered")
     return (
-        select(
-            *(batch.c[name] for name in columns),
-            *(batch_range.c[name] for name in of_range),
-            *OUTPUT,
-        )
+        select(*(batch.c[name] for name in columns), *(batch_range.c[name] for name in of_range), *OUTPUT)
         .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
         .where(batch.c.batch_id.in_(holding), *of_partition(batch_range, topic_partition))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())

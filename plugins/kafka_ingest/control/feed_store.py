@@ -76,8 +76,7 @@ class FeedStore(Store):
         with transaction(self._engine, "write") as connection:
             for feed_id, position in sorted(positions.items()):
                 is_new = or_(
-                    feed.c.start_position.is_distinct_from(position),
-                    feed.c.start_asked_at <= now - UNANSWERED_FOR,
+                    feed.c.start_position.is_distinct_from(position), feed.c.start_asked_at <= now - UNANSWERED_FOR
                 )
                 changed = connection.execute(
                     update(feed)

@@ -30,8 +30,7 @@ STAGED = exists().where(attempt.c.batch_id == batch.c.batch_id, attempt.c.cleane
 
 # `dead-letters` and `locate` find them by the batch's own rows: such a batch is not summed up.
 DEAD_LETTERS = exists().where(
-    batch_range.c.batch_id == batch.c.batch_id,
-    batch_range.c.dead_letters > literal(0, literal_execute=True),
+    batch_range.c.batch_id == batch.c.batch_id, batch_range.c.dead_letters > literal(0, literal_execute=True)
 )
 
 

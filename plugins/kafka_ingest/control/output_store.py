@@ -18,13 +18,7 @@ class OutputStore(Store):
     """Published ranges that the output holds no longer."""
 
     def record_lost(
-        self,
-        feed: FeedSnapshot,
-        lost: Sequence[LostRange],
-        gaps: Sequence[NewGap],
-        *,
-        reason: str,
-        actor: str,
+        self, feed: FeedSnapshot, lost: Sequence[LostRange], gaps: Sequence[NewGap], *, reason: str, actor: str
     ) -> None:
         """Write that published files were lost, and the gaps of what no other batch holds; no stored offset moves."""
         with transaction(self._engine, "write") as connection:

@@ -189,10 +189,7 @@ batch = Table(
         "AND (pinned_attempt IS NULL) = (folded_at IS NOT NULL))",
         name="pinned",
     ),
-    CheckConstraint(
-        "folded_at IS NULL OR (state = 'COMMITTED' AND kind = 'live' AND NOT to_announce)",
-        name="folded",
-    ),
+    CheckConstraint("folded_at IS NULL OR (state = 'COMMITTED' AND kind = 'live' AND NOT to_announce)", name="folded"),
     CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
     CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
     Index("ix_batch_feed", "feed_id", "planned_at"),
@@ -395,10 +392,7 @@ gap = Table(
     Index("ix_gap_feed", "feed_id", "topic", "partition"),
     # What a plan has to stop at, among all that was ever passed.
     Index(
-        "ix_gap_ahead",
-        "feed_id",
-        sqlite_where=text("applied_at IS NULL"),
-        postgresql_where=text("applied_at IS NULL"),
+        "ix_gap_ahead", "feed_id", sqlite_where=text("applied_at IS NULL"), postgresql_where=text("applied_at IS NULL")
     ),
     comment="intervals that will not be ingested, or not yet: who or what decided it, when and why",
 )

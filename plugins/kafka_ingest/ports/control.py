@@ -460,13 +460,7 @@ class OperatorTables(FoldingTables, Protocol):
         """
 
     def record_lost(
-        self,
-        feed: FeedSnapshot,
-        lost: Sequence[LostRange],
-        gaps: Sequence[NewGap],
-        *,
-        reason: str,
-        actor: str,
+        self, feed: FeedSnapshot, lost: Sequence[LostRange], gaps: Sequence[NewGap], *, reason: str, actor: str
     ) -> None:
         """Record that published files were lost, and gaps over what no other batch holds; no stored offset moves.
 

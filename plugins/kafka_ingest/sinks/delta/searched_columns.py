@@ -94,10 +94,7 @@ def naming(columns: Sequence[str]) -> dict[str, str]:
 
 
 def for_new_table(
-    fields: Fields,
-    properties: Mapping[str, str],
-    partitioned_by: Collection[str],
-    files: Collection[FileStatistics],
+    fields: Fields, properties: Mapping[str, str], partitioned_by: Collection[str], files: Collection[FileStatistics]
 ) -> dict[str, str]:
     """Return the property that a new table gets beside its own; none where these say what has statistics.
 

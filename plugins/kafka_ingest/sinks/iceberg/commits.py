@@ -218,12 +218,7 @@ class IcebergCommits:
         return list(ExecutorFactory.get_or_create().map(entry, files))
 
     def _overwrite(
-        self,
-        table: Table,
-        change: OneTry,
-        files: Mapping[str, Opened],
-        wanted: ReplacedRows,
-        summary: dict[str, str],
+        self, table: Table, change: OneTry, files: Mapping[str, Opened], wanted: ReplacedRows, summary: dict[str, str]
     ) -> None:
         """Add files and take others out, in one snapshot, as the library's own overwriting does with new ones."""
         leaving = list(self._rows_of(table).files_with(wanted))

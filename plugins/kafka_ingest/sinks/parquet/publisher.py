@@ -6,11 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.errors import (
-    OutputConflictError,
-    OutputNotUsableError,
-    StagedOutputUnusableError,
-)
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds

@@ -122,11 +122,7 @@ def wrong_partitions(
 
 
 def partition_values(
-    path: Opened,
-    metadata: pyarrow.parquet.FileMetaData,
-    terms: Sequence[PartitionTerm],
-    *,
-    own_columns: bool,
+    path: Opened, metadata: pyarrow.parquet.FileMetaData, terms: Sequence[PartitionTerm], *, own_columns: bool
 ) -> list[str | None]:
     """Return the value of each term in a file, as text; raises StagedOutputUnusableError where it cannot be one's."""
     if problems := list(wrong_partitions(metadata, terms, own_columns=own_columns)):
