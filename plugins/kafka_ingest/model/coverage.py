@@ -125,7 +125,8 @@ class PartitionCoverage:
         found += self._closed_without_being_read()
         beyond = [*committed, *open_gaps]
         end = self.stored.next_offset or 0
-        found += [f"{each} is beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
+        below = [OffsetRange(self.topic_partition, 0, end), *reread]
+        found += [f"{each} is beyond the stored offset {end:,}" for each in subtract(beyond, below)]
         return [*found, *self._folded_elsewhere(reread)]
 
     @property
@@ -154,10 +155,6 @@ class PartitionCoverage:
             by = read.get(gap.closed_by_batch)
             if left := subtract([gap.offset_range], [by] if by is not None else []):
                 yield f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
-
-    def _above(self, ranges: Iterable[OffsetRange], end: int, reread: Iterable[OffsetRange]) -> list[OffsetRange]:
-        below = [OffsetRange(self.topic_partition, 0, end), *reread]
-        return subtract(ranges, below)
 
 
 def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:

@@ -17,7 +17,7 @@ from typing import Self
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, UnknownFields
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, kinds_in, quoted, read_schema
 from kafka_ingest.writing.decode_dates import convert_dates, has_decimals, has_odd_decimal, textual
-from kafka_ingest.writing.decode_limits import has_twice, leaf_is_wrong, walked
+from kafka_ingest.writing.decode_limits import has_key_twice, leaf_is_wrong, no_leaf, walked
 from kafka_ingest.writing.decoded_part import (
     FITS,
     SURE,
@@ -159,7 +159,7 @@ def json_by_schema(
     wrong = [checks.is_unread(), checks.half_characters()]
     later = [
         walked(read, schema, converted, leaf_is_wrong),
-        has_twice(read, schema),
+        walked(read, schema, None, no_leaf, of_map=has_key_twice),
         checks.rewritten(),
         checks.other_case(),
     ]

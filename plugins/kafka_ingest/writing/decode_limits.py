@@ -16,14 +16,14 @@ MOST_PATHS = 20
 """So many are looked for in an array or a map, and named in a reason, which has room for fewer."""
 
 
-def has_twice(found: str, kind: RecordType) -> str:
-    """Return whether a map has a key twice; an empty text where there is no map in the type."""
-    return walked(found, kind, None, lambda *_: "", of_map=has_key_twice)
-
-
 def has_key_twice(found: str) -> str:
     keys = f"map_keys({found})"
     return f"size(array_distinct({keys})) < size({keys})"
+
+
+def no_leaf(_found: str, _kind: Scalar, _converted: str | None) -> str:
+    """Return that a single value can be stored."""
+    return ""
 
 
 def leaf_is_wrong(found: str, kind: Scalar, converted: str | None) -> str:
@@ -43,35 +43,28 @@ def walked(
     of_map: Callable[[str], str] = lambda _: "",
     names: "count[int] | None" = None,
 ) -> str:
+    """Return whether something is wrong with a value, or with one inside of it; empty where nothing can be."""
     names = names or count()
+
+    def some(elements: str, inner: RecordType) -> str:
+        each = f"x{next(names)}"
+        wrong = walked(each, inner, None, leaf, of_map=of_map, names=names)
+        return f"exists({elements}, {each} -> {wrong})" if wrong else ""
+
     match kind:
         case Struct(fields):
-            wrong = (
-                walked(
-                    f"{found}.{quoted(field.name)}",
-                    field.type,
-                    f"{converted}.{quoted(field.name)}" if converted else None,
-                    leaf,
-                    of_map=of_map,
-                    names=names,
-                )
-                for field in fields
-            )
+            wrong = []
+            for field in fields:
+                at = quoted(field.name)
+                done = f"{converted}.{at}" if converted else None
+                wrong.append(walked(f"{found}.{at}", field.type, done, leaf, of_map=of_map, names=names))
             return disjunction(*wrong)
         case ArrayOf(inner):
-            return some_element(found, inner, leaf, of_map=of_map, names=names)
+            return some(found, inner)
         case MapOf(inner):
-            return disjunction(
-                of_map(found), some_element(f"map_values({found})", inner, leaf, of_map=of_map, names=names)
-            )
+            return disjunction(of_map(found), some(f"map_values({found})", inner))
         case _:
             return leaf(found, kind, converted)
-
-
-def some_element(found: str, kind: RecordType, leaf: Leaf, *, of_map: Callable[[str], str], names: "count[int]") -> str:
-    each = f"x{next(names)}"
-    wrong = walked(each, kind, None, leaf, of_map=of_map, names=names)
-    return f"exists({found}, {each} -> {wrong})" if wrong else ""
 
 
 def disjunction(*conditions: str) -> str:

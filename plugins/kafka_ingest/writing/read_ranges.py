@@ -139,7 +139,11 @@ def client_settings(plan: BatchPlan, sizes: Mapping[str, str], kafka: Mapping[st
 
 
 def task_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    return read_sizes(memory_of_a_task(spark), max(offset_range.span for offset_range in ranges))
+    # All of Spark's settings would be a hundred questions to Java.
+    asked = {name: spark.conf.get(name, None) for name in SIZES_OF_HEAPS}
+    conf = {name: size for name, size in asked.items() if size is not None}
+    memory = memory_per_task(conf, spark.sparkContext.defaultParallelism, is_local=is_local(spark))
+    return read_sizes(memory, max(offset_range.span for offset_range in ranges))
 
 
 def records_of_source(
@@ -162,13 +166,6 @@ def records_of_source(
         .withColumn("timestamp_ms", f.when(is_as_it_was, f.unix_millis("timestamp")).otherwise(failed))
         .select(*RECORD_COLUMNS)
     )
-
-
-def memory_of_a_task(spark: SparkSession) -> int:
-    # All of Spark's settings would be a hundred questions to Java.
-    asked = {name: spark.conf.get(name, None) for name in SIZES_OF_HEAPS}
-    conf = {name: size for name, size in asked.items() if size is not None}
-    return memory_per_task(conf, spark.sparkContext.defaultParallelism, is_local=is_local(spark))
 
 
 def topic_id(plan: BatchPlan) -> Column:

@@ -103,10 +103,6 @@ def session_of(context: SparkContext, java: Java, java_context: Java, *, with_ex
     return SparkSession(context, made)
 
 
-def share_of_driver(spark: SparkSession) -> int:
-    return int(spark.conf.get(AT_ONCE, "1") or "1")
-
-
 def is_local(spark: SparkSession) -> bool:
     """Whether Spark runs on this machine alone, with the driver's memory for its tasks."""
     return (spark.sparkContext.master or "").startswith("local")

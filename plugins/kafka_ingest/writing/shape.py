@@ -4,7 +4,7 @@ A record for which an expression fails is a dead letter, and no error: the batch
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, quoted
-from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.shape import Shape
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE
 from kafka_ingest.writing.decoded_part import named, reason, text
 from kafka_ingest.writing.expressions import Expressions
@@ -54,7 +54,7 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
         said: list[Column] = []
         for number, columns in enumerate(tries):
             one = f"{SELECTED}_{number}"
-            made.append(expressions.tried(fields_of(columns), is_kept).alias(one))
+            made.append(expressions.tried({column.name: column.sql for column in columns}, is_kept).alias(one))
             fails, first, name = f"({is_kept}) and {one} is null", columns[0], f"{SAID}_{number}"
             if with_reasons:
                 said.append(expressions.failure(first.sql, fails).alias(name))
@@ -71,10 +71,6 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
         f.expr(RAW_VALUE),
         f.expr(is_filtered).alias(FILTERED),
     )
-
-
-def fields_of(columns: Collection[SelectedColumn]) -> dict[str, str]:
-    return {column.name: column.sql for column in columns}
 
 
 def why(part: str, what: str, sql: str | None = None, said: str | None = None) -> str:

@@ -21,7 +21,7 @@ from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
 from kafka_ingest.writing.notes import say
-from kafka_ingest.writing.session import share_of_driver
+from kafka_ingest.writing.session import AT_ONCE
 from kafka_ingest.writing.share_out import most_rows_kept, shared_read_sizes
 
 MOST_RECORDS = 100_000
@@ -73,7 +73,7 @@ def most_bytes(spark: SparkSession) -> int:
 
 def heap_of(spark: SparkSession) -> int:
     """Return how many bytes of the driver's memory an attempt may use."""
-    return int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // share_of_driver(spark)
+    return int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // int(spark.conf.get(AT_ONCE, "1") or "1")
 
 
 def name_of(error: Exception) -> str:
