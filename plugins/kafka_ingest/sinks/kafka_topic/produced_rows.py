@@ -23,8 +23,8 @@ LARGE: Final = ("key", "value")
 """Of these, a group's rows may be more, where a dictionary holds them."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
-POSITION: Final = ("kafka_topic", "kafka_partition", "kafka_offset")
-OF_RECORD: Final = ("key", "value", "kafka_headers", "kafka_timestamp", "kafka_timestamp_ms")
+COLUMNS: Final = ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_topic_id", "key", "value", "kafka_headers"]
+TIMES: Final = ["kafka_timestamp", "kafka_timestamp_ms"]
 OVERHEAD_BYTES: Final = 200
 """Of a batch of one record, apart from key, value and headers; of each header 10 more."""
 Place = tuple[str, int]
@@ -87,7 +87,7 @@ def times_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
 
 def refused(piece: pa.Table, number: int, topic: Topic, why: str) -> OutputNotUsableError:
     """Return the error that names the record in a row."""
-    topic_name, partition, offset = (piece[name][number].as_py() for name in POSITION)
+    topic_name, partition, offset = (piece[name][number].as_py() for name in COLUMNS[:3])
     return OutputNotUsableError(
         f"topic {topic.name} cannot take record {topic_name}-{partition}@{offset}: {why}, and run the commit again. "
         "Nothing was published and no offset was moved."
@@ -170,14 +170,13 @@ def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
 
 def pieces(staged: Staged) -> Iterator[pa.Table]:
     """Yield all rows of an attempt, a piece at a time; the parts of a range that was cut come in their order."""
-    columns = [*POSITION, "kafka_topic_id", *OF_RECORD]
     for file in sorted(staged.receipt.files, key=first_offset):
         path = staged.data / file.name
         try:
             with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as found:
                 for group in range(found.num_row_groups):
                     rows = rows_at_once(found, source, group)
-                    for batch in found.iter_batches(rows, row_groups=[group], columns=columns):
+                    for batch in found.iter_batches(rows, row_groups=[group], columns=COLUMNS + TIMES):
                         yield pa.Table.from_batches([batch])
         except pa.ArrowException as error:
             raise StagedOutputUnusableError(f"{path} is damaged: {error}") from error
