@@ -970,6 +970,13 @@ class InMemoryControlTables:
                     state.to_announce.add(batch_id)
             return state.batches[batch_id]
 
+    def are_in(self, transaction: object) -> bool:
+        del transaction
+        return False
+
+    def complete_commit_within(self, transaction: object, batch_id: UUID, *, actor: str) -> bool:
+        raise AssertionError((transaction, batch_id, actor))
+
     def abandon(
         self,
         batch_id: UUID,
@@ -1673,7 +1680,7 @@ class InMemorySink:
         return self
 
     publisher = archive = inspector = remover = salvage = staging
-    replacer = lacks = most_rows = None
+    replacer = lacks = most_rows = in_transaction = publish_within = lost = None
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)

@@ -488,7 +488,7 @@ def losing_the_commit(server: PostgresqlServer, batch: bytes, *, lands: bool) ->
             answering, said = asyncio.create_task(answers()), b""
             while request := await reader.read(65_536):
                 said += request
-                if b"COMMIT" in request and batch in said and b"INSERT" in said:
+                if b"COMMIT\0" in request and batch in said and b"INSERT" in said:
                     answering.cancel()
                     writer.transport.abort()
                     if lands:

@@ -43,6 +43,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldCut
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition, Unavailable
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
@@ -100,6 +101,33 @@ def test_the_order_of_the_commit(feed: FeedInMemory, plan: BatchPlan) -> None:
     watched(feed, calls.append).commit(plan.batch_id)
     steps = ("can_take", "verify", "begin_commit", "publish", "complete_commit", "set_group_offsets")
     assert [call for call in calls if call in steps] == list(steps)
+
+
+@pytest.mark.parametrize("one_database", [True, False], ids=["one database", "two databases"])
+def test_an_output_whose_transaction_may_complete_the_batch_is_handed_that_step(
+    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch, *, one_database: bool
+) -> None:
+    calls: list[str] = []
+    transaction = object()
+
+    def complete(found: object, batch_id: UUID, *, actor: str) -> bool:
+        assert found is transaction
+        feed.control.complete_commit(batch_id, actor=actor)
+        return True
+
+    def publish_within(directory: Path, published: PublishedReceipt, complete_within: Callable[[object], bool]) -> None:
+        feed.sink.publish(directory, published)
+        assert complete_within(transaction) is one_database
+        calls.append(feed.control.batch(plan.batch_id).state)
+
+    monkeypatch.setattr(feed.control, "are_in", lambda found: found is transaction and one_database)
+    monkeypatch.setattr(feed.control, "complete_commit_within", complete)
+    monkeypatch.setattr(feed.sink, "publish_within", publish_within)
+    committed = watched(feed, calls.append).commit(plan.batch_id)
+    assert (committed.by_us, committed.in_one) == (True, one_database)
+    assert_committed(feed, plan)
+    assert "publish" not in calls
+    assert (BatchState.COMMITTED if one_database else BatchState.COMMITTING) in calls
 
 
 def test_a_commit_publishes_the_batch_moves_the_offsets_and_brings_the_group_after_them(

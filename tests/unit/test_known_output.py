@@ -162,6 +162,46 @@ def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years
         check(years)
 
 
+# ── One database for the tables and the output ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("are_in", "has_letters", "of_feed", "stops"),
+    [
+        (True, False, "orders", False),
+        (False, False, "orders", True),
+        (True, True, "orders", True),
+        (True, False, "other", True),
+    ],
+    ids=["one database", "two databases", "with dead letters", "of another feed"],
+)
+def test_a_batch_that_one_database_has_lost_with_its_offsets_stops_no_plan(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch, *, are_in: bool, has_letters: bool, of_feed: str, stops: bool
+) -> None:
+    batch_id = another_published(feed)
+    kept = feed.sink.published[UUID(batch_id)]
+    letters = kept.receipt.files if has_letters else ()
+    plan = kept.plan if of_feed == "other" else replace(kept.plan, feed_id=feed.control.feed("orders").feed_id)
+    feed.sink.published[UUID(batch_id)] = replace(kept, plan=plan, receipt=replace(kept.receipt, dead_letters=letters))
+    asked: list[tuple[set[str], str | None]] = []
+
+    def lost(batch_ids: set[str], actor: str | None) -> set[str]:
+        asked.append((batch_ids, actor))
+        return batch_ids
+
+    monkeypatch.setattr(feed.control, "are_in", lambda _: are_in)
+    monkeypatch.setattr(feed.sink, "in_transaction", lambda look: look(object()))
+    monkeypatch.setattr(feed.sink, "lost", lost)
+    if stops:
+        assert batch_id in refusal(feed)
+        return
+    check(feed)
+    assert feed.plan(None).result is PlanResult.PLANNED
+    assert asked == [({batch_id}, None)] * 2
+    assert feed.plan().result is PlanResult.PLANNED
+    assert asked[2:] == [({batch_id}, None), ({batch_id}, "run 1")]
+
+
 # ── Tables that are the right ones ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.committing.commit_batch import IN_ONE, Committed
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.storable_text import storable
@@ -79,7 +79,7 @@ def committed_lines(committed: Committed) -> Iterator[Line]:
     output = committed.batch.plan.output
     rows = sum(count.rows for count in committed.counts)
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    yield Line(f"{done} {counted(rows, 'row')} into {output}")
+    yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
     if letters := sum(count.dead_letters for count in committed.counts):
         yield Line(f"{counted(letters, 'record')} could not be decoded: {output_of_dead_letters(output)}")
     if filtered := sum(count.filtered for count in committed.counts):

@@ -4,6 +4,7 @@ It may be an empty mount point while its storage is away, or of the same relativ
 have another KAFKA_INGEST_DATA than the tasks. Batches that the control tables do not have were written with others.
 """
 
+import contextlib
 import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from kafka_ingest.errors import (
     OutputNotUsableError,
     OutputUnavailableError,
     OutputUnknownError,
+    UnknownBatchError,
 )
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchState
@@ -115,22 +117,31 @@ LEAST_ID = UUID(int=0)
 """From which on an output is asked where a feed has few batches: for all of them, as its receipts say."""
 
 
-def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
+def check_newest_known(
+    feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks, *, actor: str | None = None
+) -> None:
     """Raise as :func:`check_output_known`, for the newest batches and those that are open or were abandoned lately.
 
     A batch missing from older control tables is newer than all of theirs, or open in them; so a plan need not check
     years of batches, nor read a table, whose receipts say the same. Maintenance checks all of them daily, and so does
     every step of an operator.
     """
-    check_output_known(feed, settings, control, sinks, from_id=feed.recent_batch or LEAST_ID)
+    check_output_known(feed, settings, control, sinks, from_id=feed.recent_batch or LEAST_ID, actor=actor)
 
 
 def check_output_known(
-    feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks, *, from_id: UUID | None = None
+    feed: FeedSnapshot,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    sinks: Sinks,
+    *,
+    from_id: UUID | None = None,
+    actor: str | None = None,
 ) -> None:
     """Raise OutputUnknownError where the output holds batches that the control tables do not have as published.
 
-    Control tables restored from an older backup look like that: continuing would write records a second time.
+    Control tables restored from an older backup look like that: continuing would write records a second time. Not so
+    where their database was the output's, too, and has lost both: an actor ends such batches.
     """
     since = from_id if from_id != LEAST_ID else None
     for target, known in outputs_of(feed, settings, sinks, from_id):
@@ -140,6 +151,8 @@ def check_output_known(
             sink = sinks(target)
             still_there = set(sink.publisher.known_batches(from_id))
             unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
+            lost = lost_with_tables(unknown, feed.feed_id, target, control, sink, actor)
+            unknown = [each for each in unknown if each not in lost]
         if not unknown:
             continue
         is_current = target == settings.output
@@ -152,6 +165,35 @@ def check_output_known(
             f"output is this feed's, rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how "
             "they would change."
         )
+
+
+def lost_with_tables(
+    batch_ids: Collection[str],
+    feed_id: UUID,
+    target: OutputLocation,
+    control: ControlTables,
+    sink: Sink,
+    actor: str | None,
+) -> set[str]:
+    """Return which of a feed's batches only receipts know: one database lost rows and offsets. An actor ends them.
+
+    Not those with dead letters, which are files, and would be there twice.
+    """
+    if not batch_ids or sink.lost is None or sink.in_transaction is None or not sink.in_transaction(control.are_in):
+        return set()
+    kept = [found for each in batch_ids if (found := sink.archive.published_receipt(UUID(each))) is not None]
+    its = [each for each in kept if (each.plan.feed_id, each.plan.output) == (feed_id, target)]
+    lost = sink.lost({str(each.plan.batch_id) for each in its if not each.receipt.dead_letters}, None)
+    # One that was open when the copy was made is published by its next commit, with the same receipt.
+    ended = {each for each in lost if not is_open(UUID(each), control)}
+    return lost if actor is None else sink.lost(ended, actor) | (lost - ended)
+
+
+def is_open(batch_id: UUID, control: ControlTables) -> bool:
+    """Whether the control tables know a batch that has not ended."""
+    with contextlib.suppress(UnknownBatchError):
+        return control.batch(batch_id).state.is_open
+    return False
 
 
 def unknown_batches(

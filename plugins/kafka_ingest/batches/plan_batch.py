@@ -110,7 +110,7 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
         known = control.feed(settings.name)
         at_first = at_first or known
         if known is not None:
-            check_newest_known(known, settings, control, sinks)
+            check_newest_known(known, settings, control, sinks, actor=actor)
             if known.open_batch is not None:
                 if resume_open_batch(known, known.open_batch, settings, parts, actor=actor):
                     return PlanOutcome(PlanResult.RESUMED, known.open_batch.plan, None)

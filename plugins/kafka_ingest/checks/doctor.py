@@ -1,5 +1,6 @@
 """Checks before the first run: each says what was found, and a failing one what to do."""
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -17,6 +18,7 @@ from kafka_ingest.checks.one_host import check_one_host
 from kafka_ingest.checks.record_checks import columns, open_batch, schemas
 from kafka_ingest.checks.spark_checks import driver, expressions, uses_python
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import (
@@ -272,7 +274,18 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     existing = nearest_existing(path) if isinstance(path, Path) else path
     made = "" if existing == path else f"; it will be made below {existing}"
     guarantee = format_of(location).guarantee
-    return f"{path} can be written as {location.format}{made}. {guarantee}{lacks(feed, location, find_connection)}"
+    what = f"{path} can be written as {location.format}{made}. {guarantee}"
+    return f"{what}{beside_control_tables(location, find_connection)}{lacks(feed, location, find_connection)}"
+
+
+def beside_control_tables(output: OutputLocation, find_connection: FindConnection) -> str:
+    """Return that an output's database has the control tables, too, where it has."""
+    in_transaction = sink_of(output, sink_connections(find_connection)).in_transaction
+    with contextlib.suppress(KafkaIngestError):  # the check of the control tables names it
+        settings = control_database(find_connection(CONTROL_CONN_ID))
+        if in_transaction is not None and in_transaction(SqlControlTables(open_database(settings)).are_in):
+            return " The control tables are in the same database."
+    return ""
 
 
 def lacks(feed: Feed, output: OutputLocation, find_connection: FindConnection) -> str:

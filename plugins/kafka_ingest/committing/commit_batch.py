@@ -31,6 +31,7 @@ from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 
 log = logging.getLogger(__name__)
 
+IN_ONE = ", in one transaction with the stored offsets"
 
 LATER = {
     BatchState.WRITTEN: frozenset({BatchState.COMMITTING, BatchState.COMMITTED, BatchState.ABANDONED}),
@@ -49,6 +50,8 @@ class Committed:
     mirrored: Mirrored
     never_found: int = 0
     """How many fields no record of the batch had that it should have; 0 where an earlier try committed it."""
+    in_one: bool = False
+    """Whether this call has moved the stored offsets in the output's own transaction."""
 
 
 def commit_batch(
@@ -59,7 +62,7 @@ def commit_batch(
     WRITTEN and COMMITTING batches are committed without asking Kafka; for a COMMITTED one only the group is set.
     """
     control, sinks = parts.control, parts.sinks
-    batch, never_found = control.batch(batch_id), 0
+    batch, never_found, in_one = control.batch(batch_id), 0, False
     counts: list[RangeCount] | None = None
     refuse_what_cannot_be_committed(batch)
 
@@ -76,9 +79,21 @@ def commit_batch(
             control.begin_commit(batch_id, attempt.attempt)
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
-            sink.publisher.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
+            published = PublishedReceipt(batch.plan, receipt, control.ledger(batch_id))
+            if sink.publish_within is not None and not receipt.dead_letters:
+                # With step 4 in it, where it can be. Dead letters come between the two.
+                def within(transaction: object) -> bool:
+                    nonlocal in_one
+                    in_one = control.are_in(transaction) and control.complete_commit_within(
+                        transaction, batch_id, actor=actor
+                    )
+                    return in_one
+
+                sink.publish_within(attempt.directory, published, within)
+            else:
+                sink.publisher.publish(attempt.directory, published)
             publish_dead_letters(batch, attempt, receipt, sinks)
-            # 4. The stored offsets, all or none; the batch is COMMITTED.
+            # 4. The stored offsets, all or none; the batch is COMMITTED. Does nothing where it is.
             batch = control.complete_commit(batch_id, actor=actor)
         except KafkaIngestError:
             if control.batch(batch_id).state in LATER[seen]:
@@ -86,7 +101,7 @@ def commit_batch(
                 return commit_batch(batch_id, parts, group=group, actor=actor, limits=limits)
             raise
         counts, never_found = receipt.range_counts(batch.plan), len(limits.never_found(receipt))
-        log.info("batch %s is committed: %s", batch_id, counted(receipt.rows, "row"))
+        log.info("batch %s is committed: %s%s", batch_id, counted(receipt.rows, "row"), IN_ONE if in_one else "")
         if receipt.without_date:
             log.warning(
                 "batch %s: %s with a timestamp that is no date: there kafka_timestamp is null, and kafka_timestamp_ms "
@@ -117,7 +132,7 @@ def commit_batch(
     # A folded batch was announced before, and its ranges are not available to announce it again.
     by_us = batch.committed_by == actor and batch.plan.folded is None
     counts = control.range_counts(batch_id) if counts is None else counts
-    return Committed(batch, tuple(counts), by_us, mirrored, never_found)
+    return Committed(batch, tuple(counts), by_us, mirrored, never_found, in_one)
 
 
 def refuse_what_cannot_be_committed(batch: Batch) -> None:

@@ -7,18 +7,20 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, select, update
+from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps
 from kafka_ingest.control.batch_statements import (
     abandon_batch,
     left_out_document,
+    lock_batch,
     locked_batch,
     plan_ranges_again,
     require_pinned,
     set_range_counts,
 )
 from kafka_ingest.control.batch_states import move_batch, transition_of
-from kafka_ingest.control.database import Store
+from kafka_ingest.control.database import INSUFFICIENT_PRIVILEGE, Store, unavailable
 from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
@@ -130,20 +132,22 @@ class BatchLife(Store):
 
     def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         with locked_batch(self._engine, batch_id) as (connection, row):
-            batch = batch_of(row)
-            if batch.state is BatchState.COMMITTED:
-                return batch
-            committed = transition_of(row, BatchState.COMMITTED)
-            if batch.plan.kind is BatchKind.LIVE:
-                advance_stored_offsets(connection, batch)
-            elif batch.plan.kind is BatchKind.BACKFILL:
-                close_gaps(connection, row["feed_id"], batch_id, actor)
-            elif batch.plan.kind is BatchKind.REPLAY:
-                note_replayed(connection, batch.plan)
-            touch_feed(connection, row["feed_id"], more_rows=add_to_partitions(connection, batch))
-            end: dict[str, Any] = {"committed_at": datetime.now(UTC), "committed_by": actor}
-            at = move_batch(connection, committed, to_announce=is_dag_run(actor), **end)
-            return replace(batch, state=BatchState.COMMITTED, updated_at=at, **end)
+            return complete(connection, row, actor)
+
+    def complete_commit_within(self, connection: object, batch_id: UUID, *, actor: str) -> bool:
+        """Do that in an output's open transaction in this database, if its role may; return whether.
+
+        The feed's lock comes after the output's, as nobody who holds it waits for an output.
+        """
+        assert isinstance(connection, Connection)  # noqa: S101 - one that these tables are in
+        try:
+            with connection.begin_nested():
+                complete(connection, lock_batch(connection, batch_id), actor)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
+                return False
+            raise unavailable(self._engine, error) from error
+        return True
 
     def abandon(
         self,
@@ -158,6 +162,24 @@ class BatchLife(Store):
         with locked_batch(self._engine, batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, actor=actor, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, actor=actor, batch_id=batch_id)
+
+
+def complete(connection: Connection, row: RowMapping, actor: str) -> Batch:
+    """Move a locked batch's stored offsets, and the batch to COMMITTED, if it is not; return it as it is then."""
+    batch = batch_of(row)
+    if batch.state is BatchState.COMMITTED:
+        return batch
+    committed = transition_of(row, BatchState.COMMITTED)
+    if batch.plan.kind is BatchKind.LIVE:
+        advance_stored_offsets(connection, batch)
+    elif batch.plan.kind is BatchKind.BACKFILL:
+        close_gaps(connection, row["feed_id"], batch.batch_id, actor)
+    elif batch.plan.kind is BatchKind.REPLAY:
+        note_replayed(connection, batch.plan)
+    touch_feed(connection, row["feed_id"], more_rows=add_to_partitions(connection, batch))
+    end: dict[str, Any] = {"committed_at": datetime.now(UTC), "committed_by": actor}
+    at = move_batch(connection, committed, to_announce=is_dag_run(actor), **end)
+    return replace(batch, state=BatchState.COMMITTED, updated_at=at, **end)
 
 
 def note_output_changed(connection: Connection, row: RowMapping) -> int:

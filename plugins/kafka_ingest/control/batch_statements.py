@@ -32,8 +32,13 @@ NO_RANGES = batch_range.delete().where(batch_range.c.batch_id == bindparam("of_b
 def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, RowMapping]]:
     """Open a write transaction that holds the lock of the batch's feed, and yield the batch as it is under it."""
     with transaction(engine, "write") as connection:
-        connection.execute(LOCKED_FEED_OF_BATCH, {"batch_id": batch_id})
-        yield connection, batch_row(connection, batch_id, for_update=True)
+        yield connection, lock_batch(connection, batch_id)
+
+
+def lock_batch(connection: Connection, batch_id: UUID) -> RowMapping:
+    """Take the lock of the batch's feed until the transaction ends, and return the batch as it is under it."""
+    connection.execute(LOCKED_FEED_OF_BATCH, {"batch_id": batch_id})
+    return batch_row(connection, batch_id, for_update=True)
 
 
 def insert_plan(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:

@@ -3,7 +3,10 @@
 The rest of the package uses the ports of :mod:`kafka_ingest.ports.control`, and no store.
 """
 
-from sqlalchemy import Engine
+import secrets
+from typing import Final
+
+from sqlalchemy import Connection, Engine, func, select, text
 
 from kafka_ingest.control.adoption_store import AdoptionStore
 from kafka_ingest.control.alert_store import AlertStore
@@ -12,7 +15,7 @@ from kafka_ingest.control.batch_life import BatchLife
 from kafka_ingest.control.batch_store import BatchStore
 from kafka_ingest.control.completion_store import CompletionStore
 from kafka_ingest.control.coverage_store import CoverageStore
-from kafka_ingest.control.database import check_version
+from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.feed_store import FeedStore
 from kafka_ingest.control.folding_store import FoldingStore
 from kafka_ingest.control.gap_store import GapStore
@@ -21,7 +24,10 @@ from kafka_ingest.control.offset_store import OffsetStore
 from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.control.overview_store import OverviewStore
 from kafka_ingest.control.plan_store import PlanStore
+from kafka_ingest.control.schema import metadata
 from kafka_ingest.control.topic_store import TopicStore
+
+TABLES: Final = text("SELECT array_agg(to_regclass(name)::oid::bigint) FROM unnest(CAST(:names AS text[])) AS name")
 
 
 class SqlControlTables(
@@ -47,3 +53,20 @@ class SqlControlTables(
     def __init__(self, engine: Engine) -> None:
         check_version(engine)
         super().__init__(engine)
+
+    def are_in(self, transaction_elsewhere: object) -> bool:
+        """Whether the names of the control tables mean these tables in an output's open transaction.
+
+        Host names prove nothing: pools, aliases, restored copies and standbys lie between. A lock does: PostgreSQL
+        keeps advisory locks in the memory of one server, for one of its databases. This connection takes one that is
+        named by a random number; then the other one cannot have it.
+        """
+        other, here = transaction_elsewhere, self._engine
+        if not isinstance(other, Connection) or {other.dialect.name, here.dialect.name} != {"postgresql"}:
+            return False
+        token, names = secrets.randbits(63), {"names": sorted(metadata.tables)}
+        with transaction(here, "read") as own:
+            own.execute(select(func.pg_advisory_xact_lock(token)))
+            if other.execute(select(func.pg_try_advisory_xact_lock(token))).scalar_one():
+                return False
+            return bool(other.execute(TABLES, names).scalar_one() == own.execute(TABLES, names).scalar_one())

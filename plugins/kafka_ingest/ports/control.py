@@ -289,6 +289,12 @@ class ControlTables(ControlReader, Protocol):
         Returns the batch in its new state.
         """
 
+    def are_in(self, transaction: object) -> bool:
+        """Whether an output's open transaction is in the database of the control tables, and sees them."""
+
+    def complete_commit_within(self, transaction: object, batch_id: UUID, *, actor: str) -> bool:
+        """Do the same in such a transaction, with which it takes effect; return whether its role may write them."""
+
     def abandon(
         self,
         batch_id: UUID,

@@ -25,6 +25,9 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 
+Within = Callable[[object], bool]
+"""Asks or does something of the control tables in an output's open transaction; returns whether it is so."""
+
 
 class Staging(Protocol):
     """Where attempts are staged: plain Parquet, their documents and their receipts."""
@@ -294,6 +297,12 @@ class Sink:
     dead_letters: DeadLetterReader | None = None
     statistics: Statistics | None = None
     contents: Contents | None = None
+    in_transaction: Callable[[Within], bool] | None = None
+    """Opens a transaction, of an output in a database, which may have the control tables, too."""
+    publish_within: Callable[[Place, PublishedReceipt, Within], None] | None = None
+    """Does what the publisher's ``publish`` does, and something more in the transaction that publishes the batch."""
+    lost: Callable[[Collection[str], str | None], set[str]] | None = None
+    """Returns which batches the output has neither mark nor rows of; an actor revokes them, for who may outlive it."""
     lacks: Callable[[UUID], str] | None = None
     """Says where else than beside ``places`` a published batch has to be known, and is not; an empty text if it is."""
     most_rows: Callable[[], int] | None = None

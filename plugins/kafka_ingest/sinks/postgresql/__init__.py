@@ -10,10 +10,14 @@ batch's mark first, whose primary key makes a rival wait, then ``INSERT … SELE
     P.kafka-ingest/staging/, receipts/     attempts and kept receipts, as beside every output
 """
 
+from dataclasses import replace
+
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.ports.outputs import Sink, Within
 from kafka_ingest.sinks.postgresql.database import FindDatabase
 from kafka_ingest.sinks.postgresql.output import CONN_ID, PostgresqlOutput
 from kafka_ingest.sinks.tables.sink import table_sink
@@ -31,4 +35,10 @@ def postgresql_sink(
 ) -> Sink:
     """Return the roles of a table; ``access`` leads to the store where batches are staged, None on a disk."""
     table = PostgresqlOutput(output, find_database, access, options)
-    return table_sink(table, access, forget=table.forget, lacks=table.lacks)
+
+    def publish_within(directory: Place, published: PublishedReceipt, complete: Within) -> None:
+        completing = PostgresqlOutput(output, find_database, access, options, complete)
+        table_sink(completing, access).publisher.publish(directory, published)
+
+    sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
+    return replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, lost=table.lost)

@@ -37,6 +37,7 @@ from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, Curren
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.named_table import NamedTable
@@ -61,9 +62,10 @@ def is_refusal(error: DBAPIError) -> bool:
 class PostgresqlCommits:
     """Looks at one table and adds to it: a :class:`.TableCommits`."""
 
-    def __init__(self, table: NamedTable) -> None:
+    def __init__(self, table: NamedTable, complete: Within | None = None) -> None:
         self.says = f"the marks of {table} say"
         self._table = table
+        self._complete = complete
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark as of now, None where it has none."""
@@ -174,6 +176,8 @@ class PostgresqlCommits:
                 if found != rows:
                     raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
             self._table.drop_copies(connection, mark.batch_id)
+            if self._complete is not None:
+                self._complete(connection)
         return mark
 
     def _apply(self, connection: Connection, staged: Staged, copied: Table, state: CurrentState) -> None:

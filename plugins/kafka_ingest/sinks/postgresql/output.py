@@ -1,5 +1,6 @@
 """A table in PostgreSQL as a plan asks for it. Its transactions decide (:mod:`.commits`)."""
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -18,12 +19,16 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks import needed_package
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.named_table import NamedTable
-from kafka_ingest.sinks.tables.table_format import Outcome
+from kafka_ingest.sinks.tables.publisher import is_revoked
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome
+
+log = logging.getLogger(__name__)
 
 VERSION: Final = "1.13.0"
 """Of the driver, as requirements-postgresql.txt pins it; a test compares the two."""
@@ -46,8 +51,10 @@ class PostgresqlOutput:
         find_database: FindDatabase,
         access: StoreAccess | None = None,
         options: TableOptions = NO_TABLE_OPTIONS,
+        complete: Within | None = None,
     ) -> None:
         self.output = output.place
+        self._complete = complete
         self._access = access
         self.options = options
         self._address: Mapping[str, str] = dict(output.options)
@@ -66,7 +73,7 @@ class PostgresqlOutput:
     @cached_property
     def commits(self) -> PostgresqlCommits:
         """What looks at the table and adds to it."""
-        return PostgresqlCommits(self._table)
+        return PostgresqlCommits(self._table, self._complete)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the driver is missing; imports nothing."""
@@ -126,6 +133,24 @@ class PostgresqlOutput:
         """Drop what was copied of an attempt."""
         with self._table.transaction() as connection:
             self._table.drop_copies(connection, batch_id, str(attempt))
+
+    def in_transaction(self, look: Within) -> bool:
+        """Ask something of an open transaction."""
+        with self._table.transaction() as connection:
+            return look(connection)
+
+    def lost(self, batch_ids: Collection[str], actor: str | None) -> set[str]:
+        """Return of which batches neither mark nor rows are there; with an actor, none of them can be published later.
+
+        Their receipts stay: where this is a copy of a database, they are of the original's batches.
+        """
+        marks = {each: self.commits.mark(UUID(each)) for each in batch_ids}
+        unmarked = {each for each, mark in marks.items() if mark is None}
+        unmarked -= self.commits.rows().visible(unmarked)
+        for each in sorted(unmarked) if actor is not None else ():
+            marks[each] = self.commits.land(Mark(UUID(each), Outcome.REVOKED))
+            log.warning("%s has lost batch %s; %s revokes it, and its records are read again", self._table, each, actor)
+        return {each for each, mark in marks.items() if is_revoked(mark) or (actor is None and each in unmarked)}
 
     def lacks(self, batch_id: UUID) -> str:
         """Return why this table cannot be the one that a batch was published in; an empty text if it has its mark."""
