@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc
@@ -33,6 +32,7 @@ from kafka_ingest.sinks.arrow_types import struct_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import DISK_FULL, FREE_SPACE, DatabaseSettings
+from kafka_ingest.sinks.postgresql.named_table import name_of_copy
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
@@ -49,11 +49,6 @@ AS_IT_IS = json.JSONEncoder(ensure_ascii=False)
 
 class NulCharacterError(ValueError):
     """A text holds the one character that PostgreSQL has not."""
-
-
-def name_of_copy(batch_id: UUID, attempt: int | str) -> str:
-    """Return the name of the table with an attempt's rows."""
-    return f"kafka_ingest_{batch_id.hex}_{attempt}"
 
 
 def events_of(staged: Staged, state: CurrentState) -> ChangeEvents:

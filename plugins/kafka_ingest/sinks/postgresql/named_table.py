@@ -67,6 +67,11 @@ IS_UNIQUE: Final = text(
 COPIES: Final = text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND starts_with(tablename, :name)")
 
 
+def name_of_copy(batch_id: UUID, attempt: int | str) -> str:
+    """Return the name of the table with an attempt's rows, or how those of a batch begin."""
+    return f"kafka_ingest_{batch_id.hex}_{attempt}"
+
+
 class NamedTable:
     """A table that need not be there yet. ``name`` is its schema and its own name."""
 
@@ -223,7 +228,7 @@ class NamedTable:
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
         """Drop what was copied of a batch, or of one attempt at it."""
-        name = f"kafka_ingest_{batch_id.hex}_{attempt}"
+        name = name_of_copy(batch_id, attempt)
         for found in connection.execute(COPIES, {"schema": self.schema, "name": name}).scalars().all():
             if not attempt or found == name:
                 connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
