@@ -79,14 +79,12 @@ class Column:
 
 
 def type_of(kind: str) -> TypeEngine[Any]:
-    """Return the type that values of a kind are stored as."""
     if (found := DECIMAL.fullmatch(kind)) is not None:
         return Numeric(int(found[1]), int(found[2]))
     return TYPES.get(kind, JSONB())
 
 
 def has_parts(kind: str) -> bool:
-    """Whether values of a kind are stored as jsonb."""
     return isinstance(type_of(kind), JSONB)
 
 

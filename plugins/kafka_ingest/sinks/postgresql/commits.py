@@ -74,7 +74,6 @@ class PostgresqlCommits:
             return table.mark_in(connection, batch_id) if table.has(connection, table.marks) else None
 
     def rows(self) -> PostgresqlRows:
-        """Return what the table holds."""
         table = self._table
         with table.transaction() as connection:
             there = table.columns_in(connection)
@@ -263,7 +262,6 @@ class PostgresqlCommits:
         return table
 
     def _insertion(self, connection: Connection, batch_id: UUID, rows: FromClause) -> Insert:
-        """Return the statement that adds copied rows to the table."""
         there = self._table.columns_in(connection)
         values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in rows.c]
         return insert(self._table.with_columns(there)).from_select(

@@ -138,7 +138,6 @@ def raw_batches(staged: Staged, events: ChangeEvents | None) -> Iterator[pa.Reco
 
 
 def schema_of_files(staged: Staged) -> pa.Schema:
-    """Return the columns of an attempt's files."""
     return footer(staged.data / staged.receipt.files[0].name).schema.to_arrow_schema()
 
 
@@ -187,7 +186,6 @@ def json_texts(column: Any) -> list[str]:  # noqa: ANN401 - Arrow's own
 
 
 def inside(column: Any, values: Any) -> Any:  # noqa: ANN401 - Arrow's own
-    """Return what the lists of a column hold, one after the other."""
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     return values.slice(first, last - first)
 
@@ -200,7 +198,6 @@ def divided(column: Any, texts: list[str]) -> Iterator[list[str]]:  # noqa: ANN4
 
 
 def json_text(value: object) -> str:
-    """Return one value without parts as JSON."""
     match value:
         case None:
             text = "null"
@@ -256,12 +253,10 @@ def refused_value(
 
 
 def as_text(value: str | bytes) -> str:
-    """Return what a driver says of an error."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def bad_value(batch: pa.RecordBatch, name: str, row: int, found: str) -> ColumnsChangedError:
-    """Return the error that names the record."""
     topic, partition, offset = (batch.column(each)[row] for each in POSITION)
     select = f"{{name: {name}, type: string, sql: \"translate(`{name}`, chr(0), '')\"}}"
     is_event = CHANGE in batch.schema.names  # whose columns are within the record's value

@@ -78,7 +78,6 @@ class Changes:
     truncations: Sequence[Truncation] = ()
 
     def as_document(self) -> dict[str, Any]:
-        """Return it as a mark has it."""
         ignored = self.records - self.inserted - self.updated - self.deleted - len(self.truncations)
         return {**asdict(self), "ignored": ignored}
 
@@ -283,7 +282,6 @@ class StagedEvents:
         ]
 
     def _same(self, some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
-        """Whether an event and a row, or another event, are of one key."""
         return and_(*(a == b for a, b in zip(self._keys(some), self._keys(others), strict=True)))
 
 
@@ -294,19 +292,16 @@ def known_truncations(connection: Connection, marks: Table) -> list[Truncation]:
 
 
 def older(columns: Any, truncation: Truncation) -> Condition:  # noqa: ANN401 - SQLAlchemy's
-    """Whether an event or a row is before a truncation."""
     topic, topic_id, _, offset = truncation
     return and_(of_topic(columns, topic, topic_id), columns.kafka_offset < literal(offset, BigInteger()))
 
 
 def of_topic(columns: Any, topic: str, topic_id: str | None) -> Condition:  # noqa: ANN401 - SQLAlchemy's
-    """Whether an event or a row is of a topic with that id."""
     of_id = columns.kafka_topic_id.is_not_distinct_from(cast(literal(topic_id, Text()), Text()))
     return and_(columns.kafka_topic == topic, of_id)
 
 
 def in_other_log(some: Any, others: Any) -> Condition:  # noqa: ANN401 - SQLAlchemy's collections
-    """Whether an event and a row are in different partitions, topics or topic ids."""
     return or_(*(some[name].is_distinct_from(others[name]) for name in ONE_LOG))
 
 
@@ -323,7 +318,6 @@ def rank(events: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's coll
 
 
 def rank_of_row(rows: Any) -> ColumnElement[int]:  # noqa: ANN401 - SQLAlchemy's collections
-    """Return the rank of the event that a row is from."""
     return case((rows[IS_SNAPSHOT], rows.kafka_offset), else_=rows.kafka_offset + OF_CHANGES)
 
 

@@ -53,7 +53,6 @@ class DatabaseSettings:
         return {name: str(limit) for name, limit in limits.items() if name not in self.url.query}
 
     def without_secrets(self, message: str) -> str:
-        """Return a driver's message without what the connection keeps secret."""
         return without_secrets(message, self.url.password, self.url.query)
 
 
@@ -97,7 +96,6 @@ class Database:
             yield connection
 
     def named(self, what: str, error: DBAPIError) -> OutputNotUsableError | OutputUnavailableError:
-        """Return the error that names a table and the cause."""
         found = f"{what} could not be used through connection {self.settings.conn_id!r}: {self.cause(error)}."
         state = getattr(error.orig, "sqlstate", None)
         if state == INSUFFICIENT_PRIVILEGE:

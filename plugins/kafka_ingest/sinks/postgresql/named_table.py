@@ -152,11 +152,9 @@ class NamedTable:
         return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
 
     def has(self, connection: Connection, table: Table) -> bool:
-        """Whether a table is in the schema."""
         return connection.execute(RELATION, self._of(table.name)).scalar_one_or_none() is not None
 
     def mark_in(self, connection: Connection, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none."""
         columns = self.marks.c
         query = select(columns.outcome, columns.plan_fingerprint).where(columns.batch_id == batch_id)
         found = connection.execute(query).one_or_none()
@@ -198,7 +196,6 @@ class NamedTable:
                     self._add(connection, table, name)
 
     def _add(self, connection: Connection, table: Table, name: str) -> None:
-        """Add a column to a table that is there."""
         added = CreateColumn(table.c[name]).compile(connection)
         named = connection.dialect.identifier_preparer.format_table(table)
         connection.exec_driver_sql(f"ALTER TABLE {named} ADD COLUMN {added}")
@@ -234,5 +231,4 @@ class NamedTable:
                 connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
 
     def _of(self, name: str) -> dict[str, str]:
-        """Return the parameter that names a table of this one's schema."""
         return {"name": f'"{self.schema}"."{name}"'}

@@ -72,11 +72,9 @@ class PostgresqlOutput:
 
     @cached_property
     def commits(self) -> PostgresqlCommits:
-        """What looks at the table and adds to it."""
         return PostgresqlCommits(self._table, self._complete)
 
     def check_installed(self) -> None:
-        """Raise InstallationError where the driver is missing; imports nothing."""
         needed_package.check_installed("postgresql", "adbc_driver_postgresql", VERSION)
 
     def one_reading(self) -> AbstractContextManager[None]:
@@ -101,7 +99,6 @@ class PostgresqlOutput:
             )
 
     def published(self) -> set[str]:
-        """Return the ids of the batches that are marked as published."""
         return self.commits.rows().published()
 
     def columns_left_out(self) -> tuple[str, ...]:
@@ -135,7 +132,6 @@ class PostgresqlOutput:
             self._table.drop_copies(connection, batch_id, str(attempt))
 
     def in_transaction(self, look: Within) -> bool:
-        """Ask something of an open transaction."""
         with self._table.transaction() as connection:
             return look(connection)
 

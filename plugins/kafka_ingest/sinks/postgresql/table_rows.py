@@ -65,7 +65,6 @@ class PostgresqlRows:
         return {batch_id: Mark(batch_id, Outcome(outcome), print_) for batch_id, outcome, print_ in self._read(query)}
 
     def published(self) -> set[str]:
-        """Return the ids of the batches that are marked as published."""
         return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
@@ -77,7 +76,6 @@ class PostgresqlRows:
         return {str(found) for (found,) in self._read(select(batch).where(batch == any_(some)).distinct())}
 
     def is_visible(self, batch_id: UUID) -> bool:
-        """Whether readers see a row of a batch."""
         return self._table is not None and bool(self._read(select(1).where(self._of(batch_id)).limit(1)))
 
     def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
@@ -91,7 +89,6 @@ class PostgresqlRows:
 
     @property
     def are_newest_states(self) -> bool:
-        """Whether a row is the newest state of a key."""
         return self._table is not None and IS_DELETED in self._table.c
 
     def count_elsewhere(self, batch_id: UUID) -> int:
@@ -122,7 +119,6 @@ class PostgresqlRows:
         return self._pieces(POSITION, of_ranges(self._table, replaced)) if self._table is not None else iter(())
 
     def _pieces(self, names: Sequence[str], condition: ColumnElement[bool]) -> Iterator["pa.Table"]:
-        """Yield columns of some rows, a piece at a time."""
         import pyarrow as pa  # noqa: PLC0415 - a third of a second, for questions about rows only
 
         from kafka_ingest.sinks.tables.replaced_rows import TYPES  # noqa: PLC0415
@@ -139,7 +135,6 @@ class PostgresqlRows:
                 yield pa.table(arrays, list(names))
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether a batch's row is that record."""
         if self._table is None:
             return False
         wanted = (topic_partition.topic, topic_partition.partition, offset)
@@ -160,7 +155,6 @@ class PostgresqlRows:
                 found.add(self._name, piece, {})
 
     def was_published(self, published: PublishedReceipt) -> bool:
-        """Whether the table has the batch's mark."""
         mark = self.mark(published.plan.batch_id)
         return mark is not None and mark.outcome is Outcome.PUBLISHED
 
