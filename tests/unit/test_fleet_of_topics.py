@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from tests.unit.test_topics_of_files import Kafka, a_topic, kafka
 
 from kafka_ingest.airflow_tasks import fleet_tasks, maintenance_tasks
+from kafka_ingest.airflow_tasks.dags.maintenance_dag import maintenance_dag
 from kafka_ingest.airflow_tasks.fleet_tasks import FleetPlanOperator, parts_by_name
 from kafka_ingest.airflow_tasks.maintenance_tasks import TopicsOperator
 from kafka_ingest.assembly import FeedParts
@@ -130,3 +131,11 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
     with pytest.raises(AirflowException, match="everything else was done: shop-orders: no broker answers"):
         TopicsOperator(task_id="shop.topics", fleet="shop").execute(context)
     assert done == ["shop-orders", "shop-refunds"]
+
+
+@pytest.mark.usefixtures("kafka")
+def test_the_feeds_of_topics_are_maintained_in_the_pool_that_their_file_names(tmp_path: Path) -> None:
+    shop = tmp_path / "feeds" / "shop.yaml"
+    shop.write_text(shop.read_text().replace("feed:", "feed:\n  airflow: {pool: kafka, owner: data}", 1))
+    task = maintenance_dag().get_task("shop.topics")
+    assert (task.pool, task.owner) == ("kafka", "data")

@@ -62,6 +62,7 @@ def maintenance_dag() -> DAG:
         for each in files:
             maintain(each)
         # Which feeds topics became only the control tables know.
-        for fleet in {str(each.topics.specimen.fleet) for each in files if each.topics is not None}:
-            TopicsOperator(task_id=f"{fleet}.topics", fleet=fleet)
+        specimens = [each.topics.specimen for each in files if each.topics is not None]
+        for fleet, of_fleet in {str(feed.fleet): feed.airflow for feed in specimens}.items():
+            TopicsOperator(task_id=f"{fleet}.topics", fleet=fleet, owner=of_fleet.owner, pool=of_fleet.pool)
     return dag
