@@ -9,8 +9,7 @@ from uuid import UUID
 from kafka_ingest.foundation.foreign_json import read_as_ours, whole
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.proof import Proof
-from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles
+from kafka_ingest.sinks.tables.table_format import Mark, RowsByMarks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,25 +17,16 @@ if TYPE_CHECKING:
 
     from kafka_ingest.sinks.found_offsets import FoundOffsets
 
-NO_FILES = OwnFiles(())
 COLUMNS = ("partition", "start_offset", "end_offset", "records")
 """Of the ranges in a mark."""
 
 
-class KafkaRows:
+@dataclass(frozen=True, slots=True)
+class KafkaRows(RowsByMarks):
     """All marks of one topic, read once: a :class:`.TableRows`."""
 
-    own_files_of_all = NO_FILES
+    marks: Mapping[UUID, Mark]
     are_newest_states = False
-
-    def __init__(self, marks: Mapping[UUID, Mark]) -> None:
-        self._marks = marks
-
-    def mark(self, batch_id: UUID) -> Mark | None:
-        return self._marks.get(batch_id)
-
-    def published(self) -> set[str]:
-        return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
         return batch_ids & self.published()
@@ -44,19 +34,9 @@ class KafkaRows:
     def is_visible(self, batch_id: UUID) -> bool:
         return str(batch_id) in self.published()
 
-    def was_published(self, published: PublishedReceipt) -> bool:
-        return self.is_visible(published.plan.batch_id)
-
-    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
-        del batch_id, attempt
-        return False  # readers see no files
-
-    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        return NO_FILES.of(batch_id, attempt)
-
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows a batch's transaction has added; the topic's own clean-up may have taken some since."""
-        mark = self._marks.get(batch_id)
+        mark = self.mark(batch_id)
         return Proof.from_text(mark.proof).rows if mark is not None and mark.proof else 0
 
     def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
@@ -68,7 +48,7 @@ class KafkaRows:
         return False  # no record says which one it was
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
-        yield from ((mark.proof, None) for mark in self._marks.values() if mark.proof)
+        yield from ((mark.proof, None) for mark in self.marks.values() if mark.proof)
 
     def add_to(self, found: "FoundOffsets") -> None:
         """Hand in nothing: records are counted (:mod:`.contents`)."""

@@ -25,11 +25,10 @@ from sqlalchemy import (
 
 from kafka_ingest.model.change_events import IS_DELETED
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql.database import Database
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, OwnFiles
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, RowsByMarks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +37,10 @@ if TYPE_CHECKING:
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 PIECE = 50_000
-NO_FILES = OwnFiles(())
 
 
-class PostgresqlRows:
+class PostgresqlRows(RowsByMarks):
     """The rows and marks of one table; None for one that does not exist."""
-
-    own_files_of_all = NO_FILES
 
     def __init__(self, database: Database, name: str, table: Table | None, marks: Table | None) -> None:
         self._database = database
@@ -52,20 +48,13 @@ class PostgresqlRows:
         self._table = table
         self._marks_table = marks
 
-    def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where it has none; all marks are read once."""
-        return self._marks.get(batch_id)
-
     @cached_property
-    def _marks(self) -> dict[UUID, Mark]:
+    def marks(self) -> dict[UUID, Mark]:
         if self._marks_table is None:
             return {}
         columns = self._marks_table.c
         query = select(columns.batch_id, columns.outcome, columns.plan_fingerprint)
         return {batch_id: Mark(batch_id, Outcome(outcome), print_) for batch_id, outcome, print_ in self._read(query)}
-
-    def published(self) -> set[str]:
-        return {str(mark.batch_id) for mark in self._marks.values() if mark.outcome is Outcome.PUBLISHED}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
         """Return which of some batches readers see a row of."""
@@ -77,15 +66,6 @@ class PostgresqlRows:
 
     def is_visible(self, batch_id: UUID) -> bool:
         return self._table is not None and bool(self._read(select(1).where(self._of(batch_id)).limit(1)))
-
-    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
-        """Return False: readers see no files."""
-        del batch_id, attempt
-        return False
-
-    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        """Return no names: readers see no files."""
-        return NO_FILES.of(batch_id, attempt)
 
     @property
     def are_newest_states(self) -> bool:
@@ -153,10 +133,6 @@ class PostgresqlRows:
             names = [name for name in ("kafka_topic_id", *POSITION, BATCH_COLUMN) if name in self._table.c]
             for piece in self._pieces(names, true()):
                 found.add(self._name, piece, {})
-
-    def was_published(self, published: PublishedReceipt) -> bool:
-        mark = self.mark(published.plan.batch_id)
-        return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def _of(self, batch_id: UUID) -> ColumnElement[bool]:
         assert self._table is not None  # noqa: S101 - callers have looked

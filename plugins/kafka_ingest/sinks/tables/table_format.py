@@ -4,7 +4,7 @@ A :class:`TableFormat` answers what a plan asks, without imports for which a pla
 decides: the class that writes the log or the snapshot.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +15,7 @@ from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import TableOptions
@@ -135,6 +136,33 @@ class TableRows(RowsAndCommits, Protocol):
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether one of these rows is that record."""
+
+
+class RowsByMarks:
+    """What a :class:`TableRows` says by its marks, where readers see rows or records and no files."""
+
+    own_files_of_all = OwnFiles(())
+
+    @property
+    def marks(self) -> Mapping[UUID, Mark]:
+        """The marks of all batches."""
+        raise NotImplementedError
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        return self.marks.get(batch_id)
+
+    def published(self) -> set[str]:
+        return {str(mark.batch_id) for mark in self.marks.values() if mark.outcome is Outcome.PUBLISHED}
+
+    def was_published(self, published: PublishedReceipt) -> bool:
+        mark = self.mark(published.plan.batch_id)
+        return mark is not None and mark.outcome is Outcome.PUBLISHED
+
+    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
+        return bool(self.own_files(batch_id, attempt))
+
+    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
+        return self.own_files_of_all.of(batch_id, attempt)
 
 
 def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:
