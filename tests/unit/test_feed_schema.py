@@ -16,9 +16,11 @@ from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.feed_schema import SINCE, feed_schema
 from kafka_ingest.settings.key_meanings import MEANINGS
 from kafka_ingest.settings.plain_yaml import read_plain_yaml
+from kafka_ingest.settings.topics_file import KEYS
 
 OF_FEED, OF_DEFAULTS = Draft202012Validator(feed_schema()), Draft202012Validator(feed_schema(of_defaults=True))
-OF_PART = Draft202012Validator({**feed_schema(), "required": []})
+WHOLE = feed_schema()
+OF_PART = Draft202012Validator({"$defs": WHOLE["$defs"], **WHOLE["$defs"]["Feed"], "required": []})
 ORDERS = "{name: orders, kafka: {topics: [orders]}, sink: {format: parquet, path: orders}}"
 
 
@@ -38,7 +40,7 @@ def blocks() -> list[tuple[str, str]]:
         (where, text)
         for where, text in found
         if (keys := re.findall(r"^(\w+):", text, flags=re.MULTILINE))
-        and {*keys} <= Feed.model_fields.keys()
+        and {*keys} <= Feed.model_fields.keys() | KEYS
         and len({*keys}) == len(keys)  # else it shows one key in several ways
     ]
     files = [(path.name, path.read_text()) for path in (ROOT / "dags" / "feeds").glob("*.yaml")]
@@ -47,7 +49,9 @@ def blocks() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("where", "text"), blocks(), ids=[where for where, _ in blocks()])
 def test_each_feed_file_that_is_shown_is_valid_by_the_schema(where: str, text: str) -> None:
-    found = problems(OF_FEED if {"name", "kafka", "sink"} <= {*read_plain_yaml(text)} else OF_PART, text)
+    keys = {*read_plain_yaml(text)}
+    is_whole = "for_each_topic" in keys or keys >= {"name", "kafka", "sink"}
+    found = problems(OF_FEED if is_whole else OF_PART, text)
     assert [] in (found, problems(OF_DEFAULTS, text)), f"{where}: {found}"
 
 
@@ -79,11 +83,12 @@ def test_most_of_what_the_pages_show_is_looked_at() -> None:
         "{name: a, kafka: {topics: [b]}, sink: {path: a}, start: {offsets: {b: {0: 12, 1: 0}}, otherwise: latest}}",
         "{name: a, kafka: {topics: [b]}, sink: {path: a}, spark: {conf: {spark.cores.max: 2}}, key: json}",
         "{name: a, kafka: {topics: [b]}, sink: {path: a}, limits: {max_records: '5_000_000'}}",
+        "{for_each_topic: 'a.*', feed: {name: '{topic}'}, overrides: {a: null, b: {sink: {path: c}}}}",
         "{name: a, kafka: {topics: [b]}, sink: {path: a}, value: {format: avro, registry: r, version: latest}}",
     ],
 )
 def test_what_a_feed_file_may_say_is_valid_also_where_defaults_say_the_rest(text: str) -> None:
-    """The last number but one is what an editor that reads YAML 1.2 makes of 5_000_000."""
+    """The text of digits is what an editor that reads YAML 1.2 makes of 5_000_000."""
     assert problems(OF_FEED, text) == []
 
 
@@ -105,6 +110,10 @@ def test_what_a_feed_file_may_say_is_valid_also_where_defaults_say_the_rest(text
         ORDERS[:-1] + ", value: {format: json, shema: id int}}",
         ORDERS[:-1] + ", select: [{name: id, type: int}]}",
         ORDERS[:-1] + ", start: {group: g}}",
+        "{for_each_topic: 'a.*', sink: {format: delta}}",
+        "{for_each_topic: 'a.*', feed: {name: '{topic}', fleet: a}}",
+        "{for_each_topic: 'a.*', feed: {kafka: {topics: [a]}}}",
+        "{for_each_topic: 'a.*', feed: {name: '{topic}'}, overrides: {a: {sinc: {}}}}",
     ],
 )
 def test_a_wrong_key_or_value_is_not_valid(wrong: str) -> None:
@@ -119,12 +128,11 @@ def test_defaults_may_lack_everything_and_have_nothing_that_is_a_feed_s_own() ->
 
 
 def test_a_default_is_valid_by_its_own_key() -> None:
-    whole = feed_schema()
-    of_keys: list[dict[str, Any]] = [each.get("properties", {}) for each in (whole, *whole["$defs"].values())]
+    of_keys: list[dict[str, Any]] = [each.get("properties", {}) for each in WHOLE["$defs"].values()]
     with_default = [each for keys in of_keys for each in keys.values() if each.get("default") is not None]
     assert len(with_default) > 30
     for each in with_default:
-        Draft202012Validator({**each, "$defs": whole["$defs"]}).validate(each["default"])
+        Draft202012Validator({**each, "$defs": WHOLE["$defs"]}).validate(each["default"])
 
 
 def test_each_meaning_is_that_of_a_key() -> None:

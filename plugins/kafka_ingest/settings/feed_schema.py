@@ -1,18 +1,19 @@
 """The JSON Schema of feed files and of ``_defaults.yaml``, for editors: made from the model that reads them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from kafka_ingest.settings.defaults import OF_ONE_FEED, ONE_VALUE, Place
+from kafka_ingest.settings.defaults import FOR_EACH, OF_ONE_FEED, ONE_VALUE, Place
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.key_meanings import MEANINGS
 from kafka_ingest.settings.record_settings import RawRecords
 from kafka_ingest.settings.setting_types import DURATION_UNITS
+from kafka_ingest.settings.topics_file import OF_THE_FILE
 from kafka_ingest.settings.wrong_settings import models_in
 
 NULL: Final = {"type": "null"}
@@ -70,11 +71,32 @@ def feed_schema(*, of_defaults: bool = False) -> dict[str, Any]:
 
     What is missing in a file may be in its defaults, so only what no defaults say is required.
     """
+    if of_defaults:
+        return {"$schema": AsWritten.schema_dialect, "title": "_defaults.yaml of kafka_ingest", **part(OF_ONE_FEED)}
+    one, each = part(), part(OF_THE_FILE)
+    one["$defs"]["Kafka"]["oneOf"] = EITHER
+    of_each = json.loads(json.dumps(each.pop("$defs")).replace("#/$defs/", "#/$defs/Each"))
+    each = json.loads(json.dumps(each).replace("#/$defs/", "#/$defs/Each"))
+    texts = {key: one["properties"][key] for key in ("fleet", "schedule")}
+    overrides = {"type": "object", "additionalProperties": {"anyOf": [{"$ref": "#/$defs/EachFeed"}, NULL]}}
+    keys = {FOR_EACH: {"type": "string"}, **texts, "feed": {"$ref": "#/$defs/EachFeed"}, "overrides": overrides}
+    several = {"type": "object", "properties": keys, "required": [FOR_EACH, "feed"], "additionalProperties": False}
+    names = {**one.pop("$defs"), **{f"Each{name}": of_name for name, of_name in of_each.items()}}
+    return {
+        "$schema": AsWritten.schema_dialect,
+        "title": "A feed of kafka_ingest",
+        "if": {"required": [FOR_EACH]},
+        "then": {"$ref": "#/$defs/Topics"},
+        "else": {"$ref": "#/$defs/Feed"},
+        "$defs": {**names, "Feed": one, "EachFeed": each, "Topics": several},
+    }
+
+
+def part(without: Collection[Place] = ()) -> dict[str, Any]:
+    """Return the schema of what a file says, which defaults may say, too; or of a part that says not all."""
     found = described_schema()
-    leave_to_defaults(found, found, (), of_defaults=of_defaults)
-    found["$defs"]["Kafka"] |= {} if of_defaults else {"oneOf": EITHER}
-    title = "_defaults.yaml of kafka_ingest" if of_defaults else "A feed of kafka_ingest"
-    return {"$schema": AsWritten.schema_dialect, "title": title, **found}
+    leave_to_defaults(found, found, (), without=without)
+    return found
 
 
 def schema_text(*, of_defaults: bool = False) -> str:
@@ -82,24 +104,24 @@ def schema_text(*, of_defaults: bool = False) -> str:
     return json.dumps(feed_schema(of_defaults=of_defaults), indent=1) + "\n"
 
 
-def leave_to_defaults(whole: dict[str, Any], node: dict[str, Any], place: Place, *, of_defaults: bool) -> None:
-    """Let a mapping lack what defaults may say, and take it away by null; ``of_defaults``: and have nothing else."""
+def leave_to_defaults(whole: dict[str, Any], node: dict[str, Any], place: Place, *, without: Collection[Place]) -> None:
+    """Let a mapping lack what defaults may say, and take it away by null; ``without`` some, it may lack everything."""
     if "oneOf" in node:
         node["anyOf"] = node.pop("oneOf")  # without its format, a mapping may be several
     meant = [whole["$defs"][node["$ref"].rpartition("/")[2]]] if "$ref" in node else node.get("anyOf", [])
     for each in meant:
-        leave_to_defaults(whole, each, place, of_defaults=of_defaults)
+        leave_to_defaults(whole, each, place, without=without)
     own = {at[len(place)] for at in OF_ONE_FEED if at[: len(place)] == place and at != place}
     if "required" in node:
-        node["required"] = [key for key in node["required"] if key in own and not of_defaults]
+        node["required"] = [key for key in node["required"] if key in own and not without]
     keys = node.get("properties", {})
     for key, of_key in list(keys.items()):
         at = (*place, key)
-        if of_defaults and at in OF_ONE_FEED:
+        if at in without:
             del keys[key]
             continue
         if at not in ONE_VALUE:
-            leave_to_defaults(whole, of_key, at, of_defaults=of_defaults)
+            leave_to_defaults(whole, of_key, at, without=without)
         if key not in own:
             keys[key] = or_null(of_key)
 
