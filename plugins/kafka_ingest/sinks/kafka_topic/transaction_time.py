@@ -8,6 +8,8 @@ LEAST_S: Final = 60.0
 ROWS_PER_S: Final = 20_000
 BYTES_PER_S: Final = 2_000_000
 """Where none was measured: 316,000 rows of 200 bytes a second were, with one broker on the machine."""
+ROW_BYTES: Final = 1_000
+"""How large rows are taken to be before the first batch."""
 MARGIN: Final = 4
 """So much slower than the slowest of the newest ones a transaction may be."""
 TELLING_S: Final = 1.0
@@ -39,6 +41,6 @@ def most_rows(allowed_s: float, earlier: Sequence[Pace]) -> int:
 
     Its records may thus be twice as large as the largest ones of earlier batches, on an average, were.
     """
-    largest = max((pace.size_bytes / pace.rows for pace in earlier), default=0)
+    largest = max((pace.size_bytes / pace.rows for pace in earlier), default=ROW_BYTES)
     of_many_s = longest_s(1_000_000, round(largest * 1_000_000), earlier) - LEAST_S
     return max(1, int((allowed_s - LEAST_S) / 2 / of_many_s * 1_000_000))
