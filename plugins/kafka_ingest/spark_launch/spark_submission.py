@@ -45,6 +45,9 @@ FIXED_CONF: Mapping[str, str] = {
     "spark.kafka.consumer.cache.capacity": "1000",
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+    # Nobody adds jars or files to a session. With a class loader for each, executors ask the driver for every name that
+    # generated code looks up, and hold on to the loaders.
+    "spark.sql.artifact.isolation.enabled": "false",
     # The connection's settings are options of the read; plans and logs must not show them.
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
     "spark.redaction.regex": "(?i)secret|password|token|(?:access|account)[.]?key|sasl|keystore|KAFKA_INGEST",

@@ -13,9 +13,20 @@ from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, FailureCode
 from kafka_ingest.model.spark_settings import EXTENSIONS, OUR_SETTINGS, SparkSettings
-from kafka_ingest.writing.java_classes import Java, classes_of
+from kafka_ingest.writing.java_classes import Java, JavaClasses, classes_of
 
 POLL_S = 0.2
+
+PYSPARKS_CLASSES = (
+    "PythonUtils",
+    "functions",
+    "org.apache.spark.sql.Observation",
+    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.util.Utils",
+)
 
 AT_ONCE = "spark.kafkaIngest.attemptsAtOnce"
 """Of a session's settings: how many attempts of its application are at work at a time."""
@@ -58,6 +69,7 @@ def spark_session(
     """
     without_numpy()
     gateway = launch_gateway()
+    remember_classes(gateway.jvm)
     java = classes_of(gateway.jvm)
     java_context = java.org.apache.spark.SparkContext.getOrCreate()
     try:
@@ -106,6 +118,17 @@ def session_of(context: SparkContext, java: Java, java_context: Java, *, with_ex
 def is_local(spark: SparkSession) -> bool:
     """Whether Spark runs on this machine alone, with the driver's memory for its tasks."""
     return (spark.sparkContext.master or "").startswith("local")
+
+
+def remember_classes(jvm: Java) -> None:
+    """Let Py4J look once for the classes that pyspark names each time that it calls them.
+
+    A name without a package is looked for in all of Spark's jars, once for each package that it may be of. With several
+    attempts that was a tenth of what the driver did.
+    """
+    for name in PYSPARKS_CLASSES:
+        setattr(jvm, name, getattr(jvm, name))
+    jvm.py4j = JavaClasses(jvm, "py4j.")  # each of Java's exceptions is compared with a dozen classes
 
 
 def without_numpy() -> None:
