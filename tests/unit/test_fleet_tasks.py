@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, call, patch
 from uuid import UUID
 
 import pytest
@@ -20,7 +20,9 @@ from kafka_ingest.airflow_tasks.fleet_tasks import (
     NextFleetOperator,
     check_some_left,
 )
+from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.errors import InvalidRunRequestError
+from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.fleets import Fleet, fleets_of
 
@@ -150,3 +152,35 @@ def test_a_step_that_fails_for_all_is_tried_again_where_that_may_succeed_for_one
         check_some_left(fleet, {"a": lasting, "ab": unexpected}, all_failed=True)
     with pytest.raises(AirflowFailException, match=r"2 of 2 feeds of fleet shop failed: a: .* never, ab: .* never"):
         check_some_left(fleet, {"a": lasting, "ab": lasting}, all_failed=True)
+
+
+@pytest.mark.parametrize(
+    ("result", "rows", "own_dag_runs", "left", "started"),
+    [
+        (PlanResult.PLANNED, 999_999, False, False, False),
+        (PlanResult.PLANNED, 1_000_000, False, True, True),
+        # Left before: to a DAG that has a run, or to one that is paused, which this run does not wait for.
+        (PlanResult.RESUMED, 1_000_000, True, True, False),
+        (PlanResult.RESUMED, 1_000_000, False, False, False),
+        (PlanResult.RESUMED, 5, True, True, False),
+    ],
+)
+def test_a_large_batch_is_left_to_the_feeds_own_dag_while_that_runs_it(
+    fleet: Fleet, *, result: PlanResult, rows: int, own_dag_runs: bool, left: bool, started: bool
+) -> None:
+    operator = FleetPlanOperator(task_id="plan", fleet=fleet)
+    batch = Mock(spec=BatchPlan, batch_id=UUID(int=1), max_rows=rows)
+    outcome = Mock(spec=PlanOutcome, batch=batch, result=result)
+    events: Any = {operator.starts: Mock()}
+    with patch.object(fleet_tasks, "has_active_run", return_value=own_dag_runs) as asked:
+        assert operator.is_left("ab", outcome, {"outlet_events": events}) is left
+    assert asked.call_args_list == ([] if result is PlanResult.PLANNED else [call("ab", ["running"])])
+    assert [each.args[0].name for each in events[operator.starts].add.call_args_list] == (
+        ["kafka_ingest/start/ab"] if started else []
+    )
+    assert operator.starts in operator.outlets
+
+
+def test_a_feed_without_a_batch_is_left_to_nothing(fleet: Fleet) -> None:
+    nothing = Mock(spec=PlanOutcome, batch=None, result=PlanResult.NOTHING_NEW)
+    assert not FleetPlanOperator(task_id="plan", fleet=fleet).is_left("ab", nothing, context({}))

@@ -8,15 +8,17 @@ from uuid import NAMESPACE_URL, uuid5
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException, SkipMixin
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import AssetAlias, BaseOperator, Context
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
 from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
+from kafka_ingest.airflow_tasks.start_checks import has_active_run
+from kafka_ingest.airflow_tasks.starting import asset_of_starts
 from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
-from kafka_ingest.batches.plan_batch import PlanOutcome
+from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, RetryableError, UnknownBatchError
@@ -33,6 +35,9 @@ from kafka_ingest.write_step import Work, write_batches
 log = logging.getLogger(__name__)
 
 Failures = dict[str, dict[str, Any]]
+
+LARGE_ROWS = 1_000_000
+"""From so many records on a batch is no other feed's to wait for: most of its time is no longer the start of Spark."""
 
 
 def failure_of(error: Exception) -> dict[str, Any]:
@@ -114,7 +119,33 @@ class FleetOperator(BaseOperator, SkipMixin):
 
 
 class FleetPlanOperator(FleetOperator):
-    """Plans the feeds' next batches, or resumes open ones; its XCom has their ids, and which feeds failed."""
+    """Plans the feeds' next batches, or resumes open ones; its XCom has their ids, and which feeds failed.
+
+    A large batch is left to the feed's own DAG, which an event starts, and so is an open one while that DAG has a run.
+    """
+
+    def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(fleet=fleet, **kwargs)
+        self.starts = AssetAlias(name=f"kafka_ingest/large/{fleet.name}")
+        self.outlets.append(self.starts)
+
+    def is_left(self, feed_name: str, outcome: PlanOutcome, context: Context) -> bool:
+        """Whether a feed's own DAG does the rest.
+
+        What was left to a DAG that is paused, or was lost on the way, is resumed by this DAG's next run.
+        """
+        if (batch := outcome.batch) is None or feed_name not in self.announcements:
+            return False  # there is nothing to do, or the feed is one of many topics, and has no DAG of its own
+        if outcome.result is PlanResult.RESUMED:
+            # A run that waits may be of a DAG that is paused.
+            if is_run := has_active_run(feed_name, ["running"]):
+                self.log.info("%s: left to the run of DAG %s", feed_name, feed_name)
+            return is_run
+        if is_large := batch.max_rows >= LARGE_ROWS:
+            why = f"batch {batch.batch_id} has up to {batch.max_rows:,} records"
+            self.log.info("%s: DAG %s writes and commits it: %s", feed_name, feed_name, why)
+            context["outlet_events"][self.starts].add(asset_of_starts(feed_name), extra={"why": why})
+        return is_large
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Return the batches to write and commit."""
@@ -151,7 +182,7 @@ class FleetPlanOperator(FleetOperator):
         for name, outcome in ((name, each.result) for name, each in results.items()):
             if outcome is not None:
                 log_plan(outcome, parts[name].feed, self.log)
-                if outcome.batch is not None:
+                if outcome.batch is not None and not self.is_left(name, outcome, context):
                     batches[name] = str(outcome.batch.batch_id)
         failed = failures(errors)
         if not batches and not failed:

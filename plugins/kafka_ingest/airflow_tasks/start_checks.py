@@ -56,9 +56,9 @@ class StartCheck:
         return {feed: decided[feed].why for feed in first.values()}
 
 
-def has_active_run(dag_id: str) -> bool:
+def has_active_run(dag_id: str, states: Collection[str] = ("queued", "running")) -> bool:
     """Whether a DAG has a run that waits or runs; asked through Airflow's API, as neither may use its database."""
-    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=["queued", "running"]) > 0
+    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=list(states)) > 0
 
 
 class StartFeedsOperator(BaseOperator):

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, SCHEDULED, TRIGGERED, only_runs
+from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.completing import CompleteOperator
 from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.feed_tasks import (
@@ -72,6 +72,17 @@ def starts_of_dag(
     return starts_by_what_waits(dag_id, schedule, feeds if watched is None else watched)
 
 
+def starts_by_fleet(feed: Feed) -> dict[str, Any]:
+    """Return the same for a feed of a fleet, which has the schedule: large batches and runs by hand are left to it."""
+    from kafka_ingest.airflow_tasks.starting import asset_of_starts  # noqa: PLC0415 - few feeds need it
+
+    return {
+        "schedule": [asset_of_starts(feed.name)],
+        "is_paused_upon_creation": False,
+        **only_runs(MANUAL, TRIGGERED, BY_ASSETS),
+    }
+
+
 def fleet_dag(fleet: Fleet) -> DAG:
     """Return the DAG of all feeds of a fleet.
 
@@ -112,12 +123,7 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
     with DAG(
         dag_id=feed.name,
         description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
-        # Of a fleet's feed the fleet's DAG has the schedule; this one is for runs by hand.
-        **(
-            starts_of_dag(feed.name, feed.schedule, [feed])
-            if feed.fleet is None
-            else starts_of_dag(feed.name, None, [])
-        ),
+        **(starts_of_dag(feed.name, feed.schedule, [feed]) if feed.fleet is None else starts_by_fleet(feed)),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
