@@ -1,10 +1,11 @@
 """The tasks of a fleet's DAG, without Airflow's scheduler: what a run is for, which runs follow, what is no success."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, call, patch
+from unittest.mock import Mock, patch
 from uuid import UUID
 
 import pytest
@@ -155,32 +156,45 @@ def test_a_step_that_fails_for_all_is_tried_again_where_that_may_succeed_for_one
 
 
 @pytest.mark.parametrize(
-    ("result", "rows", "own_dag_runs", "left", "started"),
+    ("result", "rows", "is_for_all", "runs", "hours", "is_left"),
     [
-        (PlanResult.PLANNED, 999_999, False, False, False),
-        (PlanResult.PLANNED, 1_000_000, False, True, True),
-        # Left before: to a DAG that has a run, or to one that is paused, which this run does not wait for.
-        (PlanResult.RESUMED, 1_000_000, True, True, False),
-        (PlanResult.RESUMED, 1_000_000, False, False, False),
-        (PlanResult.RESUMED, 5, True, True, False),
+        (PlanResult.PLANNED, 999_999, True, False, 0, False),
+        (PlanResult.PLANNED, 1_000_000, True, False, 0, True),
+        # The runs that follow are of a feed whose DAG is paused, or did not hear of it: else there would be none.
+        (PlanResult.PLANNED, 1_000_000, False, False, 0, False),
+        (PlanResult.RESUMED, 1_000_000, True, False, 0, False),
+        (PlanResult.RESUMED, 1_000_000, True, True, 11, True),
+        (PlanResult.RESUMED, 5, False, True, 11, True),
+        # A DAG that was paused while it ran has that run for ever.
+        (PlanResult.RESUMED, 1_000_000, True, True, 12, False),
     ],
 )
-def test_a_large_batch_is_left_to_the_feeds_own_dag_while_that_runs_it(
-    fleet: Fleet, *, result: PlanResult, rows: int, own_dag_runs: bool, left: bool, started: bool
+def test_a_large_batch_is_left_to_the_feeds_own_dag_which_may_be_paused(
+    fleet: Fleet, *, result: PlanResult, rows: int, is_for_all: bool, runs: bool, hours: int, is_left: bool
 ) -> None:
-    operator = FleetPlanOperator(task_id="plan", fleet=fleet)
-    batch = Mock(spec=BatchPlan, batch_id=UUID(int=1), max_rows=rows)
+    planned_at = datetime.now(UTC) - timedelta(hours=hours)
+    batch = Mock(spec=BatchPlan, batch_id=UUID(int=1), max_rows=rows, planned_at=planned_at)
     outcome = Mock(spec=PlanOutcome, batch=batch, result=result)
-    events: Any = {operator.starts: Mock()}
-    with patch.object(fleet_tasks, "has_active_run", return_value=own_dag_runs) as asked:
-        assert operator.is_left("ab", outcome, {"outlet_events": events}) is left
-    assert asked.call_args_list == ([] if result is PlanResult.PLANNED else [call("ab", ["running"])])
-    assert [each.args[0].name for each in events[operator.starts].add.call_args_list] == (
-        ["kafka_ingest/start/ab"] if started else []
-    )
+    operator = FleetPlanOperator(task_id="plan", fleet=fleet)
+    with patch.object(fleet_tasks, "has_active_run", return_value=runs):
+        assert operator.is_left(Mock(feed=fleet.members[1].feed), outcome, is_for_all=is_for_all) is is_left
+
+
+def test_only_a_new_batch_starts_the_dag_that_it_is_left_to(fleet: Fleet) -> None:
+    operator = FleetPlanOperator(task_id="plan", fleet=fleet)
     assert operator.starts in operator.outlets
+    events: Any = {operator.starts: Mock()}
+    for result in (PlanResult.PLANNED, PlanResult.RESUMED):
+        operator.leave("ab", Mock(spec=PlanOutcome, result=result), {"outlet_events": events})
+    [started] = events[operator.starts].add.call_args_list
+    assert started.args[0].name == "kafka_ingest/start/ab"
 
 
-def test_a_feed_without_a_batch_is_left_to_nothing(fleet: Fleet) -> None:
+def test_a_feed_without_a_batch_and_a_topics_feed_which_has_no_dag_are_left_to_nothing(fleet: Fleet) -> None:
+    operator, feed = FleetPlanOperator(task_id="plan", fleet=fleet), fleet.members[0].feed
     nothing = Mock(spec=PlanOutcome, batch=None, result=PlanResult.NOTHING_NEW)
-    assert not FleetPlanOperator(task_id="plan", fleet=fleet).is_left("ab", nothing, context({}))
+    large = Mock(spec=PlanOutcome, batch=Mock(spec=BatchPlan, max_rows=1_000_000), result=PlanResult.PLANNED)
+    assert not operator.is_left(Mock(feed=feed), nothing, is_for_all=True)
+    assert operator.is_left(Mock(feed=feed), large, is_for_all=True)
+    of_topic = feed.model_copy(update={"name": "shop-orders"})
+    assert not operator.is_left(Mock(feed=of_topic), large, is_for_all=True)

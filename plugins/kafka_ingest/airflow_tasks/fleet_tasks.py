@@ -129,23 +129,26 @@ class FleetPlanOperator(FleetOperator):
         self.starts = AssetAlias(name=f"kafka_ingest/large/{fleet.name}")
         self.outlets.append(self.starts)
 
-    def is_left(self, feed_name: str, outcome: PlanOutcome, context: Context) -> bool:
-        """Whether a feed's own DAG does the rest.
+    def is_left(self, parts: FeedParts, outcome: PlanOutcome, *, is_for_all: bool) -> bool:
+        """Whether a feed's own DAG does the rest: of a large batch of a run for all feeds, or where it is at work.
 
-        What was left to a DAG that is paused, or was lost on the way, is resumed by this DAG's next run.
+        What was left to a DAG that is paused, or was lost on the way, is resumed by this DAG's next run; the runs that
+        follow that one leave nothing. A run of a DAG that was paused meanwhile stays active: no attempt is at work for
+        longer than it may take.
         """
-        if (batch := outcome.batch) is None or feed_name not in self.announcements:
-            return False  # there is nothing to do, or the feed is one of many topics, and has no DAG of its own
-        if outcome.result is PlanResult.RESUMED:
-            # A run that waits may be of a DAG that is paused.
-            if is_run := has_active_run(feed_name, ["running"]):
-                self.log.info("%s: left to the run of DAG %s", feed_name, feed_name)
-            return is_run
-        if is_large := batch.max_rows >= LARGE_ROWS:
-            why = f"batch {batch.batch_id} has up to {batch.max_rows:,} records"
-            self.log.info("%s: DAG %s writes and commits it: %s", feed_name, feed_name, why)
-            context["outlet_events"][self.starts].add(asset_of_starts(feed_name), extra={"why": why})
-        return is_large
+        feed, batch = parts.feed, outcome.batch
+        if batch is None or feed.name not in self.announcements:
+            return False  # the feed is one of many topics, and has no DAG of its own
+        if outcome.result is not PlanResult.RESUMED:
+            return is_for_all and batch.max_rows >= LARGE_ROWS
+        is_young = datetime.now(UTC) - batch.planned_at < feed.airflow.execution_timeout
+        return is_young and has_active_run(feed.name)
+
+    def leave(self, feed_name: str, outcome: PlanOutcome, context: Context) -> None:
+        """Leave a batch to the feed's own DAG, and start that for a new one."""
+        self.log.info("%s: the batch is left to DAG %s", feed_name, feed_name)
+        if outcome.result is not PlanResult.RESUMED:
+            context["outlet_events"][self.starts].add(asset_of_starts(feed_name))
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Return the batches to write and commit."""
@@ -168,10 +171,11 @@ class FleetPlanOperator(FleetOperator):
                 else {}
             )
 
-            def plan(name: str) -> PlanOutcome:
+            def plan(name: str) -> tuple[PlanOutcome, bool]:
                 if (path := members.get(name)) in now and path is not None:
                     parts[name].check_keeps_running(now[path])
-                return planned(parts[name], RunRequest(), actor=actor)
+                outcome = planned(parts[name], RunRequest(), actor=actor)
+                return outcome, self.is_left(parts[name], outcome, is_for_all=asked is None)
 
             results = dict(zip(parts, each_tried(plan, list(parts)), strict=True))
             errors = {name: each.error for name, each in results.items() if each.error is not None} | refused
@@ -179,11 +183,12 @@ class FleetPlanOperator(FleetOperator):
         for name in results.keys() - errors.keys():
             self.announcements_of(name).add_lost(context, parts[name])
         batches: dict[str, str] = {}
-        for name, outcome in ((name, each.result) for name, each in results.items()):
-            if outcome is not None:
-                log_plan(outcome, parts[name].feed, self.log)
-                if outcome.batch is not None and not self.is_left(name, outcome, context):
-                    batches[name] = str(outcome.batch.batch_id)
+        for name, (outcome, is_left) in ((name, each.result) for name, each in results.items() if each.result):
+            log_plan(outcome, parts[name].feed, self.log)
+            if is_left:
+                self.leave(name, outcome, context)
+            elif outcome.batch is not None:
+                batches[name] = str(outcome.batch.batch_id)
         failed = failures(errors)
         if not batches and not failed:
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
