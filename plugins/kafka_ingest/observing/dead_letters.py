@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import KafkaIngestError, OutputUnavailableError
+from kafka_ingest.foundation.grouped import grouped
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.dead_letters import (
@@ -86,14 +87,9 @@ def dead_letters_of(
 
     A batch whose dead letters cannot be read is yielded with the reason.
     """
-    counted: Counter[UUID] = Counter()
-    for each in rows.dead_letters:
-        if each.left:
-            counted[each.batch_id] += each.left
-    replayed: dict[UUID, list[ReplayedLetters]] = defaultdict(list)
-    for replay in rows.replays:
-        if not replay.is_open:
-            replayed[replay.letters.batch_id].append(replay.letters)
+    left = grouped((each.batch_id, each.left) for each in rows.dead_letters if each.left)
+    counted = {batch_id: sum(numbers) for batch_id, numbers in left.items()}
+    replayed = grouped((each.letters.batch_id, each.letters) for each in rows.replays if not each.is_open)
     for batch_id in sorted(counted, reverse=True):
         if only is not None and batch_id != only:
             continue

@@ -43,9 +43,13 @@ class Rebuilt:
                 self._pass_gaps(event)
                 self.lost += map(LostRange.from_document, event.detail.get("lost", ()))
             elif event.kind == "reset":
-                self._reset(event)
+                for row in map(row_of, event.detail["removed"]):
+                    self.rows.pop(row.topic_partition, None)
+                self._take(event)
             elif event.kind == "output_changed":
-                self._begin_again(event)
+                # Another output left the stored offsets so: its receipts are not here.
+                self.rows.clear()
+                self._take(event)
         if published.plan.kind is BatchKind.LIVE:
             self._advance(published)
         elif published.plan.kind is BatchKind.BACKFILL:
@@ -69,14 +73,7 @@ class Rebuilt:
                 end_offset = max(row.next_offset, gap.offset_range.end_offset)
                 self.rows[row.topic_partition] = replace(row, next_offset=end_offset, leader_epoch=None)
 
-    def _reset(self, event: Event) -> None:
-        for row in map(row_of, event.detail["removed"]):
-            self.rows.pop(row.topic_partition, None)
-        self.rows |= {row.topic_partition: row for row in map(row_of, event.detail["partitions"])}
-
-    def _begin_again(self, event: Event) -> None:
-        """Take the stored offsets as another output left them: its receipts are not here."""
-        self.rows.clear()
+    def _take(self, event: Event) -> None:
         self.rows |= {row.topic_partition: row for row in map(row_of, event.detail["partitions"])}
 
     def _advance(self, published: PublishedReceipt) -> None:

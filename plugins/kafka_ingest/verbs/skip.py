@@ -13,6 +13,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import DECIDED, Gap, GapCause, NewGap
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, Unavailable
+from kafka_ingest.model.read_again import overlap
 from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
@@ -163,24 +164,16 @@ def check_free(feed: FeedSnapshot, wanted: OffsetRange) -> None:
     """Raise where an open batch reads some of the interval, or a gap is filed there already."""
     batch = feed.open_batch
     for planned in batch.plan.ranges if batch is not None else ():
-        if overlap(planned, wanted):
+        if planned.topic_partition == wanted.topic_partition and overlap(planned, wanted):
             raise BatchStateError(
                 f"{wanted} overlaps {planned} of open batch {batch.batch_id if batch else ''}. Finish that batch (run "
                 "the feed), or abandon it, then skip. Nothing was changed."
             )
     for gap in feed.gaps_ahead:
-        if overlap(gap.offset_range, wanted):
+        if gap.offset_range.topic_partition == wanted.topic_partition and overlap(gap.offset_range, wanted):
             raise InvalidRangeError(
                 f"{wanted} overlaps {gap.offset_range}, which is a gap already ({gap.reason}). Nothing was changed."
             )
-
-
-def overlap(one: OffsetRange, other: OffsetRange) -> bool:
-    return (
-        one.topic_partition == other.topic_partition
-        and one.start_offset < other.end_offset
-        and other.start_offset < one.end_offset
-    )
 
 
 def skip(decision: SkipDecision, control: OperatorTables, *, actor: str) -> Gap:
