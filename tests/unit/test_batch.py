@@ -288,6 +288,15 @@ def test_what_records_become_comes_back_with_the_document_which_an_older_job_ref
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
 
 
+@pytest.mark.parametrize("key", ["place", "batch_column"])
+def test_a_document_that_does_not_say_where_and_how_data_is_written_is_refused(key: str) -> None:
+    document = DataNeeds(Path("/data/orders/b/1"), batch_column=True).as_document()
+    assert DataNeeds.from_document(document).batch_column
+    del document[key]
+    with pytest.raises(KeyError, match=key):
+        DataNeeds.from_document(document)
+
+
 def test_a_relative_place_of_data_is_refused() -> None:
     with pytest.raises(ValueError, match="expected an absolute directory for data files, found batches"):
         DataNeeds(Path("batches"))

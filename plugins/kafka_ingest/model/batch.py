@@ -268,7 +268,8 @@ class DataNeeds:
     def as_document(self) -> dict[str, Any]:
         if not self.has_form:
             return document_of(self, "place", "batch_column")
-        return document_of(self) | {"partition_by": list(map(str, self.partition_by))}
+        terms = {"partition_by": list(map(str, self.partition_by))}
+        return document_of(self, "place", "batch_column", "without", "partition_by", "own_columns") | terms
 
     @property
     def has_form(self) -> bool:
@@ -277,7 +278,14 @@ class DataNeeds:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
-        return read_document(cls, document, partition_by=terms_of(document.get("partition_by", ())))
+        place = None if document["place"] is None else place_of(document["place"])
+        return read_document(
+            cls,
+            document,
+            place=place,
+            batch_column=document["batch_column"],
+            partition_by=terms_of(document.get("partition_by", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def mapped_type(
         case ArrayOf(inner), ArrayOf(of):
             return ArrayOf(mapped_type(inner, of, single))
         case MapOf(inner), MapOf(of):
-            return MapOf(mapped_type(inner, of, single))
+            return MapOf(mapped_type(inner, of, single), found.key)
         case _:
             return single(found, column)
 

@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,9 @@ ATTEMPTS = "kafka_ingest.control.attempt_store:AttemptStore"
 LIFE = "kafka_ingest.control.batch_life:BatchLife"
 SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
-SUBMIT = "kafka_ingest.cli.write_and_commit:run_spark_submit"
+# Versions before 0.1.0's last days have it in the first module.
+SUBMIT_MODULES = ("kafka_ingest.cli.write_and_commit", "kafka_ingest.cli.run_command")
+SUBMIT = f"{next(filter(find_spec, SUBMIT_MODULES))}:run_spark_submit"
 
 NOT_KEPT = (".zip", ".log", ".crc")
 """What a later run makes again, or nothing reads."""
