@@ -113,7 +113,7 @@ def test_a_login_is_tried_before_an_output_is_asked_anything_and_its_refusal_kee
 
 def test_brokers_are_asked_for_the_place_of_the_first_and_the_last_record_of_each_partition() -> None:
     assert ends_of([0, 0, 0, 2, 1, 2, 2, 0]) == {0, 7, 3, 6, 4}
-    assert ends_of([]) == set()
+    assert (ends_of([3, 3, 3]), ends_of([3]), ends_of([])) == ({0, 2}, {0}, set())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ TELLING_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What one transaction has produced, in so many seconds; the bytes are counted as ``sizes_of`` does."""
+    """What one transaction has produced, in so many seconds; the bytes are nearly as ``sizes_of`` counts them."""
 
     rows: int
     size_bytes: int
