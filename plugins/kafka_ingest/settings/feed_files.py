@@ -114,7 +114,8 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
             searches = [may_read_of(each.feed), *([may_share(feed, environment)] if each is alone else [])]
             found = [path for path, text in left.items() if any(may_say(text) for may_say in searches)]
             files += read_those(found)
-            left = {path: text for path, text in left.items() if path not in found}
+            for path in found:
+                del left[path]
     return refuse_cycles(refuse_shared(files, environment))[0]
 
 

@@ -27,7 +27,7 @@ from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
 from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks
 from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
-from kafka_ingest.sinks.kafka_topic.transaction_time import Pace, longest_s, most_rows
+from kafka_ingest.sinks.kafka_topic.transaction_time import LEAST_S, Pace, longest_s, most_rows
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 TRIES: Final = 3
@@ -118,11 +118,17 @@ class KafkaCommits:
                 f"topic {self._name}: {counted(receipt.rows, 'row')} may take {needed_s:,.0f} s in one transaction, "
                 f"and the brokers allow {allowed_s:,.0f} s. Nothing was published and no offset was moved. Set the "
                 "brokers' transaction.max.timeout.ms, and run the commit again; or abandon the batch and set "
-                f"limits.max_records to {int(receipt.rows * allowed_s / needed_s / 2):,}."
+                f"limits.max_records to {max(1, int(receipt.rows * allowed_s / needed_s / 2)):,}."
             )
 
     def most_rows(self) -> int:
-        return most_rows(*self._time())
+        allowed_s, earlier = self._time()
+        if allowed_s <= LEAST_S:
+            raise OutputNotUsableError(
+                f"topic {self._name}: expected brokers that allow transactions of more than {LEAST_S:.0f} s, found "
+                f"{allowed_s:,.0f} s. Nothing was planned. Set the brokers' transaction.max.timeout.ms."
+            )
+        return most_rows(allowed_s, earlier)
 
     def _time(self) -> tuple[float, list[Pace]]:
         """Return how long a transaction may take, and how long earlier ones took."""

@@ -2,10 +2,11 @@
 
 A mark's key is the batch's id. The topic is compacted, which deletes no mark: each is committed once.
 
-That a batch has no mark is believed only of a reading from offset 0 to a given end, in which no transaction is open.
-Nothing shorter proves it. In particular Kafka does not find the first record of a time reliably: it looks into one
-segment only, the first with a timestamp that is late enough, and the log cleaner leaves the timestamps of aborted
-records there without the records; the answer then is that there are none, whatever later segments hold.
+That a batch has no mark is believed only of readings without a gap from offset 0 to a given end, before which no
+transaction is open. Nothing shorter proves it. In particular Kafka does not find the first record of a time reliably:
+it looks into one segment only, the first with a timestamp that is late enough, and the log cleaner leaves the
+timestamps of aborted records there without the records; the answer then is that there are none, whatever later
+segments hold.
 """
 
 import time

@@ -8,12 +8,12 @@ LEAST_S: Final = 60.0
 ROWS_PER_S: Final = 20_000
 BYTES_PER_S: Final = 2_000_000
 """Where none was measured: 316,000 rows of 200 bytes a second were, with one broker on the machine."""
-ROW_BYTES: Final = 1_000
-"""How large rows are taken to be before the first batch."""
+ROW_BYTES: Final = 16_000
+"""How large rows are taken to be before the first batch: it is the one that measures them, and must not be refused."""
 MARGIN: Final = 4
 """So much slower than the slowest of the newest ones a transaction may be."""
 TELLING_S: Final = 1.0
-"""A shorter one says nothing: it is mostly waiting for answers."""
+"""A shorter one, or one of fewer bytes than it takes at least, says nothing: it is mostly waiting for answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ def longest_s(rows: int, size_bytes: int, earlier: Sequence[Pace]) -> float:
 
     A record counts as 200 bytes at least, so that bytes a second say how long small ones take, too.
     """
-    slowest = min((pace.size_bytes / pace.seconds for pace in earlier if pace.seconds >= TELLING_S), default=None)
+    telling = [each for each in earlier if each.seconds >= TELLING_S and each.size_bytes >= BYTES_PER_S * TELLING_S]
+    slowest = min((each.size_bytes / each.seconds for each in telling), default=None)
     if slowest is not None:
         return LEAST_S + size_bytes * MARGIN / slowest
     return LEAST_S + rows / ROWS_PER_S + size_bytes / BYTES_PER_S
