@@ -116,10 +116,10 @@ def merged(below: Document, own: Document, place: Place = ()) -> Document:
 def says(document: object, place: Place) -> bool:
     """Whether a document has something at a place."""
     for step in place:
-        entries = dict(enumerate(document)) if isinstance(document, list) else document
-        if not isinstance(entries, dict) or step not in entries:
+        is_entry = isinstance(document, list) and isinstance(step, int) and step < len(document)
+        if not is_entry and not (isinstance(document, dict) and step in document):
             return False
-        document = entries[step]
+        document = document[step]  # type: ignore[index]  # one of the two
     return True
 
 
