@@ -19,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
@@ -51,6 +51,10 @@ setup-kafka: ## install an embedded broker of KAFKA_VERSION=3.9.1 or another; te
 demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta, iceberg, postgresql or kafka
 	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(subst postgresql,dev,$(filter delta iceberg postgresql,$(SINK))))
 	@.venv/bin/python dev/demo.py $(SINK)
+
+try-tutorial: ## run each command of docs/tutorial.md as written, on a Kafka of its own; two minutes
+	$(SET_UP) run jvm .venv/.stamp-delta
+	@.venv/bin/python dev/try_tutorial.py
 
 test-quick: ## run the tests that start no JVM and no server, and say what is left out; one to two minutes
 	$(SET_UP) dev jvm
