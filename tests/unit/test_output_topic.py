@@ -135,3 +135,26 @@ def test_so_few_rows_are_in_memory_at_once_that_a_large_value_of_many_of_them_is
     with (tmp_path / "rows.parquet").open("rb") as source:
         found = pyarrow.parquet.ParquetFile(source)
         assert [rows_at_once(found, source, group) for group in range(found.num_row_groups)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([None, [("trace", b"x" * 499_995)], []] * 20, 63),
+        ([[("a", b"x" * 99_999), ("a", None)]] * 20, 159),
+        ([[("a" * 1_000_000, b"x")]] * 20, 31),
+        ([[("trace", b"1")]] * 20, 1_000),
+        ([None] * 20, 1_000),
+        ([], 1_000),
+    ],
+)
+def test_large_headers_that_many_records_have_are_no_gigabyte_in_memory_either(
+    tmp_path: Path, headers: list[list[tuple[str, bytes | None]] | None], expected: int
+) -> None:
+    each = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    column = [found and [{"key": key, "value": value} for key, value in found] for found in headers]
+    rows = pa.table({"kafka_headers": pa.array(column, pa.list_(each))})
+    pyarrow.parquet.write_table(rows, tmp_path / "rows.parquet", dictionary_pagesize_limit=2_000_000)
+    with (tmp_path / "rows.parquet").open("rb") as source:
+        found = pyarrow.parquet.ParquetFile(source)
+        assert [rows_at_once(found, source, group) for group in range(found.num_row_groups)] == [expected]

@@ -20,10 +20,11 @@ PIECE: Final = 1_000
 """So many rows are in memory at most, all of one row group, which has 32 MB (``model/spark_settings.py``)."""
 PIECE_BYTES: Final = 32_000_000
 LARGE: Final = ("key", "value")
+HEADERS: Final = "kafka_headers"
 """Of these, a group's rows may be more, where a dictionary holds them."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
-COLUMNS: Final = ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_topic_id", "key", "value", "kafka_headers"]
+COLUMNS: Final = ["kafka_topic", "kafka_partition", "kafka_offset", "kafka_topic_id", "key", "value", HEADERS]
 TIMES: Final = ["kafka_timestamp", "kafka_timestamp_ms"]
 OVERHEAD_BYTES: Final = 200
 """Of a batch of one record, apart from key, value and headers; of each header 10 more."""
@@ -98,7 +99,7 @@ def sizes_of(piece: pa.Table) -> Any:  # noqa: ANN401 - Arrow's own
     """Return how many bytes each record takes in a batch of its own, at most and before compression."""
     sizes: Any = pc.add(filled(pc.binary_length(piece["key"])), filled(pc.binary_length(piece["value"])))
     sizes = pc.add(sizes.cast(pa.int64()).combine_chunks(), OVERHEAD_BYTES)
-    headers = piece["kafka_headers"].combine_chunks()
+    headers = piece[HEADERS].combine_chunks()
     if headers.null_count == len(headers):
         return sizes
     of_headers = [
@@ -145,7 +146,7 @@ def produce_rows(
                     break
                 except BufferError:
                     producer.poll(1)
-        size_bytes += sum(piece[name].nbytes for name in (*LARGE, "kafka_headers")) + OVERHEAD_BYTES * len(piece)
+        size_bytes += sum(piece[name].nbytes for name in (*LARGE, HEADERS)) + OVERHEAD_BYTES * len(piece)
         producer.poll(0)
     return produced, size_bytes
 
@@ -162,7 +163,7 @@ def ends_of(partitions: Sequence[int]) -> set[int]:
 def records(piece: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
     """Yield each row's partition, offset and topic, and its record."""
     columns = [piece[name] for name in ("kafka_partition", "kafka_offset", "kafka_topic", "key", "value")]
-    rows = zip(*(column.to_pylist() for column in (*columns, times_of(piece), piece["kafka_headers"])), strict=True)
+    rows = zip(*(column.to_pylist() for column in (*columns, times_of(piece), piece[HEADERS])), strict=True)
     for partition, offset, source, key, value, timestamp, headers in rows:
         record: dict[str, Any] = {"key": key, "value": value, "timestamp": timestamp}
         if headers:
@@ -187,13 +188,31 @@ def pieces(staged: Staged) -> Iterator[pa.Table]:
 def rows_at_once(found: pyarrow.parquet.ParquetFile, source: Any, group: int) -> int:  # noqa: ANN401 - an open file
     """Return how many rows of a group are read at once: fewer where many of them may be one large value."""
     columns = map(found.metadata.row_group(group).column, range(found.metadata.num_columns))
-    names = [each.path_in_schema for each in columns if each.has_dictionary_page and each.path_in_schema in LARGE]
-    if not names or not found.metadata.row_group(group).num_rows:
+    named = [each.path_in_schema for each in columns if each.has_dictionary_page]
+    large = [name for name in named if name in LARGE]
+    of_headers = [name for name in named if name.startswith(f"{HEADERS}.")]
+    if not (large or of_headers) or not found.metadata.row_group(group).num_rows:
         return PIECE
-    coded = pyarrow.parquet.ParquetFile(source, read_dictionary=names)
-    first: Any = next(coded.iter_batches(1, row_groups=[group], columns=names))
-    largest = sum(pc.max(pc.binary_length(first[name].dictionary)).as_py() or 0 for name in names)
+    coded = pyarrow.parquet.ParquetFile(source, read_dictionary=large + of_headers)
+    largest = 0
+    if large:
+        first: Any = next(coded.iter_batches(1, row_groups=[group], columns=large))
+        largest += sum(longest(first[name]) for name in large)
+    if of_headers:  # without any in its first row, there is no dictionary yet
+        batches: Any = coded.iter_batches(PIECE, row_groups=[group], columns=of_headers)
+        largest += max(largest_headers(each[HEADERS]) for each in batches)
     return max(1, min(PIECE, PIECE_BYTES // (largest + 1)))
+
+
+def largest_headers(lists: Any) -> int:  # noqa: ANN401 - Arrow's own
+    """Return how many bytes the headers of one record have at most, of those that a dictionary holds."""
+    bytes_of_one = sum(longest(each) for each in lists.values.flatten() if pa.types.is_dictionary(each.type))
+    return (pc.max(pc.list_value_length(lists)).as_py() or 0) * bytes_of_one
+
+
+def longest(coded: Any) -> int:  # noqa: ANN401 - Arrow's own
+    """Return the length of the longest value of a dictionary."""
+    return pc.max(pc.binary_length(coded.dictionary)).as_py() or 0
 
 
 def first_offset(file: WrittenFile) -> int:
