@@ -1,6 +1,7 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import (
     ColumnsChangedError,
+    InvalidFeedError,
+    KafkaIngestError,
     KafkaUnavailableError,
     OutputUnavailableError,
     UnknownFeedError,
@@ -58,7 +61,7 @@ from kafka_ingest.settings.connections import (
 )
 from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import located
+from kafka_ingest.settings.feed_claims import located, refuse_cycles
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import (
     check_not_taken,
@@ -86,6 +89,8 @@ from kafka_ingest.spark_launch.spark_submission import (
     check_master,
 )
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class FeedParts:
@@ -103,6 +108,8 @@ class FeedParts:
     """Where several feeds share the client of each cluster: by their Kafka connections."""
     found_after: datetime | None = None
     """Of a feed that a file for many topics made: the last plan of the file before it found the topic."""
+    circles: Callable[[], Mapping[str, InvalidFeedError]] | None = None
+    """Where several feeds share the answer: see :func:`circles_of`."""
 
     @cached_property
     def plan_settings(self) -> FeedPlanSettings:
@@ -170,6 +177,17 @@ class FeedParts:
                 if decoding.columns is Columns.FLATTEN and name == "value":
                     self.schemas.check_flat(frozen)
 
+    def check_no_circle(self) -> None:
+        """Refuse records that come back to the feed, before anything is planned; an open batch needs no Kafka."""
+        if self.feed.sink.written_topic is None:
+            return
+        known = self.control.feed(self.feed.name)
+        if known is not None and known.open_batch is not None:
+            return
+        circles = self.circles() if self.circles is not None else circles_of(self.find_connection, self.environment)
+        if (error := circles.get(self.feed.name)) is not None:
+            raise error
+
     def check_decoders(self) -> None:
         """Refuse a format whose jars or packages are not installed."""
         decoding = self.feed.decoding()
@@ -189,6 +207,7 @@ class FeedParts:
         Without an actor only decide what the next batch would be.
         """
         self.check_spark()
+        self.check_no_circle()
         settings = self.settings_of_run(max_records)
         outcome = plan_batch(settings, self, actor=actor, end=end)
         if actor is not None and outcome.moved:
@@ -208,6 +227,7 @@ class FeedParts:
         if request.output is not None:
             self.check_of_no_topic(request.output)
         self.check_spark()
+        self.check_no_circle()
         return plan_backfill(
             request,
             self.plan_settings,
@@ -326,8 +346,9 @@ def assemble_all(
     found = cache(find_connection)
     control = control_tables(found)
     clusters = cache(lambda conn_id: ConfluentKafkaCluster(lambda: kafka_settings(found(conn_id))))
+    circles = cache(partial(circles_of, found, environment))
     return [
-        FeedParts(each.contested or feed_of(each), control, found, environment, clusters, each.found_after)
+        FeedParts(each.contested or feed_of(each), control, found, environment, clusters, each.found_after, circles)
         for each in files
     ]
 
@@ -381,6 +402,27 @@ def file_of_feed(
             return feed_file_named(name, directory, environment, texts=texts)
     files = with_topics(read_feed_files(directory, environment), memory, environment)
     return the_one_of(name, files) or feed_file_named(name, directory, environment, texts=texts)
+
+
+def circles_of(find_connection: FindConnection, environment: Mapping[str, str]) -> dict[str, InvalidFeedError]:
+    """Return an error for each feed whose records come back to it by several connections to one cluster.
+
+    Brokers are asked only where the topics' names allow it. A cluster that does not answer counts as one of its own.
+    """
+
+    @cache
+    def cluster_of(conn_id: str) -> str:
+        try:
+            return ConfluentKafkaCluster(lambda: kafka_settings(find_connection(conn_id))).cluster_id()
+        except KafkaIngestError as error:
+            log.warning("to which cluster connection %s leads is unknown: %s", conn_id, error)
+            return conn_id
+
+    files = [file for file in feed_files(find_connection, environment) if file.feed is not None]
+    by_name = {file.path for file in refuse_cycles(files, lambda _: "") if file.error is not None}
+    suspects = [file for file in files if file.path in by_name]
+    found = zip(suspects, refuse_cycles(suspects, cluster_of) if suspects else (), strict=True)
+    return {feed_of(file).name: refused.error for file, refused in found if refused.error is not None}
 
 
 def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from kafka_ingest.assembly import sink_connections
+from kafka_ingest.assembly import circles_of, sink_connections
 from kafka_ingest.checks.airflow_checks import looked_at, notifiers, pool
 from kafka_ingest.checks.one_host import check_one_host
 from kafka_ingest.checks.record_checks import columns, open_batch, schemas
@@ -271,6 +271,10 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     examine_output(location, sink_connections(find_connection))
     if not feed.decoding().is_raw:
         examine_output(output_of_dead_letters(location), sink_connections(find_connection))
+    if (most_rows := sink_of(location, sink_connections(find_connection)).most_rows) is not None:
+        most_rows()
+        if (error := circles_of(find_connection, environment).get(feed.name)) is not None:
+            raise error
     existing = nearest_existing(path) if isinstance(path, Path) else path
     made = "" if existing == path else f"; it will be made below {existing}"
     guarantee = format_of(location).guarantee

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
-from kafka_ingest.model.offsets import is_selected
+from kafka_ingest.model.offsets import is_selected, listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.sinks.beside_output import places_of
 
 WrittenTopic = tuple[str, str]
-"""A topic, by connection and name."""
+"""A topic, by its connection or cluster, and name."""
 
 
 def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
@@ -138,49 +138,63 @@ def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
     return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else
 
 
-def refuse_cycles(files: Iterable[FeedFile]) -> list[FeedFile]:
+def refuse_cycles(files: Iterable[FeedFile], cluster_of: Callable[[str], str] = str) -> list[FeedFile]:
     """Give an error to every feed whose records come back to it.
 
-    Topics are compared by connection and name. Through another connection a feed's own output is refused by the topic's
-    id before a batch is committed, and a circle of several feeds is not found.
+    Topics are compared by name and connection, or by the cluster that a connection leads to, which brokers know only.
     """
     files = list(files)
-    feeds = {file.path: file.feed for file in files if file.feed is not None and file.feed.sink.written_topic}
-    readers: dict[WrittenTopic | None, list[Path]] = {feed.sink.written_topic: [] for feed in feeds.values()}
+    written = {
+        file.path: (cluster_of(topic[0]), topic[1])
+        for file in files
+        if file.feed is not None and (topic := file.feed.sink.written_topic) is not None
+    }
+    feeds = {file.path: file.feed for file in files if file.feed is not None and file.path in written}
+    readers: dict[WrittenTopic, list[Path]] = {topic: [] for topic in written.values()}
     for path, feed in feeds.items():
-        for topic in topics_read(feed, [each for each in readers if each is not None]):
+        for topic in topics_read(feed, cluster_of(feed.kafka.conn_id), list(readers)):
             readers.setdefault(topic, []).append(path)
     return [
         unusable(
             file.path,
-            f"records that it writes to topic {file.feed.sink.written_topic[1]} come back to it: "
-            f"{' → '.join(str(path) for path in way)}. Change sink.topic, or what one of these reads",
+            f"records that it writes to topic {written[file.path][1]} come back to it: "
+            f"{' → '.join(str(path) for path in way)}{through([feeds[path] for path in way], cluster_of)}. Change "
+            "sink.topic, or what one of these reads",
             name=file.name,
             sink_path=file.sink_path,
             schedule=file.schedule,
         )
-        if file.feed is not None and file.feed.sink.written_topic and (way := way_back(file.path, feeds, readers))
+        if file.path in written and (way := way_back(file.path, written, readers))
         else file
         for file in files
     ]
 
 
-def topics_read(feed: Feed, written: Iterable[WrittenTopic]) -> list[WrittenTopic]:
+def through(way: Sequence[Feed], cluster_of: Callable[[str], str]) -> str:
+    """Return which connections on a way lead to one cluster, for a message; an empty text where none do."""
+    found: dict[str, set[str]] = {}
+    for conn_id in (each for feed in way for each in (feed.kafka.conn_id, feed.sink.address["conn_id"])):
+        found.setdefault(cluster_of(conn_id), set()).add(conn_id)
+    several = {cluster: sorted(conn_ids) for cluster, conn_ids in found.items() if len(conn_ids) > 1}
+    return "".join(f"; connections {listing(each)} lead to one cluster, {cluster}" for cluster, each in several.items())
+
+
+def topics_read(feed: Feed, cluster: str, written: Iterable[WrittenTopic]) -> list[WrittenTopic]:
     """Return which topics a feed names, or which of the ``written`` ones its pattern selects."""
-    conn_id, pattern = feed.kafka.conn_id, feed.kafka.topic_pattern
+    pattern = feed.kafka.topic_pattern
     if pattern is None:
-        return [(conn_id, topic.name) for topic in feed.kafka.listed]
-    return [(by, name) for by, name in written if by == conn_id and is_selected(name, pattern)]
+        return [(cluster, topic.name) for topic in feed.kafka.listed]
+    return [(of, name) for of, name in written if of == cluster and is_selected(name, pattern)]
 
 
 def way_back(
-    start: Path, feeds: Mapping[Path, Feed], readers: Mapping[WrittenTopic | None, Sequence[Path]]
+    start: Path, written: Mapping[Path, WrittenTopic], readers: Mapping[WrittenTopic, Sequence[Path]]
 ) -> list[Path]:
     """Return the files on the shortest way of a feed's records back to it; empty where there is none."""
     ways = [[start]]
     seen: set[Path] = set()
     for way in ways:
-        for path in readers.get(feeds[way[-1]].sink.written_topic, ()):
+        for path in readers.get(written[way[-1]], ()):
             if path == start:
                 return way
             if path not in seen:
