@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
-	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
+	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -136,6 +136,10 @@ bench-feeds: ## measure reading DAG files, task starts and the command line with
 bench-feeds-due: ## measure how many feeds a minute a scheduler works off, on an Airflow of its own; up to an hour
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/feeds_due.py $(ARGS)
+
+bench-fleet: ## measure 500 small topics that are due at once: a fleet in Airflow, its command, AvailableNow, a script
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/fleet_due.py $(ARGS)
 
 soak: ## 15 minutes of a live producer, scheduled runs and kill -9 at random, then every record is compared
 	$(SET_UP) run jvm

@@ -19,8 +19,16 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def main() -> None:
-    """Read from the beginning to where the logs end now, and write it as one Parquet file."""
+    """Land the task's topic, or its ``topics`` one after the other, each in a folder of its own."""
     task = json.loads(sys.argv[1])
+    for topic in task.get("topics", ()):
+        land({**task, "topic": topic, "output": f"{task['output']}/{topic}"})
+    if "topics" not in task:
+        land(task)
+
+
+def land(task: dict[str, str]) -> None:
+    """Read from the beginning to where the logs end now, and write it as one Parquet file."""
     consumer = Consumer(
         {
             "bootstrap.servers": task["bootstrap_servers"],
@@ -30,7 +38,7 @@ def main() -> None:
             "enable.partition.eof": True,
         }
     )
-    topic: str = task["topic"]
+    topic = task["topic"]
     partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic).topics[topic].partitions]
     ends: dict[int, int] = {}
     for partition in partitions:
