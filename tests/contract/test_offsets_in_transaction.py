@@ -5,20 +5,34 @@ Real control tables and a real table, in a database that a test has for itself.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from sqlalchemy import URL
 from tests.contract.conftest import PostgresqlServer, SqlStore
 from tests.contract.interference import Died, dying_before, watched
 from tests.contract.test_sink_postgresql import losing_the_commit
-from tests.contract.whole_feed import JSON, WholeFeed, at_rest, whole_feed
+from tests.contract.whole_feed import JSON, TEXT, TOPIC, SparkStandIn, WholeFeed, at_rest, whole_feed
 
 from kafka_ingest.answers.answer import committed_lines
+from kafka_ingest.backfilling.plan_backfill import plan_backfill
+from kafka_ingest.backfilling.request import (
+    BackfillRequest,
+    Mode,
+    OffsetRanges,
+    OpenGaps,
+    Selection,
+    StoredDeadLetters,
+)
 from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.checks import doctor
 from kafka_ingest.control.database import ControlDatabaseSettings
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -26,15 +40,25 @@ from kafka_ingest.errors import (
     KafkaIngestError,
     OutputUnavailableError,
     OutputUnknownError,
+    UnknownBatchError,
 )
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.change_events import CurrentState
+from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import DECODED, RECORDS
+from kafka_ingest.observing.explain_file import explain_batch
+from kafka_ingest.settings.connections import CONTROL_CONN_ID, ConnectionFields, FindConnection
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs.adopt import decide_adoption
+from kafka_ingest.verbs.explain import Explain
+from kafka_ingest.verbs.request import Call
+from kafka_ingest.verbs.skip import decide_skip, skip
 
 Way = Callable[[PostgresqlServer, SqlStore], URL]
 """Makes a way to the table that is not the control tables' own."""
@@ -103,16 +127,32 @@ def states(store: SqlStore) -> list[str]:
     return sorted(row["state"] for row in store.rows("batch"))
 
 
-def commit_dying_before(feed: WholeFeed, batch_id: UUID, call: str) -> None:
+def finding(one: SqlStore, warehouse: URL) -> FindConnection:
+    """Return what finds the connections to the control tables and to the table's database."""
+
+    def find(conn_id: str) -> ConnectionFields:
+        url = {CONTROL_CONN_ID: one.settings.url, "warehouse": warehouse}[conn_id]
+        return ConnectionFields(conn_id, "postgres", str(url.query["host"]), None, url.database, url.username)
+
+    return find
+
+
+def commit_dying_before(feed: WholeFeed, batch_id: UUID, call: str, actor: str = "run 1") -> None:
     with watched(feed, dying_before(call)) as (dying, _), pytest.raises(Died):
-        dying.commit(batch_id, "run 1")
+        dying.commit(batch_id, actor)
+
+
+def dying_after_completing(_: int, name: str) -> None:
+    """End the process where the transaction has only to be committed."""
+    if name == "after control.complete_commit_within":
+        raise Died
 
 
 # ── One database ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_commit_says_that_rows_and_offsets_are_one_transaction(
-    feed: WholeFeed, caplog: pytest.LogCaptureFixture
+def test_a_commit_says_that_rows_and_offsets_are_one_transaction_and_explain_repeats_it(
+    feed: WholeFeed, one: SqlStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     batch_id = written(feed)
@@ -120,6 +160,11 @@ def test_a_commit_says_that_rows_and_offsets_are_one_transaction(
     assert f"batch {batch_id} is committed: 5 rows, in one transaction with the stored offsets" in caplog.messages
     line = next(iter(committed_lines(committed)))
     assert line.text.endswith(", in one transaction with the stored offsets")
+    call = Call(Explain, None, None, finding(one, one.settings.url), print)
+    answer = Explain(file=str(batch_id)).answer(call)
+    assert (answer.document["batch"]["state"], answer.document["batch"]["one_transaction"]) == ("COMMITTED", True)
+    with pytest.raises(UnknownBatchError, match="expected a batch of feed refunds"):
+        Explain(file=str(batch_id)).answer(replace(call, feed="refunds"))
 
 
 def test_rows_and_offsets_are_there_before_the_control_tables_are_asked_to_move_them(
@@ -137,12 +182,7 @@ def test_a_process_that_dies_before_the_transaction_is_committed_leaves_neither_
     feed: WholeFeed, one: SqlStore
 ) -> None:
     batch_id = written(feed)
-
-    def die(_: int, name: str) -> None:
-        if name == "after control.complete_commit_within":
-            raise Died
-
-    with watched(feed, die) as (dying, _), pytest.raises(Died):
+    with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
         dying.commit(batch_id, "run 1")
     assert (states(one), stored(one), rows(one)) == (["COMMITTING"], [], Counter())
     at_rest(feed)
@@ -190,6 +230,179 @@ def test_a_process_that_comes_to_publish_after_another_one_did_adds_nothing(feed
     with watched(feed, other_first) as (zombie, _):
         assert not zombie.commit(batch_id, "run 1").by_us
     assert (states(one), stored(one), rows(one)) == (["COMMITTED"], [5], of_partition_0(5))
+
+
+# ── Batches of other kinds ────────────────────────────────────────────────────────────────────────────────────────────
+
+RUN = "airflow:backfill_offsets/manual__1"
+ORDERS_0 = TopicPartition(TOPIC, 0)
+
+
+class Seen(NamedTuple):
+    """What the database shows of five records: their rows, and of what a backfill is asked for."""
+
+    rows: list[int]
+    changed_by_hand: int = 0
+    open_gaps: int = 0
+    replayed: int = 0
+
+
+ALL = [0, 1, 2, 3, 4]
+
+
+def seen(one: SqlStore) -> Seen:
+    with one.by_hand() as connection:
+        query = "SELECT kafka_offset, kafka_timestamp_ms FROM shop.orders ORDER BY kafka_offset"
+        found = connection.exec_driver_sql(query).all()
+    open_gaps = [row for row in one.rows("gap") if row["closed_by_batch"] is None]
+    replayed = sum(row["replayed"] for row in one.rows("batch_range"))
+    return Seen([row[0] for row in found], sum(row[1] is not None for row in found), len(open_gaps), replayed)
+
+
+Asked = tuple[WholeFeed, Selection, Mode, Seen, Seen]
+"""A feed, what its backfill is asked for, and what the database shows before and after it."""
+
+
+def pass_over_5_and_6(feed: WholeFeed) -> None:
+    at_rest(feed)
+    feed.log.produce(0, 3)
+    passed = decide_skip("orders", OffsetRange(ORDERS_0, 5, 7), "poisoned", feed.control, feed.kafka)
+    skip(passed, feed.control, actor="ops")
+    at_rest(feed)
+
+
+def a_gap(feed: WholeFeed, one: SqlStore) -> Asked:
+    """A feed that has passed over two records, which are to be read after all."""
+    del one
+    pass_over_5_and_6(feed)
+    return feed, OpenGaps(), Mode.FILL, Seen([*ALL, 7], open_gaps=1), Seen([*ALL, 5, 6, 7])
+
+
+def changed_rows(feed: WholeFeed, one: SqlStore) -> Asked:
+    """A feed whose rows somebody has changed, so that they are to be replaced."""
+    at_rest(feed)
+    one.execute("UPDATE shop.orders SET kafka_timestamp_ms = 7")
+    whole = OffsetRanges((OffsetRange(ORDERS_0, 0, 5),))
+    return feed, whole, Mode.REPLACE, Seen(ALL, changed_by_hand=5), Seen(ALL)
+
+
+def dead_letters(feed: WholeFeed, one: SqlStore) -> Asked:
+    """A feed two of whose records could not be decoded, and can be now."""
+    one.execute("ALTER TABLE shop.orders DROP COLUMN key")
+    decoding = at_rest(replace(reaching(feed, one.settings.url, **{RECORDS: DECODED}), decoding=JSON))
+    letters = StoredDeadLetters(None, None, frozenset())
+    return replace(decoding, decoding=TEXT), letters, Mode.REPLAY, Seen([0, 2, 4]), Seen(ALL, replayed=2)
+
+
+def backfilled(feed: WholeFeed, selection: Selection, mode: Mode, actor: str = RUN) -> UUID:
+    """Bring the only batch of a backfill to WRITTEN."""
+    request = BackfillRequest(selection, asked={}, mode=mode)
+    [planned] = plan_backfill(request, feed.settings, feed, actor=actor, once=True).chunks
+    feed.write(planned.batch_id, actor)
+    return planned.batch_id
+
+
+@pytest.mark.parametrize("life", [a_gap, changed_rows, dead_letters])
+def test_rows_of_a_backfill_and_what_it_is_to_the_feed_are_one_transaction(
+    feed: WholeFeed, one: SqlStore, life: Callable[[WholeFeed, SqlStore], Asked]
+) -> None:
+    feed, selection, mode, before, after = life(feed, one)
+    batch_id = backfilled(feed, selection, mode)
+    with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
+        dying.commit(batch_id, RUN)
+    assert (seen(one), feed.states()[batch_id]) == (before, BatchState.COMMITTING)
+    commit_dying_before(feed, batch_id, "control.complete_commit", RUN)
+    assert (seen(one), feed.states()[batch_id]) == (after, BatchState.COMMITTED)
+    assert feed.commit(batch_id, RUN).by_us
+    at_rest(feed)
+    assert seen(one) == after
+
+
+@pytest.mark.parametrize("life", [a_gap, changed_rows, dead_letters])
+def test_a_backfill_that_one_database_has_lost_is_asked_for_again(
+    feed: WholeFeed,
+    one: SqlStore,
+    postgresql_server: PostgresqlServer,
+    life: Callable[[WholeFeed, SqlStore], Asked],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    feed, selection, mode, before, after = life(feed, one)
+    with failing_over(postgresql_server, one) as fail_over:
+        lost = backfilled(feed, selection, mode)
+        feed.commit(lost, RUN)
+        fail_over()
+    at_rest(feed)
+    assert seen(one) == before
+    [warning] = [message for message in caplog.messages if f"has lost batch {lost}" in message]
+    assert "ask again for a backfill" in warning
+    feed.commit(backfilled(feed, selection, mode, "another run"), "another run")
+    at_rest(feed)
+    assert seen(one) == after
+    coverage = coverage_of(feed.control.coverage("orders"))
+    assert [partition.problems for partition in coverage.values()] == [[], [], []]
+
+
+class WithKeys(SparkStandIn):
+    """Spark, where each record has a key, which is its offset modulo 3."""
+
+    def write_data_file(self, path: Path, content: bytes) -> None:
+        table = pyarrow.parquet.read_table(pa.BufferReader(content))
+        keys = [str(offset % 3).encode() for offset in table["kafka_offset"].to_pylist()]
+        nulls = {"kafka_headers": HEADERS, "kafka_topic_id": pa.string(), "kafka_timestamp_ms": pa.int64()}
+        table = table.append_column("key", pa.array(keys, pa.binary()))
+        for name, kind in nulls.items():
+            table = table.append_column(name, pa.nulls(len(table), kind))
+        pyarrow.parquet.write_table(table, path)
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def states_of_keys(feed: WholeFeed, one: SqlStore) -> WholeFeed:
+    """The same feed, whose table has the newest state of each key."""
+    one.execute("DROP TABLE shop.orders")
+    return replace(reaching(feed, one.settings.url, **CurrentState().as_options()), spark=WithKeys())
+
+
+def test_states_of_keys_and_offsets_are_one_transaction(states_of_keys: WholeFeed, one: SqlStore) -> None:
+    feed = at_rest(states_of_keys)
+    feed.log.produce(0, 2)
+    batch_id = written(feed)
+    with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
+        dying.commit(batch_id, "run 1")
+    assert (feed.states()[batch_id], stored(one), [*rows(one)]) == ("COMMITTING", [5], [(0, 2), (0, 3), (0, 4)])
+    commit_dying_before(feed, batch_id, "control.complete_commit")
+    assert (feed.states()[batch_id], stored(one), sorted(rows(one))) == ("COMMITTED", [7], [(0, 4), (0, 5), (0, 6)])
+
+
+def test_states_of_keys_that_one_database_has_lost_are_read_again(
+    states_of_keys: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer
+) -> None:
+    feed = at_rest(states_of_keys)
+    with failing_over(postgresql_server, one) as fail_over:
+        feed.log.produce(0, 2)
+        lost = max(at_rest(feed).states())
+        fail_over()
+    assert (stored(one), sorted(rows(one))) == ([5], [(0, 2), (0, 3), (0, 4)])
+    at_rest(feed)
+    assert (stored(one), sorted(rows(one))) == ([7], [(0, 4), (0, 5), (0, 6)])
+    assert marks(one)[lost] == "revoked"
+
+
+@pytest.mark.parametrize("of_keys", [False, True], ids=["records", "states of keys"])
+def test_two_batches_of_a_feed_that_are_committed_at_once_each_by_two_processes_count_once(
+    request: pytest.FixtureRequest, feed: WholeFeed, one: SqlStore, *, of_keys: bool
+) -> None:
+    feed = request.getfixturevalue("states_of_keys") if of_keys else feed
+    pass_over_5_and_6(feed)
+    feed.log.produce(0, 4)
+    batches = [written(feed), backfilled(feed, OpenGaps(), Mode.FILL)]
+    with ThreadPoolExecutor(4) as threads:
+        both = [threads.submit(feed.commit, batch, actor) for actor in ("run 1", "zombie") for batch in batches]
+        assert Counter(each.result().in_one for each in both) == {True: 2, False: 2}
+    assert (set(states(one)), stored(one)) == ({"COMMITTED"}, [12])
+    assert rows(one) == (Counter([(0, 9), (0, 10), (0, 11)]) if of_keys else of_partition_0(12))
 
 
 # ── An older copy of the whole database ───────────────────────────────────────────────────────────────────────────────
@@ -316,11 +529,11 @@ def in_a_copy(server: PostgresqlServer, one: SqlStore) -> URL:
 
 def as_another_role(server: PostgresqlServer, one: SqlStore) -> URL:
     """Return how a role reaches the database that has no rights on the control tables."""
-    server.execute("DROP ROLE IF EXISTS loader")
-    server.execute("CREATE ROLE loader LOGIN")
-    one.execute("GRANT USAGE, CREATE ON SCHEMA shop TO loader")
-    one.execute("ALTER TABLE shop.orders OWNER TO loader")
-    return one.settings.url.set(username="loader")
+    role = f"loader_of_{one.settings.url.database}"
+    server.execute(f"CREATE ROLE {role} LOGIN")
+    one.execute(f"GRANT USAGE, CREATE ON SCHEMA shop TO {role}")
+    one.execute(f"ALTER TABLE shop.orders OWNER TO {role}")
+    return one.settings.url.set(username=role)
 
 
 def with_another_search_path(_: PostgresqlServer, one: SqlStore) -> URL:
@@ -339,6 +552,20 @@ def test_dead_letters_come_between_rows_and_offsets_which_then_are_two_transacti
     assert decoding.commit(batch_id, "run 1").by_us
     assert (states(one), stored(one)) == (["COMMITTED"], [5])
     assert decoding.letters.archive.is_kept(batch_id)
+    assert explain_batch(decoding.control.batch(batch_id), decoding.sinks).one_transaction is False
+    one.execute("UPDATE shop.orders_kafka_batches SET proof = proof - 'one_transaction'")
+    assert explain_batch(decoding.control.batch(batch_id), decoding.sinks).one_transaction is None
+
+
+@pytest.mark.parametrize("way", [None, in_a_copy, as_another_role])
+def test_doctor_says_whether_it_is_one_database_whoever_reaches_it(
+    feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer, way: Way | None
+) -> None:
+    there = way(postgresql_server, one) if way is not None else one.settings.url
+    sink = {"format": "postgresql", "path": str(feed.output), "conn_id": "warehouse", "table": "shop.orders"}
+    file = Feed.model_validate({"name": "orders", "kafka": {"topics": [TOPIC]}, "sink": sink})
+    found = doctor.output(file, finding(one, there), {})
+    assert ("The control tables are in the same database." in found) == (way is not in_a_copy)
 
 
 @pytest.mark.parametrize("way", [in_a_copy, as_another_role, with_another_search_path])
@@ -356,4 +583,5 @@ def test_otherwise_rows_come_first_and_the_control_tables_move_the_offsets(
     assert (states(one), stored(one), rows(there)) == (["COMMITTING"], [], of_partition_0(5))
     at_rest(other)
     assert (states(one), stored(one), rows(there)) == (["COMMITTED"], [5], of_partition_0(5))
+    assert explain_batch(other.control.batch(batch_id), other.sinks).one_transaction is False
     there.close()

@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,15 @@ OF_ONE = ("topic", "partition", "smallest_offset", "largest_offset", "intervals"
 
 @dataclass(frozen=True, slots=True)
 class BatchOfFile:
-    """The batch of a file in the control tables. ``attempt``: the one that staged the file, if it is not published."""
+    """A file's batch, or one alone, in the control tables. ``attempt``: which staged a file that is not published."""
 
     batch: Batch
     planned: tuple[OffsetRange, ...]
-    """What the batch was to read of the file's partitions."""
+    """What the batch was to read, of the file's partitions where there is one."""
     attempt: Attempt | None
-    topic_id: str | None
-    """Of the topic in the file, where it holds one range of one."""
+    topic_ids: Mapping[str, str | None]
+    one_transaction: bool | None = None
+    """Whether rows and stored offsets were one transaction; None where the output does not say it, or not now."""
 
     def as_document(self) -> dict[str, Any]:
         batch = self.batch
@@ -53,11 +54,12 @@ class BatchOfFile:
             **document_of(batch.plan, "kind", "planned_at"),
             "feed": batch.feed_name,
             "output": str(batch.plan.output),
-            "topic_id": self.topic_id if planned else None,
+            "topic_id": self.topic_ids[planned.topic] if planned else None,
             "start_offset": planned.start_offset if planned else None,
             "end_offset": planned.end_offset if planned else None,
             "attempt_state": self.attempt.state.value if self.attempt else None,
             "folded": batch.plan.folded is not None,
+            "one_transaction": self.one_transaction,
         }
 
 
@@ -170,13 +172,22 @@ def batch_of_file(
     except UnknownBatchError:
         return None
     held = {each.topic_partition for each in contents.partitions}
-    plan = batch.plan
+    explained = explain_batch(batch, sinks)
+    planned = tuple(found for found in explained.planned if found.topic_partition in held)
+    attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
+    return replace(explained, planned=planned, attempt=next(attempts, None))
+
+
+def explain_batch(batch: Batch, sinks: Sinks) -> BatchOfFile:
+    """Return a batch with all that it was to read, and what its output says of its transaction."""
+    plan, one_transaction = batch.plan, None
     # Where a folded batch's receipt cannot be read, the answer says so: no range is known then.
     with contextlib.suppress(KafkaIngestError):
         plan = whole_plan(plan, sinks)
-    planned = tuple(found for found in plan.ranges if found.topic_partition in held)
-    attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
-    return BatchOfFile(batch, planned, next(attempts, None), plan.topic_ids[planned[0].topic] if planned else None)
+    with contextlib.suppress(KafkaIngestError):
+        in_one = sinks(plan.output).in_one
+        one_transaction = in_one(batch.batch_id) if in_one is not None else None
+    return BatchOfFile(batch, plan.ranges, None, plan.topic_ids, one_transaction)
 
 
 def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -> Receipt:

@@ -301,6 +301,8 @@ class Sink:
     """Opens a transaction, of an output in a database, which may have the control tables, too."""
     publish_within: Callable[[Place, PublishedReceipt, Within], None] | None = None
     """Does what the publisher's ``publish`` does, and something more in the transaction that publishes the batch."""
+    in_one: Callable[[UUID], bool | None] | None = None
+    """Says whether that transaction moved the stored offsets of a published batch, too; None where it is not known."""
     lost: Callable[[Collection[str], str | None], set[str]] | None = None
     """Returns which batches the output has neither mark nor rows of; an actor revokes them, for who may outlive it."""
     lacks: Callable[[UUID], str] | None = None

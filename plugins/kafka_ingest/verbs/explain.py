@@ -1,14 +1,17 @@
-"""``explain``: which offsets are in a data file, and which batch it belongs to."""
+"""``explain``: which offsets are in a data file, and which batch it belongs to; or what is known of a batch."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 from pydantic import BeforeValidator, Field
 from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import NotADataFileError, UnknownBatchError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch
@@ -16,6 +19,7 @@ from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.observing.explain_file import (
     BatchOfFile,
     ExplainedFile,
+    explain_batch,
     explain_file,
     is_same_place,
     output_of_batch,
@@ -32,13 +36,17 @@ if TYPE_CHECKING:
 
 DATA_FILES = DataFilesOfAllFormats()
 LONGEST_PATH = 4_096
+TRANSACTIONS = {True: "one transaction", False: "one transaction after the other"}
 
 
 class Explain(Request):
-    """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt."""
+    """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt.
+
+    Or show a batch by its id.
+    """
 
     verb = command = "explain"
-    does = "only shows which offsets are in a data file, and whether its batch's receipt fits"
+    does = "only shows which offsets are in a data file, and whether its batch's receipt fits; or a batch"
     only_shows = True
     deciding = Deciding.ONLY_SHOWS
     command_names_feed = needs_feed = False
@@ -48,12 +56,13 @@ class Explain(Request):
         BeforeValidator(blank_is_none),
         InForm(
             "File",
-            "The absolute path of a data file on a disk, in the output of a batch that the control tables know.",
+            "The absolute path of a data file on a disk, in the output of a batch that the control tables know; or the "
+            "batch's id.",
             "explain",
             {"maxLength": LONGEST_PATH},
         ),
         Needed("file, the absolute path of a data file,"),
-        Argument("A data file of an output, or one that is staged.", "FILE"),
+        Argument("A data file of an output, or one that is staged; or a batch's id.", "FILE"),
     ] = None
 
     def answer(self, call: Call) -> Answer:
@@ -63,6 +72,8 @@ class Explain(Request):
         answer does not reveal whether other files exist, since the caller has no right to this machine's files.
         """
         file = self.file or ""
+        if (batch_id := batch_named(file)) is not None:
+            return explained_batch(batch_id, call)
         check_on_disk(file)
         if not call.is_shell:
             batch = batch_of_place(file, call.control)
@@ -74,6 +85,24 @@ class Explain(Request):
                 )
         found = explain_file(Path(file), lambda: call.control, call.sinks, DATA_FILES)
         return Answer(found.as_document(), shown(found), exit_code=1 if found.control_error is not None else 0)
+
+
+def batch_named(text: str) -> UUID | None:
+    with contextlib.suppress(ValueError):
+        return UUID(text)
+    return None
+
+
+def explained_batch(batch_id: UUID, call: Call) -> Answer:
+    """Show a batch; by form with a feed only one of that feed."""
+    found = explain_batch(
+        call.control.batch(batch_id) if call.feed is None else batch_of_feed(batch_id, call.feed, call.control),
+        call.sinks,
+    )
+    made = FittingTable(f"batch {batch_id}", "fact", "value")
+    for fact, value in facts_of_batch(found).items():
+        made.add_line(fact, Text(value))
+    return Answer({"batch_id": str(batch_id), "batch": found.as_document()}, [made])
 
 
 def check_on_disk(file: str) -> None:
@@ -177,6 +206,7 @@ def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
         "planned by": f"{batch.planned_by}, {moment(batch.plan.planned_at)} UTC",
         "committed by": f"{batch.committed_by}, {moment(batch.committed_at)} UTC" if batch.committed_by else "-",
         **({"attempt": found.attempt.state.value} if found.attempt else {}),
+        **({} if found.one_transaction is None else {"rows and stored offsets": TRANSACTIONS[found.one_transaction]}),
     }
 
 

@@ -41,4 +41,5 @@ def postgresql_sink(
         table_sink(completing, access).publisher.publish(directory, published)
 
     sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
-    return replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, lost=table.lost)
+    within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
+    return replace(within, lost=table.lost)

@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    BindParameter,
     Connection,
     FromClause,
     Insert,
@@ -40,7 +41,7 @@ from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
-from kafka_ingest.sinks.postgresql.named_table import NamedTable
+from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
 from kafka_ingest.sinks.publish_or_revoke import how_to_abandon
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
@@ -57,6 +58,11 @@ class OtherCountError(Exception):
 def is_refusal(error: DBAPIError) -> bool:
     """Whether the table refuses a row: by a constraint, its type, a trigger or a column that is always generated."""
     return isinstance(error, (IntegrityError, DataError)) or getattr(error.orig, "sqlstate", None) in REFUSALS
+
+
+def in_one(*, one: bool) -> BindParameter[Any]:
+    """Return what a proof says besides: whether this transaction moved the stored offsets, too."""
+    return literal({IN_ONE: one}, JSONB())
 
 
 class PostgresqlCommits:
@@ -154,7 +160,8 @@ class PostgresqlCommits:
         with self._table.database.transaction() as connection:
             values = {"batch_id": mark.batch_id, "outcome": mark.outcome.value, "plan_fingerprint": mark.fingerprint}
             proof = cast(literal(mark.proof or None, Text()), JSONB)
-            first = insert_new(self._table.marks).values(**values, proof=proof).on_conflict_do_nothing()
+            said = proof.op("||")(in_one(one=False))
+            first = insert_new(self._table.marks).values(**values, proof=said).on_conflict_do_nothing()
             if connection.execute(first.returning(self._table.marks.c.batch_id)).first() is None:
                 self._table.drop_copies(connection, mark.batch_id)
                 if (rivals := self._table.mark_in(connection, mark.batch_id)) is not None:
@@ -175,8 +182,10 @@ class PostgresqlCommits:
                 if found != rows:
                     raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
             self._table.drop_copies(connection, mark.batch_id)
-            if self._complete is not None:
-                self._complete(connection)
+            if self._complete is not None and self._complete(connection):
+                marks = self._table.marks
+                said = marks.c.proof.op("||")(in_one(one=True))
+                connection.execute(update(marks).where(marks.c.batch_id == mark.batch_id).values(proof=said))
         return mark
 
     def _apply(self, connection: Connection, staged: Staged, copied: Table, state: CurrentState) -> None:

@@ -45,6 +45,8 @@ MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
 CHANGES: Final = "changes"
 """The column of what a batch did to the rows of keys."""
+IN_ONE: Final = "one_transaction"
+"""What a proof says besides: whether the mark's transaction moved the stored offsets, too."""
 
 COLUMNS: Final = text(
     "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 from sqlalchemy.dialects import postgresql
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
@@ -24,7 +24,7 @@ from kafka_ingest.sinks import needed_package
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
-from kafka_ingest.sinks.postgresql.named_table import NamedTable
+from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.tables.publisher import is_revoked
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
@@ -135,6 +135,13 @@ class PostgresqlOutput:
         with self._table.transaction() as connection:
             return look(connection)
 
+    def in_one(self, batch_id: UUID) -> bool | None:
+        """Return what a batch's mark says of its transaction; None where it says nothing."""
+        marks = self._table.marks
+        with self._table.transaction() as connection:
+            said = select(marks.c.proof[IN_ONE].as_boolean()).where(marks.c.batch_id == batch_id)
+            return connection.execute(said).scalar_one_or_none() if self._table.has(connection, marks) else None
+
     def lost(self, batch_ids: Collection[str], actor: str | None) -> set[str]:
         """Return of which batches neither mark nor rows are there; with an actor, none of them can be published later.
 
@@ -145,7 +152,12 @@ class PostgresqlOutput:
         unmarked -= self.commits.rows().visible(unmarked)
         for each in sorted(unmarked) if actor is not None else ():
             marks[each] = self.commits.land(Mark(UUID(each), Outcome.REVOKED))
-            log.warning("%s has lost batch %s; %s revokes it, and its records are read again", self._table, each, actor)
+            log.warning(
+                "%s has lost batch %s; %s revokes it: a live one's records are read again; ask again for a backfill",
+                self._table,
+                each,
+                actor,
+            )
         return {each for each, mark in marks.items() if is_revoked(mark) or (actor is None and each in unmarked)}
 
     def lacks(self, batch_id: UUID) -> str:
