@@ -2,11 +2,13 @@
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 from tests.unit.test_documents import PAGES, ROOT
 
 import feed_keys
@@ -118,6 +120,74 @@ def test_what_a_feed_file_may_say_is_valid_also_where_defaults_say_the_rest(text
 )
 def test_a_wrong_key_or_value_is_not_valid(wrong: str) -> None:
     assert problems(OF_FEED, wrong) != []
+
+
+PARTS = {
+    "iceberg": {"sink": {"format": "iceberg", "path": "a", "catalog": "lake", "table": "shop.orders"}},
+    "postgresql": {"sink": {"format": "postgresql", "path": "a", "conn_id": "w", "table": "shop.orders"}},
+    "kafka": {"sink": {"format": "kafka", "path": "a", "conn_id": "w", "topic": "b"}},
+    "avro": {"value": {"format": "avro", "registry": "r"}},
+    "protobuf": {"value": {"format": "protobuf", "registry": "r"}},
+    "group": {"start": {"group": "g", "otherwise": "latest"}},
+    "time": {"start": {"timestamp": "2026-01-31T00:00:00Z"}},
+    "pattern": {"kafka": {"topic_pattern": "a.*"}},
+    "select": {"select": [{"name": "a", "type": "int", "sql": "1"}]},
+    "notify": {"alerts": {"held": True, "notify": [{"notifier": "a.b"}]}},
+    "": {"start_when": {"records": 1}, "spark": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "right", "wrong"),
+    [
+        ("", "name", ["orders", "1.a_b-C"], ["", "_a", "a b", "a" * 201, "maintain_feeds", "feed_error__a"]),
+        ("", "fleet", ["shop", "operate_feeds"], ["", "shop/eu", "operate_feed"]),
+        ("", "schedule", ["@midnight", " 0 */2 * * 1-5", "0 0 * * * 30", None], ["", "hourly", "* * *", "1h"]),
+        ("", "start_when.or_older_than", ["10s", "1m", "90s"], ["9s", "0s", "1w"]),
+        ("", "control_retention", ["7d", "10d", "168h", "10080m", "604800s", "36500d"], ["1d", "6d", "99h", "9999m"]),
+        ("", "kafka.topics", [["orders"], [{"name": "orders"}, "a.b_c-1"]], [[], ["a", "a"], ["a b"], ["."], [".."]]),
+        ("", "kafka.topics", [["a" * 249]], [["a" * 250], [{"name": ""}], [{"name": "ü"}], "orders"]),
+        ("", "kafka.group", ["a b", None], ["", "  "]),
+        ("", "where", ["value is not null"], [" "]),
+        ("", "transform", ["shop.orders:cleaned", "a:b"], ["shop.orders", "a.b:c.d", "1:a"]),
+        ("", "sink.path", ["a", "/a/b", "a..b/...", ".a", "a b"], ["", " ", ".", "..", "a/../b", "~/a", "/", "../a"]),
+        ("", "spark.conf", [{"spark.cores.max": 2}, {}], [{"cores": 2}]),
+        ("pattern", "kafka.topic_pattern", ["a.*", " a"], ["", " ", "ä.*"]),
+        ("group", "start.group", ["g"], [""]),
+        ("time", "start.timestamp", ["2026-01-31 00:00:00+02:00"], ["2026", "yesterday", ""]),
+        ("avro", "value.subject", ["{topic}-value"], ["", " "]),
+        ("avro", "value.version", [1, "latest"], [0, -1]),
+        ("protobuf", "value.message", ["Order", "shop.Order"], ["", "shop.", "1a"]),
+        ("select", "select.0.name", ["a", "an amount"], ["", " "]),
+        ("select", "select.0.sql", ["1"], [""]),
+        ("iceberg", "sink.table", ["a.b", "a-1.b.c"], ["a", "a.", "a b.c"]),
+        ("iceberg", "sink.catalog", ["lake"], [""]),
+        ("postgresql", "sink.table", ["a.b"], ["a", "a.b.c", "1.b"]),
+        ("kafka", "sink.topic", ["b", "c" * 230], ["", "c" * 231, "a/b"]),
+        ("notify", "alerts.notify.0.notifier", ["a.b", "a.b.C"], ["a", "a.", "a b.c"]),
+    ],
+)
+def test_the_schema_takes_and_refuses_values_as_the_model_does(
+    part: str, key: str, right: list[Any], wrong: list[Any]
+) -> None:
+    for value in right + wrong:
+        document = json.loads(json.dumps(read_plain_yaml(ORDERS) | PARTS[part]))
+        *above, last = [int(step) if step.isdigit() else step for step in key.split(".")]
+        reduce(lambda node, step: node[step], above, document)[last] = value
+        by_schema = OF_FEED.is_valid(document)
+        try:
+            Feed.model_validate(document)
+        except ValidationError:
+            by_model = False
+        else:
+            by_model = True
+        assert (by_schema, by_model) == (value in right,) * 2, value
+
+
+def test_a_text_with_a_placeholder_is_valid_in_a_file_for_many_topics() -> None:
+    sink = "{format: iceberg, catalog: lake, table: 'shop.{table}', path: 'a/{table}'}"
+    feed = f"{{name: '{{topic}}', sink: {sink}, transform: 'shop.{{table}}:cleaned'}}"
+    assert problems(OF_FEED, f"{{for_each_topic: '(?P<table>.*)', feed: {feed}}}") == []
 
 
 def test_defaults_may_lack_everything_and_have_nothing_that_is_a_feed_s_own() -> None:

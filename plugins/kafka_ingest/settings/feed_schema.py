@@ -8,11 +8,15 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from kafka_ingest.settings.alert_settings import DOTTED_PATH
 from kafka_ingest.settings.defaults import FOR_EACH, OF_ONE_FEED, ONE_VALUE, Place
-from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed import NAME, PROJECT_DAGS, Feed
 from kafka_ingest.settings.key_meanings import MEANINGS
-from kafka_ingest.settings.record_settings import RawRecords
-from kafka_ingest.settings.setting_types import DURATION_UNITS
+from kafka_ingest.settings.record_settings import FULL_NAME, RawRecords
+from kafka_ingest.settings.setting_types import DURATION_UNITS, LONGEST_TOPIC, TOPIC
+from kafka_ingest.settings.shape_settings import FUNCTION
+from kafka_ingest.settings.sink_settings import iceberg, postgresql
+from kafka_ingest.settings.sink_settings.kafka_topic import LONGEST_NAME
 from kafka_ingest.settings.topics_file import OF_THE_FILE
 from kafka_ingest.settings.wrong_settings import models_in
 
@@ -27,6 +31,48 @@ EITHER: Final = [
     for key, kind in (("topics", "array"), ("topic_pattern", "string"))
 ]
 """A key with null is none."""
+
+
+def matching(pattern: str) -> dict[str, Any]:
+    """Return what a text must be as a whole; one with a placeholder is known only once that is filled."""
+    return {"pattern": rf"^(?:{pattern})$|\{{"}
+
+
+NOT_BLANK: Final = {"pattern": r"\S"}
+OF_A_TOPIC: Final = rf"(?!\.\.?$){TOPIC.pattern}"
+OF_A_NAME: Final = matching(rf"(?!feed_error__|(?:{'|'.join(sorted(PROJECT_DAGS))})$){NAME.pattern}")
+ALSO: Final[dict[str, dict[str, Any]]] = {
+    "Feed.name": OF_A_NAME,
+    "Feed.fleet": OF_A_NAME,
+    "Feed.schedule": matching(r"@[a-z]+|\s*\S+(?:\s+\S+){4,6}\s*"),
+    "StartWhenSettings.or_older_than": {"not": {"pattern": "^[1-9]s$"}},
+    "Kafka.topics": {"minItems": 1, "uniqueItems": True, "items": {**matching(OF_A_TOPIC), "maxLength": LONGEST_TOPIC}},
+    "Kafka.topic_pattern": {"pattern": "^[ -~]*[!-~][ -~]*$"},
+    "Kafka.group": NOT_BLANK,
+    "Topic.name": {**matching(OF_A_TOPIC), "maxLength": LONGEST_TOPIC},
+    "GroupStart.group": NOT_BLANK,
+    "TimestampStart.timestamp": {"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}"},
+    "Feed.where": NOT_BLANK,
+    "SelectSettings.name": NOT_BLANK,
+    "SelectSettings.type": NOT_BLANK,
+    "SelectSettings.sql": NOT_BLANK,
+    "Feed.transform": matching(FUNCTION.pattern),
+    # No unit is refused: 168h, 10080m and 604800s are 7d.
+    "Feed.control_retention": {"pattern": "^(?:[7-9]|[0-9]{2,})d$|[0-9]{3}h$|[0-9]{5}m$|[0-9]{6}s$"},
+    "FromSchema.subject": NOT_BLANK,
+    "FromSchema.version": {"minimum": 1},
+    "ProtobufRecords.message": matching(FULL_NAME),
+    "LocalDirectorySink.path": matching(r"(?!~|\.$)(?!(?:.*/)?\.\.(?:/|$)).*[^\s/].*"),
+    "IcebergSink.catalog": NOT_BLANK,
+    "IcebergSink.table": matching(iceberg.NAME.pattern),
+    "PostgresqlSink.conn_id": NOT_BLANK,
+    "PostgresqlSink.table": matching(postgresql.NAME.pattern),
+    "KafkaSink.conn_id": NOT_BLANK,
+    "KafkaSink.topic": {**matching(OF_A_TOPIC), "maxLength": LONGEST_NAME},
+    "Spark.conf": {"propertyNames": {"pattern": r"^spark\."}},
+    "Notify.notifier": matching(DOTTED_PATH.pattern),
+}
+"""What an editor can see of what the model's own checks refuse, by the names of MEANINGS."""
 
 
 class AsWritten(GenerateJsonSchema):
@@ -54,7 +100,7 @@ def described_schema() -> dict[str, Any]:
         for key, of_key in of_model.get("properties", {}).items():
             name = next(name for each in model.__mro__ if (name := f"{each.__name__}.{key}") in MEANINGS)
             of_key.pop("title", None)
-            of_key |= {"description": MEANINGS[name], "since": SINCE.get(name, FIRST)}
+            of_key.update(ALSO.get(name, {}), description=MEANINGS[name], since=SINCE.get(name, FIRST))
     return found
 
 
