@@ -1,24 +1,13 @@
 """Positions in Kafka's logs. ``start_offset`` is read, ``end_offset`` is the next to read, everywhere."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from kafka_ingest.foundation.foreign_json import said, whole
-
-KAFKAS_PREFIX: Final = "__"
-MARKS_SUFFIX: Final = ".kafka_ingest"
-"""How the names of topics begin that are Kafka's own, and end that have the marks of Kafka as output."""
-
-
-def is_selected(topic: str, pattern: str) -> bool:
-    """Whether a pattern of topics matches a topic as a whole, which may hold records that somebody means to read."""
-    is_data = not topic.startswith(KAFKAS_PREFIX) and not topic.endswith(MARKS_SUFFIX)
-    return is_data and re.fullmatch(pattern, topic) is not None
 
 
 class Isolation(StrEnum):

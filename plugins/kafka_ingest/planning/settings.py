@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, is_selected
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.topic_patterns import is_selected
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
 

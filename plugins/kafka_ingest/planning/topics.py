@@ -1,6 +1,5 @@
 """Which topics take part in a batch, and by which rule their partitions without a stored offset begin. Pure."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +11,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.identity import check_topic_id
 from kafka_ingest.model.offsets import StoredOffset, TopicDescription, TopicPartition, listing
+from kafka_ingest.model.topic_patterns import match_whole
 from kafka_ingest.planning.settings import FeedPlanSettings, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
     AtOffsets,
@@ -195,7 +195,7 @@ def rule_by_age(age: TopicAge | None, by_start_rule: PartitionRule) -> Partition
 def was_selected(feed: FeedSnapshot, topic: str) -> bool:
     """Whether the last plan would have read the topic: then it was made since, or became visible."""
     return topic in feed.topics or (
-        feed.topic_pattern is not None and re.fullmatch(feed.topic_pattern, topic) is not None
+        feed.topic_pattern is not None and match_whole(feed.topic_pattern, topic) is not None
     )
 
 

@@ -28,6 +28,7 @@ from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
 from kafka_ingest.model.start_when import StartWhen
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.topic_patterns import match_whole
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
@@ -485,7 +486,7 @@ class Feed(Settings):
         """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""
         named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
         if (pattern := self.kafka.topic_pattern) is not None and isinstance(self.start, ExplicitStart):
-            if unmatched := sorted(name for name in self.start.offsets if not re.fullmatch(pattern, name)):
+            if unmatched := sorted(name for name in self.start.offsets if match_whole(pattern, name) is None):
                 raise InvalidFeedError(
                     f"feed {self.name}: start.offsets names {', '.join(unmatched)}, expected only topics that "
                     f"kafka.topic_pattern {pattern!r} matches as a whole"

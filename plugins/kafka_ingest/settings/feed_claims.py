@@ -5,12 +5,15 @@ Nor may records go round, where feeds read topics that others write.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
-from kafka_ingest.model.offsets import is_selected, listing
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.topic_patterns import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -184,7 +187,11 @@ def topics_read(feed: Feed, cluster: str, written: Iterable[WrittenTopic]) -> li
     pattern = feed.kafka.topic_pattern
     if pattern is None:
         return [(cluster, topic.name) for topic in feed.kafka.listed]
-    return [(of, name) for of, name in written if of == cluster and is_selected(name, pattern)]
+    found = []
+    for of, name in written:
+        with suppress(InvalidFeedError):  # the feed's own plan says so
+            found += [(of, name)] if of == cluster and is_selected(name, pattern) else []
+    return found
 
 
 def way_back(

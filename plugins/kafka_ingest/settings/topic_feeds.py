@@ -4,7 +4,6 @@ A topic that became a feed keeps it, whatever the pattern becomes. What is wrong
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Any, Unpack
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.control_rows import FilePlan, SeenTopic, TopicMemory
+from kafka_ingest.model.topic_patterns import match_whole
 from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import refuse_cycles, rivals_of, shared_with
@@ -300,7 +300,7 @@ class Sorting:
         """Return the last plan, if it would have found the topic; one that is left out begins as its start says."""
         if self.last is None or topic in self.found.left_out:
             return None
-        return self.last.planned_at if re.fullmatch(self.last.pattern, topic) else None
+        return self.last.planned_at if match_whole(self.last.pattern, topic) else None
 
     def path(self, topic: str) -> Path:
         """Return what a topic's feed has in the place of a file."""

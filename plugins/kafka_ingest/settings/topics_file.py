@@ -6,16 +6,19 @@ Which topics there are is asked by plans; reading the file asks nothing.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.model.offsets import is_selected
+from kafka_ingest.model.topic_patterns import selection
 from kafka_ingest.settings.defaults import FOR_EACH, Document, Place, merged, says
 from kafka_ingest.settings.feed import Feed, check_pattern
 from kafka_ingest.settings.setting_types import is_topic_name
 from kafka_ingest.settings.wrong_settings import describe
+
+if TYPE_CHECKING:
+    import regex
 
 KEYS: Final = frozenset({FOR_EACH, "fleet", "schedule", "feed", "overrides"})
 PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -39,9 +42,9 @@ class TopicsFile:
     overrides: Mapping[str, Document | None]
     specimen: Feed
 
-    def match(self, topic: str) -> re.Match[str] | None:
+    def match(self, topic: str) -> "regex.Match[str] | None":
         """Return how a topic matches the pattern as a whole; Kafka's own topics and marks never do."""
-        return re.fullmatch(self.pattern, topic) if is_selected(topic, self.pattern) else None
+        return selection(topic, self.pattern)
 
     def feed_of(self, topic: str) -> Feed:
         """Return the feed of a topic that matches; raises InvalidFeedError."""
