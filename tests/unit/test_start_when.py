@@ -1,9 +1,11 @@
 """When a feed is due by the records that wait, and what is asked to know it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,12 +17,15 @@ from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, log, topic
 from kafka_ingest.airflow_tasks import start_checks, start_trigger
 from kafka_ingest.airflow_tasks.start_checks import StartCheck
 from kafka_ingest.airflow_tasks.start_trigger import RecordsWaitTrigger
-from kafka_ingest.errors import KafkaUnavailableError
+from kafka_ingest.airflow_tasks.starting import starts_by_what_waits
+from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.start_when import AwaitedFeed, Due, Standing, StartWhen, is_due, position_of
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.due_feeds import due_feeds
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RULE = StartWhen(records=10, or_older_than=timedelta(minutes=5))
@@ -167,35 +172,44 @@ def test_a_fleet_is_started_once_for_all_of_its_feeds_that_are_due_and_not_while
     def starts() -> list[str]:
         check = StartCheck("kafka_default")
         check.__dict__.update(_control=control, _kafka=kafka)
-        return [feed.dag_id for feed in check.starts(feeds, NOW)]
+        return list(check.starts(feeds, NOW))
 
     assert [starts(), starts()] == [["shop"], []]
     busy.clear()
     assert [starts(), starts()] == [["c"], []]
 
 
+def trigger_of(dag_id: str, *feeds: AwaitedFeed, has_feeds_of_topics: bool = False) -> RecordsWaitTrigger:
+    listed = [start_trigger.listed(each) for each in feeds]
+    return RecordsWaitTrigger(
+        dag_id=dag_id, conn_id="kafka_default", feeds=listed, has_feeds_of_topics=has_feeds_of_topics
+    )
+
+
 def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    feeds = {name: RecordsWaitTrigger.of(AwaitedFeed(name, name, RULE), "kafka_default") for name in ("a", "b")}
-    for trigger in feeds.values():
+    feeds = {name: AwaitedFeed(name, dag, RULE) for name, dag in (("a", "shop"), ("b", "shop"), ("c", "c"))}
+    shop = trigger_of("shop", feeds["a"], feeds["b"], has_feeds_of_topics=True)
+    triggers = [shop, trigger_of("c", feeds["c"])]
+    for trigger in triggers:
         path, arguments = trigger.serialize()
         assert path == "kafka_ingest.airflow_tasks.start_trigger.RecordsWaitTrigger"
-        assert RecordsWaitTrigger(**arguments).awaited == trigger.awaited
-    assert len({trigger.shared_stream_key() for trigger in feeds.values()}) == 1
+        assert RecordsWaitTrigger(**json.loads(json.dumps(arguments))).feeds == trigger.feeds
+    assert len({trigger.shared_stream_key() for trigger in triggers}) == 1
     looks: list[set[str]] = []
 
     class Check:
-        def __init__(self, _conn_id: str) -> None:
-            pass
+        def feeds_of_topics(self, dag_ids: set[str], _now: datetime) -> list[AwaitedFeed]:
+            return [AwaitedFeed("of a topic", dag_id, RULE) for dag_id in dag_ids]
 
-        def starts(self, awaited: list[AwaitedFeed], _now: datetime) -> dict[AwaitedFeed, str]:
+        def starts(self, awaited: list[AwaitedFeed], _now: datetime) -> dict[str, str]:
             looks.append({each.name for each in awaited})
             if len(looks) <= 2:
                 raise KafkaUnavailableError("no broker")
-            return {awaited[1]: "10 offsets can be read"}
+            return {"shop": "10 offsets can be read"}
 
-    monkeypatch.setattr(start_trigger, "StartCheck", Check)
+    monkeypatch.setattr(start_trigger, "new_check", lambda _: Check())
     monkeypatch.setattr(start_trigger, "PAUSE_S", 0)
     monkeypatch.setattr(start_trigger, "PAUSE_AFTER_FAILURE_S", 0)
 
@@ -206,16 +220,69 @@ def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them
             await asyncio.sleep(3600)
             yield
 
-        other = asyncio.ensure_future(anext(feeds["a"].filter_shared_stream(silent())))
+        other = asyncio.ensure_future(anext(triggers[1].filter_shared_stream(silent())))
         await asyncio.sleep(0)
-        event = await anext(feeds["b"].filter_shared_stream(stream))
+        event = await anext(shop.filter_shared_stream(stream))
         other.cancel()
         return event.payload
 
-    assert asyncio.run(first_event()) == {"feed": "b", "why": "10 offsets can be read"}
-    assert looks == [{"a", "b"}] * 3
+    assert asyncio.run(first_event()) == {"why": "10 offsets can be read"}
+    assert looks == [{"a", "b", "c", "of a topic"}] * 3
     said = [record.getMessage() for record in caplog.records if "kafka_default" in record.getMessage()]
     assert said == [
         "schedules alone start the feeds of connection kafka_default for now: KAFKA_UNAVAILABLE: no broker",
         "what waits starts the feeds of connection kafka_default again",
     ]
+
+
+def feed_of(name: str, fleet: str | None, conn_id: str = "kafka_default", **rule: Any) -> Feed:
+    what = {"name": name, "fleet": fleet, "kafka": {"topics": [name], "conn_id": conn_id}}
+    return Feed.model_validate({**what, "sink": {"format": "parquet", "path": name}, "start_when": rule or None})
+
+
+def test_a_dag_has_one_trigger_for_each_connection_whatever_the_number_of_its_feeds() -> None:
+    feeds = [
+        feed_of("a", "shop", records=10),
+        feed_of("b", "shop", or_older_than="5m"),
+        feed_of("never", "shop"),
+        feed_of("c", "shop", "other", records=1),
+    ]
+    [asset] = starts_by_what_waits("shop", None, feeds, [feed_of("each", "shop", "third", records=3)])["schedule"]
+    found = {each.name: each.trigger for each in asset.watchers}
+    assert {name: [(each.name, each.rule) for each in trigger.feeds] for name, trigger in found.items()} == {
+        "kafka_default": [("a", StartWhen(10)), ("b", StartWhen(None, timedelta(minutes=5)))],
+        "other": [("c", StartWhen(1))],
+        "third": [],
+    }
+    assert [name for name, trigger in found.items() if trigger.has_feeds_of_topics] == ["third"]
+
+
+def test_feeds_of_topics_are_what_plans_found_and_files_that_cannot_be_read_leave_them_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        FeedFile(Path(f"{name}.yaml"), feed_of(name, fleet, conn_id, records=10), topic=topic)
+        for name, fleet, topic, conn_id in (
+            ("a", "shop", "a", "kafka_default"),
+            ("b", "shop", None, "kafka_default"),
+            ("c", "lake", "c", "kafka_default"),
+            ("d", "shop", "d", "other"),
+        )
+    ]
+    asked: list[bool] = []
+
+    def feed_files(_find: object) -> list[FeedFile]:
+        asked.append(True)
+        if len(asked) == 2:
+            raise InvalidFeedError("no folder")
+        return found if len(asked) == 1 else []
+
+    monkeypatch.setattr(start_checks, "feed_files", feed_files)
+    check = StartCheck("kafka_default")
+
+    def feeds(minutes: int) -> list[str]:
+        return [each.name for each in check.feeds_of_topics({"shop"}, NOW + timedelta(minutes=minutes))]
+
+    assert (check.feeds_of_topics(set(), NOW), asked) == ([], [])
+    assert [feeds(0), feeds(4), len(asked)] == [["a"], ["a"], 1]
+    assert [feeds(5), feeds(10), len(asked)] == [["a"], [], 3]

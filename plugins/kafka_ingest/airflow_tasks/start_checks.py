@@ -1,26 +1,29 @@
 """Asks for starts of feeds by the records that wait, in a task or in the triggerer: see :mod:`.start_trigger`."""
 
+import contextlib
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
-from kafka_ingest.airflow_tasks.starting import asset_of_starts, awaited_feed
+from kafka_ingest.airflow_tasks.starting import asset_of_starts, awaited_feeds
 from kafka_ingest.assembly import control_tables, feed_files
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.errors import InvalidFeedError, KafkaIngestError
 from kafka_ingest.model.start_when import AwaitedFeed, position_of
 from kafka_ingest.observing.due_feeds import due_feeds
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
 
-KAFKA_TIMEOUT_S = 10.0
+KAFKA_TIMEOUT_S: Final = 10.0
 """The longest that one question to Kafka may take."""
+READ_FILES_EVERY: Final = timedelta(minutes=5)
+"""Plans alone find feeds of topics, and to read a thousand files takes a second."""
 
 
 class StartCheck:
@@ -29,6 +32,8 @@ class StartCheck:
     def __init__(self, conn_id: str, find_connection: FindConnection = find_connection_in_task) -> None:
         self._conn_id = conn_id
         self._find_connection = find_connection
+        self._of_topics: list[AwaitedFeed] = []
+        self._read_at: datetime | None = None
 
     @cached_property
     def _control(self) -> SqlControlTables:
@@ -39,8 +44,20 @@ class StartCheck:
         settings = kafka_settings(self._find_connection(self._conn_id))
         return ConfluentKafkaCluster(lambda: settings, at_most_s=KAFKA_TIMEOUT_S)
 
-    def starts(self, feeds: Collection[AwaitedFeed], now: datetime) -> dict[AwaitedFeed, str]:
-        """Return the feeds whose DAGs are to be started, one for each DAG, and why.
+    def feeds_of_topics(self, dag_ids: Collection[str], now: datetime) -> list[AwaitedFeed]:
+        """Return the feeds that files for many topics of these fleets came to at their last plans.
+
+        What is wrong with the folder of feed files is shown by its DAG, and must not keep other feeds waiting.
+        """
+        if dag_ids and (self._read_at is None or now - self._read_at >= READ_FILES_EVERY):
+            self._read_at = now
+            with contextlib.suppress(InvalidFeedError):
+                files = [file for file in feed_files(self._find_connection) if file.topic is not None]
+                self._of_topics = awaited_feeds(files).get(self._conn_id, [])
+        return [each for each in self._of_topics if each.dag_id in dag_ids]
+
+    def starts(self, feeds: Collection[AwaitedFeed], now: datetime) -> dict[str, str]:
+        """Return the DAGs that are to be started, and why.
 
         Each start is returned once, by one process. Raises KafkaUnavailableError and what else keeps Kafka or the
         control tables from answering.
@@ -53,7 +70,7 @@ class StartCheck:
         positions = {overviews[feed.name].feed_id: position_of(overviews[feed.name].stored.values()) for feed in due}
         claimed = self._control.claim_starts(positions, now) if positions else set()
         first = {feed.dag_id: feed for feed in due if overviews[feed.name].feed_id in claimed}
-        return {feed: decided[feed].why for feed in first.values()}
+        return {dag_id: f"{feed.name}: {decided[feed].why}" for dag_id, feed in first.items()}
 
 
 def has_active_run(dag_id: str, states: Collection[str] = ("queued", "running")) -> bool:
@@ -75,21 +92,15 @@ class StartFeedsOperator(BaseOperator):
         So it fails only where no DAG is to be started, and a cluster did not answer.
         """
         with errors_for_airflow():
-            feeds = [file.feed for file in feed_files(find_connection_in_task) if file.feed is not None]
-        of_connection: dict[str, list[AwaitedFeed]] = {}
-        for feed in feeds:
-            if (each := awaited_feed(feed)) is not None:
-                of_connection.setdefault(feed.kafka.conn_id, []).append(each)
+            of_connection = awaited_feeds(feed_files(find_connection_in_task))
         started: dict[str, str] = {}
         failures = []
         for conn_id, awaited in of_connection.items():
             try:
-                starts = StartCheck(conn_id).starts(awaited, datetime.now(UTC))
+                started |= StartCheck(conn_id).starts(awaited, datetime.now(UTC))
             except KafkaIngestError as error:
                 failures.append(f"connection {conn_id}: {error.code}: {error}")
                 self.log.error("%s", failures[-1])  # noqa: TRY400 - its message says what to do
-                continue
-            started |= {each.dag_id: f"{each.name}: {why}" for each, why in starts.items()}
         for dag_id, why in started.items():
             self.log.info("DAG %s is started: %s", dag_id, why)
             context["outlet_events"][self.alias].add(asset_of_starts(dag_id), extra={"why": why})

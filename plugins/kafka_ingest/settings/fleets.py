@@ -31,8 +31,12 @@ class Fleet:
     @property
     def feeds(self) -> list[Feed]:
         """The feeds of its members, and one in the place of those that plans find of each source."""
-        specimens = [each.topics.specimen for each in self.sources if each.topics is not None]
-        return [*(each.feed for each in self.members), *specimens]
+        return [*(each.feed for each in self.members), *self.specimens]
+
+    @property
+    def specimens(self) -> list[Feed]:
+        """One feed for each source, which stands for all that plans find of it."""
+        return [each.topics.specimen for each in self.sources if each.topics is not None]
 
     @property
     def first(self) -> Feed:

@@ -61,15 +61,15 @@ def default_args(feed: Feed) -> dict[str, Any]:
 
 
 def starts_of_dag(
-    dag_id: str, schedule: str | None, feeds: Sequence[Feed], watched: Sequence[Feed] | None = None
+    dag_id: str, schedule: str | None, feeds: Sequence[Feed], of_topics: Sequence[Feed] = ()
 ) -> dict[str, Any]:
-    """Return the arguments of DAG that say when the runs of these feeds start; all are ``watched``, or these alone."""
-    if not any(feed.start_when for feed in feeds):
+    """Return the arguments of DAG that say when the runs of these feeds start, and of those of topics."""
+    if not any(feed.start_when for feed in (*feeds, *of_topics)):
         # A backfill by dates would make live batches; offsets know no dates.
         return {"schedule": schedule, **only_runs(SCHEDULED, MANUAL, TRIGGERED)}
     from kafka_ingest.airflow_tasks.starting import starts_by_what_waits  # noqa: PLC0415 - few feeds need it
 
-    return starts_by_what_waits(dag_id, schedule, feeds if watched is None else watched)
+    return starts_by_what_waits(dag_id, schedule, feeds, of_topics)
 
 
 def starts_by_fleet(feed: Feed) -> dict[str, Any]:
@@ -84,10 +84,7 @@ def starts_by_fleet(feed: Feed) -> dict[str, Any]:
 
 
 def fleet_dag(fleet: Fleet) -> DAG:
-    """Return the DAG of all feeds of a fleet.
-
-    The triggerer watches no feeds of topics, which only the control tables know: ``check_feeds`` looks at those.
-    """
+    """Return the DAG of all feeds of a fleet."""
     from kafka_ingest.airflow_tasks.fleet_tasks import (  # noqa: PLC0415 - few feeds need it
         FleetCommitOperator,
         FleetPlanOperator,
@@ -101,7 +98,7 @@ def fleet_dag(fleet: Fleet) -> DAG:
     with DAG(
         dag_id=fleet.name,
         description=f"The feeds {listing([*(each.feed.name for each in fleet.members), *found])}",
-        **starts_of_dag(fleet.name, fleet.first.schedule, fleet.feeds, [each.feed for each in fleet.members]),
+        **starts_of_dag(fleet.name, fleet.first.schedule, [each.feed for each in fleet.members], fleet.specimens),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
