@@ -37,6 +37,7 @@ from kafka_ingest.errors import (
     BatchStateError,
     ColumnsChangedError,
     FeedChangedError,
+    KafkaAccessDeniedError,
     KafkaUnavailableError,
     OffsetsMovedError,
     OutputConflictError,
@@ -199,6 +200,8 @@ class FakeKafkaCluster:
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         self._asked("log_bounds")
+        if refused := self.denied & {tp.topic for tp in topic_partitions}:
+            raise KafkaAccessDeniedError(f"refused access to topic {min(refused)}")
         gone = Unavailable("UNKNOWN_TOPIC_OR_PART")
         return {
             tp: self.topics[tp.topic].logs.get(tp.partition, gone) if tp.topic in self.topics else gone

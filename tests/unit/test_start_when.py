@@ -136,12 +136,37 @@ def test_what_a_plan_has_to_decide_first_waits_for_the_schedule_and_what_is_held
     assert why(kafka, *others, replace(half, holds=(held,))) == {
         "lost": "lost-0: its stored offset 4 is outside the log",
         "short": "short-0: its stored offset 21 is outside the log",
-        "gone": "topic gone is gone, or is another one than its stored offsets belong to",
+        "gone": "0 offsets can be read",
         "half": "due: 5 offsets can be read, of which one is older than 300 s",
     }
     assert why(kafka, replace(half, holds=(ended,)))["half"].startswith("due: 35 offsets")
     stopped = f"its connection leads to cluster {CLUSTER}, and its stored offsets belong to another"
     assert why(kafka, replace(half, cluster_id="another"))["half"] == stopped
+
+
+def test_topics_are_described_for_feeds_alone_that_are_due() -> None:
+    kafka = FakeKafkaCluster({"due": topic(log(0, 20)), "again": topic(log(0, 20), topic_id="another")})
+    kafka.topics |= {"idle": topic(log(0, 3)), "there": topic(log(0, 20))}
+    kafka.times = {TopicPartition("idle", 0): {0: NOW}}
+    assert "due" not in why(kafka, overview("idle", 0))["idle"]
+    assert kafka.questions == ["log_bounds", "offsets_at"]
+    both = overview("gone", 0).stored | overview("there", 0).stored
+    half_gone = replace(overview("gone", 0), topics=("gone", "there"), stored=both)
+    other = "is gone, or is another one than its stored offsets belong to"
+    assert why(kafka, overview("due", 0), overview("again", 0), half_gone) == {
+        "due": "due: 20 offsets can be read, from 10 on a run starts",
+        "again": f"topic again {other}",
+        "gone": f"topic gone {other}",
+    }
+
+
+def test_a_topic_that_may_not_be_seen_keeps_no_other_feed_waiting() -> None:
+    kafka = FakeKafkaCluster({"due": topic(log(0, 20)), "secret": topic(log(0, 20))})
+    kafka.denied = {"secret"}
+    assert why(kafka, overview("due", 0), overview("secret", 0)) == {
+        "due": "due: 20 offsets can be read, from 10 on a run starts",
+        "secret": "0 offsets can be read",
+    }
 
 
 class FakeStarts:
