@@ -38,8 +38,7 @@ from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 
 TOPIC, PARTITIONS, ROWS, REPETITIONS = "orders", 4, 1_000_000, 3

@@ -36,8 +36,7 @@ from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 
 FORMATS = DELTA, ICEBERG = "delta", "iceberg"

@@ -38,10 +38,9 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.batch_folders import PUBLISHED
-from kafka_ingest.sinks.kept_receipts import KEPT, day_of
+from kafka_ingest.sinks.kept_receipts import KEPT, day_of, published_document
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.published_document import published_document
 
 EVERY = timedelta(minutes=5)
 MILLISECOND, EPOCH = timedelta(milliseconds=1), datetime(1970, 1, 1, tzinfo=UTC)

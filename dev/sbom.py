@@ -18,7 +18,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from kafka_ingest.spark_launch.known_jars import known_jars
+from kafka_ingest.spark_launch.fetch_jars import known_jars
 
 PACKAGE = "kafka-ingest"
 SPARK = "pyspark"

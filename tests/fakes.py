@@ -120,8 +120,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.planning.end_positions import EndPositions
-from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.ports.cluster import MirrorRefusedError
 from kafka_ingest.ports.outputs import Sink, Sinks

@@ -12,10 +12,9 @@ from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.table_io import TableFile, TableFileIO
-from kafka_ingest.sinks.iceberg.table_place import ACCESS
+from kafka_ingest.sinks.iceberg.table_io import ACCESS, TableFile, TableFileIO
 
 CATALOG = "lake"
 

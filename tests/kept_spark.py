@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 
 from dies_with_parent import dying_with_this_process
-from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+from kafka_ingest.spark_launch.run_spark_submit import driver_environment
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF, SparkSubmission
 

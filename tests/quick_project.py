@@ -35,10 +35,9 @@ from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import run_command
 from kafka_ingest.cluster import kafka_client
 from kafka_ingest.spark_launch.installation import Installation, installation
-from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
-from kafka_ingest.spark_launch.workplace import remove_workplace
+from kafka_ingest.spark_launch.workplace import package_zip, remove_workplace
 from kafka_ingest.verbs import preview
 
 built_once = cache(typer.main.get_command)

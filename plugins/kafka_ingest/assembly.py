@@ -46,8 +46,7 @@ from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.planning.end_positions import EndPositions
-from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.registry import open_registry
 from kafka_ingest.settings.catalog_connection import catalog_settings
@@ -76,17 +75,16 @@ from kafka_ingest.settings.feed_files import (
 from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
-from kafka_ingest.sinks.choose import access_to, conn_id_of, format_found, sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, access_to, conn_id_of, format_found, sink_of
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
-from kafka_ingest.sinks.success_files import write_success_files
+from kafka_ingest.sinks.parquet.directory import write_success_files
 from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.out_of_memory import (
-    heap_of,
-)
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
     check_master,
+)
+from kafka_ingest.spark_launch.start_failures import (
+    heap_of,
 )
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,6 @@ from kafka_ingest.foundation.tried import Tried, each_tried
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.spark_launch.installation import Installation, installation
-from kafka_ingest.spark_launch.out_of_memory import (
-    may_be_of_another,
-    may_have_run_out_of_memory,
-    out_of_memory,
-    ran_out_of_memory,
-)
-from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
@@ -38,8 +31,15 @@ from kafka_ingest.spark_launch.spark_submission import (
     spark_submission,
     together,
 )
-from kafka_ingest.spark_launch.start_failures import informative_lines, machines_fault
-from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
+from kafka_ingest.spark_launch.start_failures import (
+    informative_lines,
+    machines_fault,
+    may_be_of_another,
+    may_have_run_out_of_memory,
+    out_of_memory,
+    ran_out_of_memory,
+)
+from kafka_ingest.spark_launch.workplace import equip, make_workplace, package_zip, remove_workplace
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from tests.rest_catalog import URI, WAREHOUSE
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 
 
 class IcebergByRest(IcebergOutput):

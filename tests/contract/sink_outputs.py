@@ -51,8 +51,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.delta import delta_sink, log_entry
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
 from kafka_ingest.sinks.parquet import parquet_sink

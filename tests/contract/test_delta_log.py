@@ -17,9 +17,8 @@ from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, 
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
-from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
+from kafka_ingest.sinks.delta.log_entry import AddedFile, entry_name, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
-from kafka_ingest.sinks.delta.places import entry_name
 from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 from kafka_ingest.sinks.delta.table_fit import form_of
 from kafka_ingest.sinks.delta.table_log import TableLog

@@ -14,8 +14,8 @@ from tests.contract.sink_outputs import IcebergOutput, plan_to, publish, written
 from tests.iceberg_lake import table_at
 
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks.iceberg import old_snapshots, one_try
-from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
+from kafka_ingest.sinks.iceberg import one_try
+from kafka_ingest.sinks.iceberg.one_try import MAX_AGE_MS
 
 pytestmark = pytest.mark.long
 
@@ -71,7 +71,7 @@ def test_a_new_table_keeps_its_snapshots_for_as_long_as_iceberg_does_by_default(
 def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files_that_nothing_needs(
     output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 5)
+    monkeypatch.setattr(one_try, "AT_ONCE", 5)
     publish_many(output, 1, 4)
     with table(output).transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
@@ -90,7 +90,7 @@ def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files
 
 @pytest.mark.long
 def test_a_long_history_leaves_a_piece_at_a_time(output: IcebergOutput, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 2)
+    monkeypatch.setattr(one_try, "AT_ONCE", 2)
     publish_many(output, 1, 5)
     keep_for(output, timedelta(0))
     left = []
@@ -104,7 +104,7 @@ def test_a_long_history_leaves_a_piece_at_a_time(output: IcebergOutput, monkeypa
 def test_a_table_keeps_as_many_snapshots_as_it_is_asked_to(
     output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    monkeypatch.setattr(one_try, "AT_ONCE", 1)
     publish_many(output, 1, 3)
     keep_for(output, timedelta(0), **{"min-snapshots-to-keep": "3"})
     for number in (4, 5):
@@ -114,7 +114,7 @@ def test_a_table_keeps_as_many_snapshots_as_it_is_asked_to(
 
 @pytest.mark.long
 def test_snapshots_leave_many_together_since_each_time_is_a_commit(output: IcebergOutput) -> None:
-    publish_many(output, 1, old_snapshots.AT_ONCE)
+    publish_many(output, 1, one_try.AT_ONCE)
     keep_for(output, timedelta(0))
     publish(output, plan_to(output, 30))
     assert snapshots(output) == 1
@@ -130,7 +130,7 @@ def refused(_: Any, __: Any, ___: Any, updates: Any) -> CommitTableResponse:
 def test_a_batch_is_committed_whatever_becomes_of_old_snapshots(
     output: IcebergOutput, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    monkeypatch.setattr(one_try, "AT_ONCE", 1)
     publish_many(output, 1, 2)
     if why == "the catalog refuses it":
         keep_for(output, timedelta(0))
@@ -168,7 +168,7 @@ def with_a_tag(output: IcebergOutput) -> None:
 def test_files_of_a_snapshot_stay_that_another_program_tags_while_it_leaves(
     output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    monkeypatch.setattr(one_try, "AT_ONCE", 1)
     publish_many(output, 1, 2)
     keep_for(output, timedelta(0))
     named, real = needed_files(output), one_try.leaving
@@ -204,7 +204,7 @@ def test_snapshots_stay_that_the_table_or_another_program_may_need(
     output: IcebergOutput, what: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of rows that were removed are deleted by ``expire_snapshots``, which knows them by these snapshots."""
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    monkeypatch.setattr(one_try, "AT_ONCE", 1)
     publish_many(output, 1, 3)
     keep_for(output, timedelta(0))
     what(output)
@@ -217,7 +217,7 @@ def test_snapshots_stay_that_the_table_or_another_program_may_need(
 def test_once_another_program_has_expired_them_the_next_ones_leave_again(
     output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    monkeypatch.setattr(one_try, "AT_ONCE", 1)
     publish_many(output, 1, 2)
     keep_for(output, timedelta(0))
     removed_a_batch(output)

@@ -19,7 +19,7 @@ from kafka_ingest.answers.answer import Answer
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import TableStatistics
-from kafka_ingest.sinks.delta import recorded_statistics, searched_columns, table_log
+from kafka_ingest.sinks.delta import add_actions, searched_columns, table_log
 from kafka_ingest.sinks.delta.searched_columns import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.verbs.mend_statistics import MendStatistics
@@ -61,7 +61,7 @@ def adding_at_once(real: Any, patch: pytest.MonkeyPatch) -> Any:
 
     def add(*arguments: Any) -> Any:
         with patch.context() as inner:
-            inner.setattr(recorded_statistics, "statistics_of", lambda *_: TableStatistics(0, {}, ()))
+            inner.setattr(add_actions, "statistics_of", lambda *_: TableStatistics(0, {}, ()))
             return real(*arguments)
 
     return add

@@ -23,7 +23,7 @@ from tests.iceberg_lake import catalog_beside, name_at, table_at
 from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
-from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.delta import log_entry
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.table_log import TableLog

@@ -52,8 +52,7 @@ from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.observing.explain_file import explain_batch
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, ConnectionFields, FindConnection
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.explain import Explain

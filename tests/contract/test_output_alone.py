@@ -29,8 +29,7 @@ from kafka_ingest.model.receipt import Filtered, WrittenFile
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.observing.account_of_output import AccountOfOutput, account_of
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.choose import format_found, sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of
 
 OUTPUTS = (ParquetOutput, DeltaOutput, IcebergOutput)
 

@@ -29,7 +29,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.delta.columns import raw_schema
-from kafka_ingest.sinks.delta.places import entry_name
+from kafka_ingest.sinks.delta.log_entry import entry_name
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 

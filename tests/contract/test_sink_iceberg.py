@@ -43,15 +43,14 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import marks
 from kafka_ingest.sinks.iceberg import table as iceberg_table
-from kafka_ingest.sinks.iceberg.absent_table import is_absent
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.one_try import OneTry
+from kafka_ingest.sinks.iceberg.places import is_absent
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -795,7 +794,7 @@ import os, sys, kafka_ingest.assembly
 from kafka_ingest.batches.known_output import LEAST_ID
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 
 def publisher_of(path, uri):

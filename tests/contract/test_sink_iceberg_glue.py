@@ -17,8 +17,7 @@ from kafka_ingest.errors import BatchRevokedError, BatchStateError, Installation
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
-from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, sink_of
 
 pytestmark = pytest.mark.long
 

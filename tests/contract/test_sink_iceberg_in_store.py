@@ -13,9 +13,9 @@ from kafka_ingest.foundation import storage
 from kafka_ingest.model.published_output import PublishedCount
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
-from kafka_ingest.sinks.iceberg import marks, table_place
+from kafka_ingest.sinks.iceberg import marks
 from kafka_ingest.sinks.iceberg.columns import RAW
-from kafka_ingest.sinks.iceberg.table_io import TableFileIO
+from kafka_ingest.sinks.iceberg.table_io import TableFileIO, properties_of
 
 pytestmark = pytest.mark.long
 
@@ -59,7 +59,7 @@ def test_a_table_whose_location_is_named_as_spark_does_is_the_same_place(output:
 
 def test_a_file_of_metadata_is_created_once_and_the_store_refuses_to_write_over_it(output: IcebergInStore) -> None:
     access = output.store.access()
-    io = TableFileIO(table_place.of(output.place, access))
+    io = TableFileIO(properties_of(output.place, access))
     file = io.new_output(f"s3a://lake{output.path}/metadata/x.avro")
     with file.create() as first:
         first.write(b"first")

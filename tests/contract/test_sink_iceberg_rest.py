@@ -29,8 +29,7 @@ from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import rest_catalog as reached_over_rest
 from kafka_ingest.sinks.iceberg.table import catalog_of
-from kafka_ingest.sinks.iceberg.table_io import TableFileIO
-from kafka_ingest.sinks.iceberg.table_place import ACCESS
+from kafka_ingest.sinks.iceberg.table_io import ACCESS, TableFileIO
 
 COMMIT = r"POST /v1/.*/tables/orders$"
 CREATE = r"POST /v1/.*/tables$"

@@ -29,7 +29,7 @@ from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.tables import staged_age
+from kafka_ingest.sinks.tables import publisher
 
 pytestmark = pytest.mark.long
 
@@ -138,8 +138,8 @@ def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_l
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
     with monkeypatch.context() as patch:
-        real = staged_age.time.time
-        patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
+        real = publisher.time.time
+        patch.setattr(publisher.time, "time", lambda: real() + A_WEEK_S)
         with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
             output.sink.publisher.can_take(directory, published.receipt)
     output.sink.staging.verify(directory, published.receipt)

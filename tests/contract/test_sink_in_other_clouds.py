@@ -30,8 +30,8 @@ from tests.object_store import AzureLake, ObjectStore, StoreFault
 from kafka_ingest.errors import BatchRevokedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.tables import staged_age
+from kafka_ingest.sinks.tables import publisher
+from kafka_ingest.sinks.usable_places import storage_errors
 
 pytestmark = pytest.mark.long
 
@@ -269,8 +269,8 @@ def test_files_that_a_clean_up_could_take_at_this_moment_are_renewed_and_committ
     file = output.opened(data / published.receipt.files[0].name)
     before = file.fs.info(file.path)  # the time is one of whole seconds, and Azure has a new version as well
     with monkeypatch.context() as patch:
-        real = staged_age.time.time
-        patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
+        real = publisher.time.time
+        patch.setattr(publisher.time, "time", lambda: real() + A_WEEK_S)
         with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
             output.sink.publisher.can_take(directory, published.receipt)
     assert file.fs.info(file.path) != before

@@ -43,7 +43,7 @@ from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import examine
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
 
 pytestmark = pytest.mark.long
 

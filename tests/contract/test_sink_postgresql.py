@@ -51,8 +51,7 @@ from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.observing.account_of_output import account_of
-from kafka_ingest.sinks.choose import format_found, sink_of
-from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of
 from kafka_ingest.sinks.postgresql import database
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.sinks.postgresql.table_rows import of_ranges

@@ -5,7 +5,7 @@ from tests.contract.conftest import SqlStore
 
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.sinks.published_document import published_document
+from kafka_ingest.sinks.kept_receipts import published_document
 
 HOSTILE = "caf\udce9 \0 \ud800 \x1b[2J"
 KEPT = r"caf\xe9 \x00 \ud800 \x1b[2J"

@@ -44,9 +44,8 @@ from kafka_ingest.model.spark_settings import SparkSettings
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission, together
-from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS, begun_in, equip
+from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS, begun_in, equip, package_zip
 from kafka_ingest.writing.read_ranges import milliseconds_of
 from kafka_ingest.writing.share_out import MOST_ROWS_KEPT
 from order_events import create_topic, order_events, produce

@@ -13,8 +13,8 @@ from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision, decide
-from kafka_ingest.planning.end_positions import EndPositions
-from kafka_ingest.planning.kafka_answers import KafkaAnswers
+from kafka_ingest.planning.settings import EndPositions
+from kafka_ingest.planning.topic_age import KafkaAnswers
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE: no leader")
 Stored = Mapping[TopicPartition, StoredOffset]

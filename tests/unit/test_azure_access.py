@@ -12,8 +12,8 @@ from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.stores.azure import AzureAccess, AzureStore
 from kafka_ingest.foundation.stores.azure_files import credential_of
 from kafka_ingest.foundation.stores.kinds import access_from_json
-from kafka_ingest.settings.azure_connection import azure_access
 from kafka_ingest.settings.connections import fields_from_json
+from kafka_ingest.settings.store_connection import azure_access
 
 HOST = "shop.dfs.core.windows.net"
 BUCKET = f"lake@{HOST}"

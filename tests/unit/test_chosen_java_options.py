@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.spark_launch.chosen_java_options import ChosenJavaOptions, chosen_java_options
-from kafka_ingest.spark_launch.java_options import launcher_options
+from kafka_ingest.spark_launch.java_options import ChosenJavaOptions, chosen_java_options, launcher_options
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from tests.unit.planning_inputs import NO_LEADER, ahead, answers, answers_of, de
 from kafka_ingest.errors import EndOutsideLogError
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
-from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.planning.settings import OnDataLoss, ToOffsets, ToTimestamp
 
 FEBRUARY = ToTimestamp(datetime(2026, 2, 1, tzinfo=UTC))
 HOUR = timedelta(hours=1)

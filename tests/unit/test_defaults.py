@@ -10,7 +10,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import error_id, feed_of, read_feed_file
 from kafka_ingest.settings.feed_files import checked_against_others, feed_file_named, read_feed_files
 from kafka_ingest.settings.files_for_dags import files_for_dags
-from kafka_ingest.settings.sink_settings.parquet import ParquetSink
+from kafka_ingest.settings.sink_settings.local_directory import ParquetSink
 
 OF_FEED = "{{name: {name}, kafka: {{topics: [{name}]}}, sink: {{format: parquet, path: /data/{name}}}{more}}}"
 

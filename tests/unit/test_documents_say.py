@@ -21,16 +21,14 @@ from kafka_ingest.observing import group_drift
 from kafka_ingest.page import exposition, kept_answers, metrics_app, one_feed, sources
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, wrong_settings
-from kafka_ingest.settings.alert_settings import Alerts
-from kafka_ingest.settings.complete_settings import Complete
+from kafka_ingest.settings.alert_settings import Alerts, Complete
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
-from kafka_ingest.settings.sink_settings.delta import DeltaSink
-from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
-from kafka_ingest.settings.sink_settings.parquet import ParquetSink
+from kafka_ingest.settings.sink_settings.local_directory import ParquetSink
 from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
+from kafka_ingest.settings.sink_settings.table import DeltaSink, IcebergSink
 from kafka_ingest.sinks.delta import add_actions, log_reading
-from kafka_ingest.sinks.iceberg import metadata_size, old_snapshots, rest_catalog
+from kafka_ingest.sinks.iceberg import metadata_size, one_try, rest_catalog
 from kafka_ingest.verbs import preview
 from kafka_ingest.writing import json_values
 
@@ -89,7 +87,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("sinks.md", "A batch has {} files at most", partition_term.MOST_FILES),
     ("sinks.md", "A REST server has {} s to take a connection", rest_catalog.CONNECT_TIMEOUT_S),
     ("sinks.md", "and {} s for each piece of an answer", rest_catalog.ANSWER_TIMEOUT_S),
-    ("sinks.md", "{} that are older leave together", old_snapshots.AT_ONCE),
+    ("sinks.md", "{} that are older leave together", one_try.AT_ONCE),
     ("../README.md", "records of more than {} partitions of its table", partition_term.MOST_FILES),
 ]
 """Page, what it says with {} in the place of the figure, and the figure."""

@@ -1,6 +1,6 @@
 """The driver's environment is a list of what it needs."""
 
-from kafka_ingest.spark_launch.driver_environment import driver_environment, emptied
+from kafka_ingest.spark_launch.run_spark_submit import driver_environment, emptied
 
 TASK = {
     "PATH": "/bin",

@@ -15,8 +15,7 @@ import feed_keys
 from kafka_ingest.cli.init_command import FEED_FILE
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
-from kafka_ingest.settings.feed_schema import SINCE, feed_schema
-from kafka_ingest.settings.key_meanings import MEANINGS
+from kafka_ingest.settings.feed_schema import MEANINGS, SINCE, feed_schema
 from kafka_ingest.settings.plain_yaml import read_plain_yaml
 from kafka_ingest.settings.topics_file import KEYS
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.errors import InstallationError, JarsUnavailableError
-from kafka_ingest.spark_launch.fetch_jars import fetch_jars, from_folder, from_repository
+from kafka_ingest.spark_launch.fetch_jars import fetch_jars, from_folder, from_repository, jars_for
 from kafka_ingest.spark_launch.installation import jars_root
-from kafka_ingest.spark_launch.known_jars import jars_for
 
 PATH = "org/example/a_2.13/2.0/a_2.13-2.0.jar"
 CONTENT = b"jar" * 100_000

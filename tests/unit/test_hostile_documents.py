@@ -25,11 +25,11 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS
-from kafka_ingest.sinks.delta.decoded_columns import listed, without_nulls
+from kafka_ingest.sinks.delta.columns import listed, without_nulls
+from kafka_ingest.sinks.delta.log_entry import entry_name
 from kafka_ingest.sinks.delta.log_reading import LogReading
-from kafka_ingest.sinks.delta.places import entry_name
 from kafka_ingest.sinks.delta.table_fit import RETENTION, retention_s, why_not_written
-from kafka_ingest.sinks.published_document import published_document, published_of
+from kafka_ingest.sinks.kept_receipts import published_document, published_of
 from kafka_ingest.verbs.adopt import rebuilt_from
 
 PLAN = a_plan(span(0, 0, 10), span(1, 5, 9))

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.spark_launch.chosen_java_options import ChosenJavaOptions
-from kafka_ingest.spark_launch.java_options import SMALL_BATCH_RECORDS, java_options, launcher_options
+from kafka_ingest.spark_launch.java_options import (
+    SMALL_BATCH_RECORDS,
+    ChosenJavaOptions,
+    java_options,
+    launcher_options,
+)
 
 ARCHIVE = Path("/jars/classes-0123.jsa")
 

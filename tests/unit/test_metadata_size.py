@@ -11,8 +11,7 @@ import zstandard
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.sinks.iceberg import metadata_size
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.library_errors import named_errors
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_errors
 from kafka_ingest.sinks.iceberg.metadata_size import bounded
 
 TABLE = "file:///lake/orders/metadata"

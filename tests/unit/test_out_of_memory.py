@@ -4,8 +4,8 @@ import pytest
 from tests.fakes import a_plan, span
 
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.spark_launch.out_of_memory import may_have_run_out_of_memory, out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
+from kafka_ingest.spark_launch.start_failures import may_have_run_out_of_memory, out_of_memory, ran_out_of_memory
 
 LOCAL = SparkMaster("spark_default", "local[8]")
 CLUSTER = SparkMaster("spark_default", "spark://host:7077")

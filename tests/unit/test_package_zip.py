@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.spark_launch import package_zip as zipping
-from kafka_ingest.spark_launch.package_zip import INSIDE_SPARK, PACKAGE_ROOT
+from kafka_ingest.spark_launch import workplace as zipping
+from kafka_ingest.spark_launch.workplace import INSIDE_SPARK, PACKAGE_ROOT
 
 NOT_INSIDE_SPARK = {"airflow", "sqlalchemy", "alembic", "confluent_kafka", "pydantic", "yaml", "typer", "rich"}
 

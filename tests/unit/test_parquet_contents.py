@@ -15,8 +15,8 @@ from tests.outputs import parquet_at
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FilePlace
+from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
-from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet_contents import DataFile

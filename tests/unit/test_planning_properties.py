@@ -23,10 +23,9 @@ from kafka_ingest.model.offsets import (
     Unavailable,
 )
 from kafka_ingest.planning.decide import PlanDecision, decide
-from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
-from kafka_ingest.planning.kafka_answers import KafkaAnswers
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, ToOffsets, ToTimestamp
 from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.topic_age import KafkaAnswers
 
 
 @dataclass

@@ -20,7 +20,7 @@ from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError, Kafk
 from kafka_ingest.foundation.tried import tried
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import Batch
-from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
+from kafka_ingest.planning.settings import ToOffsets, ToTimestamp
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows, without_lineage
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.test_structure import pins
 
 import sbom
-from kafka_ingest.spark_launch.known_jars import known_jars
+from kafka_ingest.spark_launch.fetch_jars import known_jars
 
 
 @pytest.fixture(scope="module")

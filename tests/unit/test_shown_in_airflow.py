@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from kafka_ingest.airflow_tasks import connection_types
-from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
-from kafka_ingest.airflow_tasks.shown_ranges import lines_of_ranges
+from kafka_ingest.airflow_tasks.dags.feed_dags import documentation, documentation_of_error
+from kafka_ingest.airflow_tasks.in_airflow import lines_of_ranges
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.settings.feed_file import feed_of, read_feed_file
 

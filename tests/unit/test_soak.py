@@ -1,6 +1,6 @@
 """`make soak` kills what it means to kill."""
 
-from kafka_ingest.spark_launch.driver_environment import driver_environment
+from kafka_ingest.spark_launch.run_spark_submit import driver_environment
 from soak import MARK
 
 

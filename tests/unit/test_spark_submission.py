@@ -18,8 +18,8 @@ from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
 from kafka_ingest.settings.feed import Spark
-from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
 from kafka_ingest.spark_launch.installation import Installation
+from kafka_ingest.spark_launch.java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     DEFAULT_CONF,

@@ -21,11 +21,10 @@ from kafka_ingest.control.upgrade import alembic_config
 from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.message_types import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
-from kafka_ingest.sinks.iceberg import library as iceberg_library
+from kafka_ingest.sinks.iceberg import output as iceberg_output
 from kafka_ingest.sinks.postgresql import output as postgresql_output
-from kafka_ingest.spark_launch.fetch_jars import sum_of
+from kafka_ingest.spark_launch.fetch_jars import jars_for, sum_of
 from kafka_ingest.spark_launch.installation import CONNECTOR
-from kafka_ingest.spark_launch.known_jars import jars_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
@@ -263,7 +262,7 @@ def test_the_two_requirements_files_pin_nothing_twice() -> None:
 def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
     assert [pins(file) for file in OF_TABLES] == [
         {"deltalake": delta_library.VERSION},
-        {"pyiceberg": iceberg_library.VERSION},
+        {"pyiceberg": iceberg_output.VERSION},
     ]
     assert set(pins(OF_POSTGRESQL).values()) == {postgresql_output.VERSION}
     assert {kind.library: pins(kind.requirements)[kind.library] for kind in KINDS.values()} == {

@@ -18,12 +18,16 @@ from pyiceberg.table.locations import SimpleLocationProvider, load_location_prov
 from kafka_ingest.errors import InvalidConnectionError, OutputNotUsableError
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
-from kafka_ingest.sinks.iceberg import table_place
 from kafka_ingest.sinks.iceberg.added_files import WITHOUT_STATISTICS
-from kafka_ingest.sinks.iceberg.catalog_files import Files
 from kafka_ingest.sinks.iceberg.table import catalog_of
-from kafka_ingest.sinks.iceberg.table_io import TableFileIO
-from kafka_ingest.sinks.iceberg.table_place import check_chooses_nothing, check_deletable, check_inside
+from kafka_ingest.sinks.iceberg.table_io import (
+    Files,
+    TableFileIO,
+    check_chooses_nothing,
+    check_deletable,
+    check_inside,
+    properties_of,
+)
 
 OUTPUT = Path("/lake/orders")
 
@@ -110,12 +114,12 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("location", INSIDE)
 def test_a_file_below_the_table_is_read_by_any_name_of_its_place(location: str) -> None:
-    check_inside(location, table_place.of(OUTPUT))
+    check_inside(location, properties_of(OUTPUT))
 
 
 @pytest.mark.parametrize("location", OUTSIDE)
 def test_any_other_file_is_neither_read_nor_written_nor_deleted(location: str) -> None:
-    io = TableFileIO(table_place.of(OUTPUT))
+    io = TableFileIO(properties_of(OUTPUT))
     for use in (io.new_input, io.new_output):
         with pytest.raises(
             OutputNotUsableError, match="expected an Iceberg table whose files are all below file:///la"
@@ -133,7 +137,7 @@ def test_a_link_that_leads_out_of_the_table_is_neither_followed_nor_deleted_thro
     theirs.write_text("{}")
     (table / "metadata").symlink_to(others)
     (table / "x.avro").symlink_to(theirs)
-    io, through = TableFileIO(table_place.of(table)), f"file://{table}/metadata/{theirs.name}"
+    io, through = TableFileIO(properties_of(table)), f"file://{table}/metadata/{theirs.name}"
     for use in (io.new_input, io.new_output):
         for location in (through, f"file://{table}/x.avro"):
             with pytest.raises(OutputNotUsableError, match="whose files are all below"):
@@ -150,7 +154,7 @@ ID = "01890000-0000-7000-8000-000000000001"
     "name", [f"00001-{ID}.metadata.json", f"00001-{ID}.gz.metadata.json", f"{ID}-m0.avro", f"snap-7-0-{ID}.avro"]
 )
 def test_only_metadata_by_the_names_that_the_library_makes_is_deleted(name: str) -> None:
-    place = table_place.of(OUTPUT)
+    place = properties_of(OUTPUT)
     check_deletable(f"file://{OUTPUT}/metadata/{name}", place)
     for other in (f"data/{name}", f"metadata/x{name}", f"metadata/{name}.keep", "metadata/version-hint.text"):
         with pytest.raises(PermissionError):

@@ -21,7 +21,6 @@ OLDER_TIMETABLES = ("airflow.timetables.assets", "airflow.timetables.trigger")
 
 
 def timetable(name: str, *arguments: object, **more: object) -> object:
-    """Return a timetable of Airflow's, by its class's name."""
     places = (sdk, *map(import_module, () if hasattr(sdk, name) else OLDER_TIMETABLES))
     return next(getattr(place, name) for place in places if hasattr(place, name))(*arguments, **more)
 

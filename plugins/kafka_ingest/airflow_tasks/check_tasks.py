@@ -1,19 +1,20 @@
 """The task that looks at all feeds and says what their files ask to be notified of."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 from uuid import UUID
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.airflow_tasks.notifying import notify_with
-from kafka_ingest.airflow_tasks.waiting_for_pools import waiting_for_pools
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, ask_cluster
 from kafka_ingest.alerting.life import changes_of, note_changes, say
 from kafka_ingest.alerting.rules import look
@@ -23,8 +24,10 @@ from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.alert import Stops
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.lateness import due_times
 from kafka_ingest.ports.control import AlertTables
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
+from kafka_ingest.settings.feed import DEFAULT_POOL, Feed
 from kafka_ingest.settings.feed_file import FeedFile
 
 log = logging.getLogger(__name__)
@@ -160,3 +163,31 @@ def settings_or_error(conn_id: str, find_connection: FindConnection) -> KafkaCli
         return kafka_settings(find_connection(conn_id))
     except KafkaIngestError as error:
         return f"{error.code}: {error}"
+
+
+PLAN: Final = "plan"
+MOST_RUNS: Final = 50
+"""How many of the newest runs are asked for: while one waits, Airflow makes no other."""
+
+
+def waiting_for_pools(files: Sequence[FeedFile], now: datetime) -> Iterator[str]:
+    """Yield which feeds with a pool of their own have a run whose plan should have begun and has no slot."""
+    for file in files:
+        feed = file.feed
+        if feed is not None and feed.airflow.pool != DEFAULT_POOL and waits(feed, now):
+            pool = feed.airflow.pool
+            yield (
+                f"feed {feed.name}: expected its plan to begin within its schedule, found it waiting for a slot of "
+                f"pool {pool!r}, which may not exist: `airflow pools get {pool}`. Make it, give it more slots, or "
+                "correct airflow.pool"
+            )
+
+
+def waits(feed: Feed, now: datetime) -> bool:
+    """Whether the plan of a run that was due waits for a slot."""
+    due = [each.astimezone(UTC) for each in islice(due_times(feed.schedule, now), MOST_RUNS)]
+    count: Any = RuntimeTaskInstance.get_ti_count
+    return (
+        bool(due)
+        and count(dag_id=feed.fleet or feed.name, task_ids=[PLAN], logical_dates=due, states=["scheduled"]) > 0
+    )

@@ -128,7 +128,6 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def connection_type(name: str, form: dict[str, Any]) -> dict[str, Any]:
-    """Return a type with the form's fields."""
     return {
         "connection-type": name,
         "hook-class-name": f"{HOOKS}.{name.title().replace('_', '')}Hook",

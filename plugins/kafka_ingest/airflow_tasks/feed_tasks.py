@@ -20,11 +20,12 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.xcom import BaseXCom
 
 from kafka_ingest.airflow_tasks.airflow_versions import NOT_DURABLE, check_is_no_backfill
-from kafka_ingest.airflow_tasks.announcing import Announcements
-from kafka_ingest.airflow_tasks.completing import CompleteOperator
+from kafka_ingest.airflow_tasks.completing import Announcements, CompleteOperator
 from kafka_ingest.airflow_tasks.in_airflow import (
     errors_for_airflow,
     id_of_batch,
+    label_of,
+    lines_of_ranges,
     name_in_run,
     parts_of,
     parts_of_run,
@@ -39,7 +40,6 @@ from kafka_ingest.airflow_tasks.metrics import (
     send_standing,
     step_duration,
 )
-from kafka_ingest.airflow_tasks.shown_ranges import label_of, lines_of_ranges
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
@@ -50,8 +50,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows, without_lineage
-from kafka_ingest.spark_launch.driver_environment import emptied
-from kafka_ingest.spark_launch.run_spark_submit import not_started
+from kafka_ingest.spark_launch.run_spark_submit import emptied, not_started
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
 from kafka_ingest.spark_launch.workplace import begun_in, remove_workplace
@@ -72,7 +71,6 @@ class PlanOperator(BaseOperator, SkipMixin):
         self.file = file
 
     def execute(self, context: Context) -> str | None:
-        """Return the id of the batch to write and commit."""
         with errors_for_airflow():
             check_is_no_backfill(context)
             request = RunRequest.of(context["dag_run"].conf or {})
@@ -107,7 +105,6 @@ def planned(parts: FeedParts, request: RunRequest, *, actor: str) -> PlanOutcome
 
 
 def log_plan(outcome: PlanOutcome, feed: Feed, log: Any) -> None:  # noqa: ANN401 - structlog's, or the standard one
-    """Log what was planned, or why nothing was."""
     if outcome.decision is not None:
         for gap in outcome.decision.gaps:
             log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
@@ -229,7 +226,6 @@ class CommitOperator(BaseOperator, SkipMixin):
         self.lineage: Lineage | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Commit the batch; return its counts."""
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
             began = datetime.now(UTC)

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import AssetAlias, BaseOperator, Context
 
-from kafka_ingest.airflow_tasks.announcing import Announcements
+from kafka_ingest.airflow_tasks.completing import Announcements
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
 from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of

@@ -9,7 +9,6 @@ NONE: Final = {"null": "none"}
 
 
 def text(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
-    """Return a field for a text that may be left empty."""
     return field(["string", "null"], title, description, section, **schema)
 
 
@@ -19,17 +18,14 @@ def number(title: str, description: str, section: str | None = None, **schema: A
 
 
 def lines(title: str, description: str, section: str | None = None, **items: Any) -> Param:  # noqa: ANN401
-    """Return a field that takes one entry per line."""
     return field(["array", "null"], title, description, section, items={"type": "string", **items})
 
 
 def choice(title: str, values: list[str], description: str, section: str | None = None) -> Param:
-    """Return a field that takes one of some values, or none."""
     return text(title, description, section, enum=[*values, None], values_display=NONE)
 
 
 def tick(title: str, description: str, section: str | None = None, *, is_on: bool = False) -> Param:
-    """Return a field that is switched on or off."""
     return field("boolean", title, description, section, default=is_on)
 
 

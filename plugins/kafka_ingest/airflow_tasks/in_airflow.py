@@ -2,8 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -12,6 +12,8 @@ from airflow.sdk import Context
 
 from kafka_ingest.assembly import FeedParts, assemble, assemble_named
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
+from kafka_ingest.model.batch import Batch
+from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import Feed
 
@@ -29,7 +31,6 @@ def parts_of_run(feed: Feed | None, context: Context) -> FeedParts:
 
 
 def name_in_run(feed: Feed | None, context: Context) -> str:
-    """Return the name of the DAG's feed, or without one, that which the run names in its params."""
     return feed.name if feed is not None else str(context["params"]["feed"])
 
 
@@ -81,3 +82,33 @@ def leave_out_traceback(_logger: object, _method: str, event: dict[str, Any]) ->
         del event["exc_info"]
         event["event"] = f"{event['event']}: {named.code}: {named}"
     return event
+
+
+MOST: Final = 100
+"""Of a batch's ranges so many are shown; ``kafka-ingest batches`` has all of them."""
+
+HEADINGS: Final = ("topic", "partition", "from offset", "to before", "offsets")
+
+
+def lines_of_ranges(ranges: Sequence[OffsetRange]) -> Iterator[str]:
+    rows = [
+        (each.topic, str(each.partition), f"{each.start_offset:,}", f"{each.end_offset:,}", f"{each.span:,}")
+        for each in ranges[:MOST]
+    ]
+    sums = ("", f"{len(ranges):,}", "", "", f"{sum(each.span for each in ranges):,}")
+    widths = [max(map(len, cells)) for cells in zip(HEADINGS, *rows, sums, strict=True)]
+    for topic, *numbers in (HEADINGS, *rows):
+        yield in_columns(topic, numbers, widths)
+    if more := len(ranges) - len(rows):
+        yield f"and {more:,} more"
+    yield in_columns(sums[0], sums[1:], widths)
+
+
+def in_columns(topic: str, numbers: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a line: text on the left, numbers on the right of their columns."""
+    return "  ".join([topic.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+
+
+def label_of(batch: Batch) -> str:
+    """Return by what a chunk of a backfill is found among others."""
+    return f"{listing(batch.plan.ranges, limit=1)}, batch {batch.batch_id}"

@@ -30,7 +30,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.settings.catalog_connection import catalog_settings
-from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
 
@@ -149,7 +149,6 @@ def is_asked() -> bool:
 
 
 def found_lineage(committed: Committed, parts: FeedParts) -> Lineage:
-    """Return the lineage of a committed batch."""
     plan, counts = committed.batch.plan, committed.counts
     said = announcement(plan, counts)
     return Lineage(
@@ -179,7 +178,6 @@ def inputs_of(
 
 
 def read_from(name: DatasetName, counts: Sequence[RangeCount], ranges: Sequence[Mapping[str, Any]]) -> ReadFrom:
-    """Return what was read of a dataset."""
     return ReadFrom(
         name,
         partitions=len(counts),
@@ -225,7 +223,6 @@ def written_to(
     columns: Struct | None = None,
     in_catalog: DatasetName | None = None,
 ) -> WrittenTo:
-    """Return what was written into an output."""
     return WrittenTo(
         output_name(output),
         output.format,
@@ -246,5 +243,4 @@ def in_catalog_of(output: OutputLocation, parts: FeedParts) -> DatasetName | Non
 
 
 def with_batch(columns: Struct) -> Struct:
-    """Return columns as readers see them."""
     return columns if PATH_COLUMN.name in columns.names else Struct((*columns.fields, PATH_COLUMN))

@@ -121,7 +121,6 @@ class TopicsOperator(BaseOperator):
 
 
 def steps_of(feed: Feed, actor: str) -> list[Callable[[FeedParts], object]]:
-    """Return what is done for a feed each day, in order."""
     steps: list[Callable[[FeedParts], object]] = [clean, warn_of_headroom]
     if feed.kafka.group is not None:
         steps.append(partial(mirror, actor=actor))

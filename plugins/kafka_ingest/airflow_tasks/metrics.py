@@ -138,7 +138,6 @@ def step_duration(feed: str, step: str) -> Iterator[None]:
 
 
 def send_count(metric: Metric, feed: str) -> None:
-    """Count one more."""
     with sending():
         metric.send(1, feed=feed)
 
@@ -158,7 +157,6 @@ def send_standing(parts: FeedParts) -> None:
 
 
 def gauges(measures: FeedMeasures) -> Iterator[tuple[Metric, int]]:
-    """Yield what is known of where a feed stands."""
     yield HOLDS, measures.holds
     yield OPEN_GAPS, measures.open_gaps
     yield GAP_OFFSETS, measures.gap_offsets

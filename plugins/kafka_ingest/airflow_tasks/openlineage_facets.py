@@ -106,7 +106,6 @@ class ShownFields:
         self.left_out = 0
 
     def of(self, columns: Struct) -> list[Fields]:
-        """Return the fields of columns, or of a struct."""
         return list(self._listed((field.name, field.type) for field in columns.fields))
 
     def _listed(self, fields: Iterable[tuple[str, RecordType]]) -> Iterator[Fields]:
@@ -119,7 +118,6 @@ class ShownFields:
 
 
 def kind_of(found: RecordType) -> str:
-    """Return a type without what is in it."""
     match found:
         case Scalar(name):
             return name
@@ -145,7 +143,6 @@ def inner_fields(found: RecordType) -> Sequence[tuple[str, RecordType]]:
 
 
 def batch_facet(totals: Mapping[str, Any], shown: ShownFields) -> BatchRunFacet:
-    """Return the facet of the batch."""
     return BatchRunFacet(
         batchId=totals["batch_id"],
         feed=totals["feed"],
@@ -160,7 +157,6 @@ def batch_facet(totals: Mapping[str, Any], shown: ShownFields) -> BatchRunFacet:
 
 
 def input_of(read: ReadFrom) -> InputDataset:
-    """Return a dataset that was read."""
     return InputDataset(
         namespace=read.name.namespace,
         name=read.name.name,
@@ -177,7 +173,6 @@ def input_of(read: ReadFrom) -> InputDataset:
 
 
 def range_document(offset_range: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one range of the facet."""
     return {
         "topic": offset_range["topic"],
         "partition": offset_range["partition"],
@@ -188,7 +183,6 @@ def range_document(offset_range: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def output_of(written: WrittenTo, shown: ShownFields) -> OutputDataset:
-    """Return a dataset that was written."""
     facets: dict[str, DatasetFacet] = {}
     if written.columns is not None:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=shown.of(written.columns))

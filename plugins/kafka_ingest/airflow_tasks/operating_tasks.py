@@ -45,7 +45,6 @@ class OperateOperator(BaseOperator):
     """Runs one action. Its XCom is what ``--json`` prints, also where it fails; its log is what people read."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the answer's document."""
         with errors_for_airflow():
             try:
                 form = OperateForm.of(context["params"])
@@ -116,7 +115,6 @@ def said(form: OperateForm, actor: str) -> str:
 
 
 def lines_of_table(table: FittingTable) -> Iterator[str]:
-    """Yield a table as a log shows it."""
     console = Console(file=io.StringIO(), width=LOG_WIDTH, color_system=None, highlight=False, legacy_windows=False)
     with console.capture() as captured:
         console.print(table)
@@ -156,7 +154,6 @@ def params_of(verbs: Iterable[type[Request]]) -> dict[str, Param]:
 
 
 def param_of(noted: InForm, info: FieldInfo) -> Param:
-    """Return the field of the form that shows a field of a request."""
     shown, kind = (noted.title, noted.help, noted.section), type_of(info)
     if kind is bool:
         return tick(*shown)

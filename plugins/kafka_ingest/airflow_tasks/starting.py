@@ -10,7 +10,7 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow.sdk import Asset, AssetWatcher
 
 from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs, timetable
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.start_when import AwaitedFeed
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -30,7 +30,6 @@ def awaited_feeds(files: Iterable[FeedFile]) -> dict[str, list[AwaitedFeed]]:
 
 
 def asset_of_starts(dag_id: str, watchers: Sequence[AssetWatcher] = ()) -> Asset:
-    """Return the Asset whose events start a DAG."""
     return Asset(name=f"kafka_ingest/start/{dag_id}", watchers=list(watchers))
 
 

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed, questions
-from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import counted, grouped, were
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, Finding
 from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause

@@ -53,8 +53,7 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.ports.parts import Parts
-from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
+from kafka_ingest.ports.parts import REPLACE_ROWS, Parts, role_of
 
 log = logging.getLogger(__name__)
 

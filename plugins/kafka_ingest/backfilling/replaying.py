@@ -14,7 +14,7 @@ from kafka_ingest.backfilling.request import BackfillRequest, StoredDeadLetters
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import BatchStateError, InvalidBackfillError, NotADataFileError, RangesTakenError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows, DeadLetters
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -24,7 +24,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.read_again import Replay, ReplayedLetters, overlap
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kafka_ingest.backfilling.request import (
     StoredDeadLetters,
 )
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.offset_sets import union

@@ -12,12 +12,10 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
-from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
-from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.open_batch import PlanAnswers
-from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings, ToTimestamp
 from kafka_ingest.planning.start_rules import AtTimestamp, FromGroup, NewOrOlder, PartitionRule
-from kafka_ingest.planning.topic_age import Age, TopicAge, age_of, begins_alike, reads_alike
+from kafka_ingest.planning.topic_age import Age, KafkaAnswers, TopicAge, age_of, begins_alike, reads_alike
 from kafka_ingest.planning.topics import rules_to_resolve, topics_wanted, was_selected
 from kafka_ingest.ports.cluster import KafkaCluster
 

@@ -15,8 +15,7 @@ from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.place import Place
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.ports.parts import Parts
-from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, Parts, role_of
 
 
 def files_to_replay(plan: BatchPlan, sinks: Sinks) -> Mapping[UUID, tuple[Place, ...]]:

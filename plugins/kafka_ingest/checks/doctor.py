@@ -47,8 +47,8 @@ from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import conn_id_of, format_of, sink_of
 from kafka_ingest.sinks.choose import examine as examine_output
 from kafka_ingest.sinks.usable_places import nearest_existing
-from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
+from kafka_ingest.spark_launch.java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0

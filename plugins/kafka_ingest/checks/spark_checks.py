@@ -15,15 +15,12 @@ from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSett
 from kafka_ingest.model.schema_source import TOPIC
 from kafka_ingest.settings.connections import FindConnection, spark_master
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS
-from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
-from kafka_ingest.spark_launch.java_options import launcher_options, with_fixed_meaning
-from kafka_ingest.spark_launch.package_zip import PACKAGE_ROOT, package_zip
-from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.java_options import DRIVER_JAVA_OPTIONS, launcher_options, with_fixed_meaning
+from kafka_ingest.spark_launch.run_spark_submit import driver_environment, run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkRun, driver_java_options, submission_of
 from kafka_ingest.spark_launch.start_failures import informative_lines
-from kafka_ingest.spark_launch.workplace import equip, make_workplace, remove_workplace
+from kafka_ingest.spark_launch.workplace import PACKAGE_ROOT, equip, make_workplace, package_zip, remove_workplace
 
 SAME_EVERYWHERE = {"file names": "UTF-8", "time zone": "UTC", "language": "en_US"}
 """What values and names mean to Java (:mod:`kafka_ingest.spark_launch.java_options`)."""

@@ -10,9 +10,8 @@ from kafka_ingest.cli.arguments import Json
 from kafka_ingest.cli.output import answers, out, print_json, step
 from kafka_ingest.errors import InstallationError, WrongUseError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.spark_launch.fetch_jars import MAVEN_CENTRAL, fetch_jars, from_folder, from_repository
+from kafka_ingest.spark_launch.fetch_jars import MAVEN_CENTRAL, fetch_jars, from_folder, from_repository, jars_for
 from kafka_ingest.spark_launch.installation import AVRO_FOLDER, CONNECTOR_FOLDER, jars_root
-from kafka_ingest.spark_launch.known_jars import jars_for
 
 Stores = Annotated[
     list[str] | None, typer.Argument(metavar="[STORE]...", help="Also for outputs in stores: s3, gcs, azure.")

@@ -244,7 +244,6 @@ def without_secrets(text: str, secrets: Collection[str]) -> str:
 
 
 def jaas_quoted(value: str) -> str:
-    """Return a value as a quoted string of a JAAS configuration."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

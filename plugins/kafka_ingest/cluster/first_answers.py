@@ -133,7 +133,6 @@ def asked_in_a_process(
 
 
 def answer_from(said: dict[str, Any]) -> FirstAnswer:
-    """Return what a line of the process says."""
     return TOO_LARGE if said.get("code") == KafkaError._CRIT_SYS_RESOURCE else FirstAnswer(**said)
 
 

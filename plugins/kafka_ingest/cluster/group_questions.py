@@ -138,7 +138,6 @@ def coordinator_moves(error: BaseException) -> bool:
 
 
 def refusal(group: str, errors: list[KafkaError], text: str) -> MirrorRefusedError:
-    """Return the error of a group commit that was refused, for good or for a moment."""
     if any(error.code() in OF_MEMBERS for error in errors):
         return MirrorRefusedError(
             f"{text}: consumer group {group!r} has live members, and while it has, Kafka takes its offsets from them "

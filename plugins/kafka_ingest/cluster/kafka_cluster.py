@@ -7,9 +7,7 @@ from kafka_ingest.cluster.group_questions import GroupQuestions
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.log_questions import LogQuestions
 from kafka_ingest.cluster.offsets_at_time import OffsetsAtTime
-from kafka_ingest.cluster.retention_questions import RetentionQuestions
-from kafka_ingest.cluster.rights import RightsQuestions
-from kafka_ingest.cluster.topic_questions import TopicQuestions
+from kafka_ingest.cluster.topic_questions import RetentionQuestions, RightsQuestions, TopicQuestions
 
 
 class ConfluentKafkaCluster:

@@ -78,7 +78,6 @@ def is_starting(error: BaseException) -> bool:
 
 
 def epoch_end(error: KafkaError) -> int | Unavailable | None:
-    """Return what an error says of the end of an epoch."""
     said = EPOCH_END.search(error.str())
     if said is None:
         return Unavailable(f"{error.name()}: {error.str()}")

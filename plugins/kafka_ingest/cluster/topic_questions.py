@@ -1,12 +1,18 @@
 """Questions about the cluster and its topics."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType
 
+from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, is_unreachable
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.errors import KafkaUnavailableError
-from kafka_ingest.model.offsets import TopicDescription, listing
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.offsets import Retention, TopicDescription, Unavailable, listing
 
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
@@ -73,3 +79,88 @@ class TopicQuestions:
                     partitions=tuple(sorted(partition.id for partition in described.partitions)),
                 )
         return found, denied
+
+
+class RightsQuestions:
+    """What the client's user may do."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def missing_rights(self, topics: Collection[str], group: str | None) -> list[str]:
+        """Return which rights a feed lacks on topics that it sees, and on its consumer group: ``READ on topic orders``.
+
+        Brokers without ACLs lack none, and neither do those that do not say.
+        """
+        with self._client.time_limited("the rights on its topics"):
+            of_topics = self._client.admin.describe_topics(
+                TopicCollection(sorted(topics)),
+                include_authorized_operations=True,
+                request_timeout=self._client.request_timeout_s,
+            )
+            of_group = (
+                self._client.admin.describe_consumer_groups(
+                    [group], include_authorized_operations=True, request_timeout=self._client.request_timeout_s
+                )
+                if group is not None
+                else {}
+            )
+            named = {f"READ on topic {topic}": future for topic, future in of_topics.items()}
+            named |= {f"READ on group {group}": future for future in of_group.values()}
+            return [right for right, future in named.items() if not self._may_read(future)]
+
+    def _may_read(self, future: Future[Any]) -> bool:
+        try:
+            operations = self._client.result(future).authorized_operations
+        except KafkaException as error:
+            if is_unreachable(error.args[0]):
+                raise
+            return error.args[0].code() not in ACCESS_ERRORS
+        return not operations or AclOperation.READ in operations
+
+
+LONGEST: Final = timedelta(days=36_500)
+"""``retention.ms`` may be any number of 64 bits: more than this is as good as never."""
+
+
+class RetentionQuestions:
+    """The settings of topics that say what is deleted."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
+        """Return when each topic's records are deleted, or why that is not known: it needs DESCRIBE_CONFIGS."""
+        if not topics:
+            return {}
+        with self._client.time_limited(f"the retention of {counted(len(topics), 'topic')}"):
+            futures = self._client.admin.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)],
+                request_timeout=self._client.request_timeout_s,
+            )
+            return {resource.name: self._retention(future) for resource, future in futures.items()}
+
+    def _retention(self, future: Future[Any]) -> Retention | Unavailable:
+        try:
+            entries = self._client.result(future)
+        except KafkaException as error:
+            if is_unreachable(error.args[0]):
+                raise
+            # A missing right concerns nothing else that is asked.
+            return Unavailable(self._client.settings.redacted(f"{error.args[0].name()}: {error.args[0].str()}"))
+        try:
+            return retention_of({name: entry.value for name, entry in entries.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            # Other brokers that speak Kafka's protocol may name fewer settings, or hide their values.
+            return Unavailable(f"its settings do not say it: {type(error).__name__}: {error}")
+
+
+def retention_of(settings: Mapping[str, str]) -> Retention:
+    """Return what a topic's settings say: https://kafka.apache.org/documentation/#topicconfigs."""
+    if "delete" not in settings["cleanup.policy"].split(","):
+        return Retention(None, by_size=False)
+    milliseconds = int(settings["retention.ms"])
+    is_never = milliseconds < 0 or milliseconds > LONGEST // timedelta(milliseconds=1)
+    return Retention(
+        None if is_never else timedelta(milliseconds=milliseconds), by_size=int(settings["retention.bytes"]) >= 0
+    )

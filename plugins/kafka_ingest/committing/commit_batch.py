@@ -26,8 +26,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.ports.parts import Parts
-from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
+from kafka_ingest.ports.parts import REPLACE_ROWS, Parts, role_of
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +147,6 @@ def refuse_what_cannot_be_committed(batch: Batch) -> None:
 
 
 def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
-    """Return the attempt whose receipt counts."""
     return next(attempt for attempt in control.attempts(batch.batch_id) if attempt.attempt == batch.pinned_attempt)
 
 

@@ -37,7 +37,6 @@ def publish_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks
 
 
 def publish_letters(plan: BatchPlan, staged: Place, receipt: Receipt, letters: Sink) -> None:
-    """Publish the dead letters that a batch's receipt names, from where they are staged."""
     letters.publisher.prepare()
     try:
         letters.publisher.publish(staged, PublishedReceipt(plan, receipt.of_dead_letters(), ()))

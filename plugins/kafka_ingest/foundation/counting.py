@@ -1,5 +1,8 @@
 """Numbers with their nouns, for messages."""
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 
 def counted(number: int | None, noun: str) -> str:
     """Return a number, or a dash where none is known, with its noun."""
@@ -16,3 +19,15 @@ def are(number: int) -> str:
 
 def were(number: int) -> str:
     return "was" if number == 1 else "were"
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key; keys and values are in the order in which they come."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

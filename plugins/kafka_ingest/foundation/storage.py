@@ -155,7 +155,6 @@ def beginnings(folder: "UPath", paths: Sequence["UPath"]) -> list[bytes]:
 
 @contextlib.contextmanager
 def open_to_read(path: Opened) -> Iterator[Path | IO[bytes]]:
-    """Yield what pyarrow reads a file from."""
     if isinstance(path, Path):
         yield path
         return

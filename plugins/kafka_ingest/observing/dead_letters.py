@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import KafkaIngestError, OutputUnavailableError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.dead_letters import (
@@ -21,7 +21,7 @@ from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.parts import role_of
 
 
 @dataclass(frozen=True, slots=True)

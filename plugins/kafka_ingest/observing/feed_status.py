@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import AttemptState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of

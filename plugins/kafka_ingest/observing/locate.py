@@ -25,7 +25,7 @@ from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Inspector, Sinks
-from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
 
 ASKED_FOR = "be asked for single records"
 

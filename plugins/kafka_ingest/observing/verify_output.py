@@ -6,8 +6,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
-from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import counted, grouped
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters
@@ -20,7 +19,7 @@ from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
-from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
 
 
 @dataclass(frozen=True, slots=True)

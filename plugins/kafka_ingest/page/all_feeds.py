@@ -8,8 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import counted, grouped
 from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, known_rows

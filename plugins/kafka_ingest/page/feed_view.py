@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from kafka_ingest.committing.complete_periods import Waiting
-from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import counted, grouped, were
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.completion import CompletionRules, Period
 from kafka_ingest.model.control_rows import FeedSnapshot

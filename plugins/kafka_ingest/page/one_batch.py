@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import UnknownBatchError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount

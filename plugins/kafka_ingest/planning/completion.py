@@ -99,12 +99,10 @@ def waited_for_in(topic: str, asked: Question, answers: PassingAnswers) -> Itera
 
 
 def rows_of(topic: str, feed: FeedSnapshot) -> list[StoredOffset]:
-    """Return a topic's stored offsets."""
     return [row for tp, row in feed.stored.items() if tp.topic == topic]
 
 
 def why_it_waits(tp: TopicPartition, asked: Question, answers: PassingAnswers) -> Iterator[str]:
-    """Yield why a partition has not passed; nothing where it has."""
     row, bounds, first = asked.feed.stored.get(tp), answers.bounds.get(tp), answers.records_from.get(tp)
     if row is None or row.next_offset is None:
         yield "no plan has found out yet where it begins"
@@ -119,7 +117,6 @@ def why_it_waits(tp: TopicPartition, asked: Question, answers: PassingAnswers) -
 
 
 def why_not_passed(stored: int, bounds: LogBounds, first: NewestRecord | None, asked: Question) -> Iterator[str]:
-    """Yield why the stored offset has not passed the time; nothing where it has."""
     proves_nothing = ""
     if stored > bounds.high_watermark:
         yield f"the log ends at {bounds.high_watermark:,}, below what was read, {stored:,}"
@@ -146,7 +143,6 @@ def holds_of(feed: FeedSnapshot, tp: TopicPartition) -> Iterator[str]:
 
 
 def to_read(stored: int, bounds: LogBounds) -> str:
-    """Return how much is to be read."""
     if stored >= bounds.last_stable_offset:
         return f"an open transaction holds back {counted(bounds.high_watermark - stored, 'offset')} from {stored:,} on"
     left = bounds.high_watermark - stored

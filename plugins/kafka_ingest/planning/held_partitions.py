@@ -8,8 +8,8 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause, beyond_log, offsets_lost
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
-from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partition
+from kafka_ingest.planning.topic_age import KafkaAnswers
 
 
 def still_unreadable(feed: FeedSnapshot, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:

@@ -39,7 +39,6 @@ class Position:
 
     @property
     def is_beyond_log(self) -> bool:
-        """Whether it is above the log's end."""
         return self.offset > self.bounds.high_watermark
 
     @property
@@ -80,7 +79,6 @@ class Way:
 
 
 def gaps_by_partition(feed: FeedSnapshot) -> dict[TopicPartition, list[Gap]]:
-    """Return the gaps ahead of a feed's stored offsets."""
     found: dict[TopicPartition, list[Gap]] = {}
     for gap in feed.gaps_ahead:
         found.setdefault(gap.offset_range.topic_partition, []).append(gap)

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.errors import EndOutsideLogError
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.topic_patterns import is_selected
 from kafka_ingest.planning.start_rules import Earliest, StartRule
@@ -70,9 +71,43 @@ class FeedPlanSettings:
     """The plan of a file for many topics that would have found the feed's topic, and did not: it is new, or older."""
 
     def selects(self, topic: str) -> bool:
-        """Whether the feed reads a topic."""
         return topic in self.start_rules if self.topic_pattern is None else is_selected(topic, self.topic_pattern)
 
     def start_rule(self, topic: str) -> StartRule:
         """Return what the feed file says of a topic that it brings in."""
         return self.start_rules.get(topic, self.pattern_start)
+
+
+@dataclass(frozen=True, slots=True)
+class ToTimestamp:
+    """End before the first record of that time or later (KIP-79); at the end of the log where there is none."""
+
+    timestamp: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffsets:
+    """End at explicit offsets, which are not read; partitions that are not named are not read at all.
+
+    One that is passed already has nothing left to read: the same run can be asked for twice.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+
+    def check(self, readable_ends: Mapping[TopicPartition, int]) -> None:
+        """Raise EndOutsideLogError where an end is of an unknown partition, or above what can be read of the log."""
+        wrong = [
+            f"{tp}: it takes no part: there is no such partition, or Kafka cannot answer for it now"
+            if tp not in readable_ends
+            else f"{tp}: asked to end at {end:,}, readable up to {readable_ends[tp]:,}"
+            for tp, end in sorted(self.offsets.items())
+            if tp not in readable_ends or end > readable_ends[tp]
+        ]
+        if wrong:
+            raise EndOutsideLogError(
+                f"expected ends up to what can be read of the log, found {listing(wrong)}. Nothing was planned."
+            )
+
+
+EndPositions = ToTimestamp | ToOffsets | None
+"""None: as far as the log can be read."""

@@ -35,7 +35,6 @@ class Earliest:
         return "earliest"
 
     def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
-        """Return the partition's first offset."""
         return Start(answers.bounds.log_start_offset, str(self))
 
 
@@ -47,7 +46,6 @@ class Latest:
         return "latest"
 
     def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
-        """Return the partition's first offset."""
         return Start(answers.bounds.readable_end(answers.isolation), str(self))
 
 
@@ -92,7 +90,6 @@ class AtTimestamp:
         return f"timestamp {self.timestamp.isoformat()}"
 
     def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
-        """Return the partition's first offset."""
         bounds, found = answers.bounds, answers.offset_at_timestamp
         if found is None:
             return Start(bounds.high_watermark, f"{self}: no record is of that time or later, so the log's end")
@@ -171,7 +168,6 @@ class AtOffsets:
     otherwise: Earliest | Latest
 
     def of(self, topic_partition: TopicPartition) -> PartitionRule:
-        """Return what decides for one partition."""
         offset = self.offsets.get(topic_partition.partition)
         return self.otherwise if offset is None else AtOffset(offset)
 

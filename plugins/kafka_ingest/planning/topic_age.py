@@ -6,11 +6,11 @@ above 0.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
@@ -38,6 +38,27 @@ class TopicAge:
     age: Age
     last_plan: datetime
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAnswers:
+    """Kafka's answers for this plan. A topic that does not exist is not in ``topics``.
+
+    ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is
+    there where a manual run ends at a time. ``cut_off_at`` says where logs were cut off below their stored offsets,
+    ``unreadable`` which held offsets still cannot be read, ``ages`` how old topics are that the last plan did not
+    find.
+    """
+
+    cluster_id: str
+    topics: Mapping[str, TopicDescription]
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+    start_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
+    group_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    end_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
+    cut_off_at: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unreadable: Collection[TopicPartition] = ()
+    ages: Mapping[str, TopicAge] = field(default_factory=dict)
 
 
 def begins_alike(logs: Collection[LogBounds | Unavailable], rule: StartRule) -> bool:

@@ -4,11 +4,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from kafka_ingest.model.alert import AlertKind, AlertRules, Notifier, Stops
+from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
 from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings
 
 DOTTED_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
@@ -90,7 +92,6 @@ class Alerts(Settings):
         return AlertRules(**self.model_dump(exclude={"notify"}), stops=stops)
 
     def notifiers(self) -> tuple[Notifier, ...]:
-        """Return who is notified."""
         return tuple(each.as_notifier() for each in self.notify)
 
 
@@ -106,3 +107,16 @@ def named_values(value: object, name: str = "") -> Iterator[tuple[str, object]]:
             yield from named_values(inner, name)
     else:
         yield name, value
+
+
+class Complete(Settings):
+    """Hours or days by the records' timestamps, in UTC; ``delay`` and ``idle_after`` begin at the end of each."""
+
+    by: Unit
+    delay: Duration = timedelta(minutes=10)
+    idle_after: Duration = timedelta(hours=1)
+    on_late: OnLate = OnLate.ANNOUNCE
+    success_file: Annotated[bool, Field(strict=True)] = False
+
+    def rules(self) -> CompletionRules:
+        return CompletionRules(**self.model_dump())

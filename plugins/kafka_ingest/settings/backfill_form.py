@@ -229,7 +229,6 @@ def range_of(text: str) -> OffsetRange:
 
 
 def place_of(text: str) -> Place:
-    """Return the topic, or the partition of it, that a text names."""
     found = re.fullmatch(PLACE, text)
     if found is None:
         raise InvalidBackfillError(

@@ -101,5 +101,4 @@ def kind_of(conn_id: str, properties: Mapping[str, Any]) -> str:
 
 
 def text_of(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    """Return a value as the library's properties have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -62,7 +62,6 @@ def find_connection_from_shell(conn_id: str) -> ConnectionFields:
 
 
 def find_connection_in_task(conn_id: str) -> ConnectionFields:
-    """Find a connection from inside an Airflow task."""
     from airflow.providers.common.compat.sdk import AirflowNotFoundException  # noqa: PLC0415
     from airflow.sdk import Connection  # noqa: PLC0415 - only tasks come here, and they have imported it
 
@@ -122,7 +121,6 @@ def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
 
 
 def database_settings(fields: ConnectionFields) -> DatabaseSettings:
-    """Return how the database of an output is reached."""
     if fields.conn_type not in {"postgres", "postgresql"}:
         raise wrong_type(fields, "postgres")
     return DatabaseSettings(fields.conn_id, control_database(fields).url)
@@ -194,7 +192,6 @@ def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
 
 
 def fields_of(connection: Any) -> ConnectionFields:  # noqa: ANN401 - Airflow has two classes of this name, one shape
-    """Return the fields of one of Airflow's own connection objects."""
     return ConnectionFields(
         conn_id=connection.conn_id,
         conn_type=normalized_type(connection.conn_type),
@@ -230,7 +227,6 @@ def secrets_backend_is_configured() -> bool:
 
 
 def missing(conn_id: str) -> MissingConnectionError:
-    """Return the error of a connection that is not defined."""
     return MissingConnectionError(
         f"expected an Airflow connection {conn_id!r}, found none. Define it: in Airflow (Admin → Connections), in your "
         f"secrets backend, or as the environment variable AIRFLOW_CONN_{conn_id.upper()}."
@@ -257,7 +253,6 @@ def checked_host(fields: ConnectionFields) -> str:
 
 
 def wrong_type(fields: ConnectionFields, expected: str) -> InvalidConnectionError:
-    """Return the error of a connection of another type."""
     return InvalidConnectionError(
         f"connection {fields.conn_id!r}: expected one of type {expected}, found type {fields.conn_type!r}"
     )

@@ -80,7 +80,6 @@ def version_of(folder: Path) -> tuple[Path, int, int, int] | None:
 
 @lru_cache(maxsize=100)  # asked for each feed file
 def read_defaults(*versions: tuple[Path, int, int, int]) -> Defaults:
-    """Return what these files say together."""
     layers: list[Layer] = []
     for path, *_ in versions:
         try:
@@ -114,7 +113,6 @@ def merged(below: Document, own: Document, place: Place = ()) -> Document:
 
 
 def says(document: object, place: Place) -> bool:
-    """Whether a document has something at a place."""
     for step in place:
         is_entry = isinstance(document, list) and isinstance(step, int) and step < len(document)
         if not is_entry and not (isinstance(document, dict) and step in document):

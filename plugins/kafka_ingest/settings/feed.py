@@ -32,12 +32,10 @@ from kafka_ingest.model.topic_patterns import match_whole
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
-from kafka_ingest.settings.alert_settings import Alerts
-from kafka_ingest.settings.complete_settings import Complete
-from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
+from kafka_ingest.settings.alert_settings import Alerts, Complete
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings, is_topic_name, not_blank
-from kafka_ingest.settings.shape_settings import Select, Transform, Where
+from kafka_ingest.settings.shape_settings import ExplicitStart, Select, Start, Transform, Where, start_rule
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.spark_launch.java_options import MEANING_OF_JAVA
@@ -174,7 +172,6 @@ class Kafka(Settings):
         return self.topics or ()
 
     def described(self) -> str:
-        """Return the topics in a few words."""
         return ", ".join(topic.name for topic in self.listed) or f"topics like {self.topic_pattern}"
 
 
@@ -207,12 +204,10 @@ class Limits(Settings):
 
     @property
     def of_plan(self) -> Mapping[str, Any]:
-        """The limits that a plan keeps to."""
         return self.model_dump(exclude=OF_WRITTEN | {"max_record_bytes"})
 
     @property
     def of_written(self) -> Mapping[str, Any]:
-        """The limits that a written batch keeps to."""
         return self.model_dump(include=OF_WRITTEN)
 
     @property
@@ -315,7 +310,6 @@ class StartWhenSettings(Settings):
         return self
 
     def rule(self) -> StartWhen:
-        """Return when the feed is due."""
         return StartWhen(self.records, self.or_older_than)
 
 
@@ -450,7 +444,6 @@ class Feed(Settings):
         return self
 
     def alert_rules(self) -> AlertRules | None:
-        """Return what is an alert of this feed, None where it asks for none."""
         stops = Stops(
             on_loss=self.on_data_loss is OnDataLoss.FAIL,
             on_missing_topic=self.on_missing_topic is OnMissingTopic.STOP,
@@ -515,7 +508,6 @@ class Feed(Settings):
         return None if path.is_absolute() or in_object_store(self.sink.path) else path
 
     def plan_settings(self, environment: Mapping[str, str]) -> FeedPlanSettings:
-        """Return the feed as the planner sees it."""
         return FeedPlanSettings(
             name=self.name,
             start_rules=self.start_rules(),

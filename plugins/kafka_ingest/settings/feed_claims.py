@@ -17,7 +17,7 @@ from kafka_ingest.model.topic_patterns import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
-from kafka_ingest.sinks.beside_output import places_of
+from kafka_ingest.sinks.usable_places import places_of
 
 WrittenTopic = tuple[str, str]
 """A topic, by its connection or cluster, and name."""
@@ -119,7 +119,6 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
-    """Return where a feed's dead letters go, None where it has none."""
     return None if feed.decoding().takes_all else directory_of_dead_letters(located(feed, environment))
 
 

@@ -19,7 +19,7 @@ from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_sh
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file
 from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
 from kafka_ingest.settings.plain_yaml import content_of, text_of
-from kafka_ingest.sinks.beside_output import places_of
+from kafka_ingest.sinks.usable_places import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 FEEDS_FOLDER = "feeds"

@@ -17,7 +17,7 @@ from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
-from kafka_ingest.sinks.beside_output import output_of, places_of
+from kafka_ingest.sinks.usable_places import output_of, places_of
 
 MaySay = Callable[[str], bool]
 """Whether a file's text may say what is looked for."""
@@ -39,12 +39,10 @@ class Mention:
     flags: re.RegexFlag = re.NOFLAG
 
     def is_in(self, text: str) -> bool:
-        """Whether the text may hold the value."""
         return self.word in text and re.search(self.pattern, text, self.flags) is not None
 
 
 def may_name(name: str) -> MaySay:
-    """Return the search for files that may hold the feed of that name."""
     return any_of([mention(name)])
 
 
@@ -104,7 +102,6 @@ def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention
 
 
 def as_written(value: str) -> str:
-    """Return the pattern of a value in a file's text."""
     return r"\s+".join(re.escape(word).replace("'", "'+") for word in value.split())
 
 

@@ -50,7 +50,6 @@ def files_of_fleet(name: str, directory: Path) -> list[FeedFile]:
 
 
 def shared_fleet(folder: Path) -> object:
-    """Return the fleet that the defaults of a folder name."""
     return (defaults_of(folder).document or {}).get("fleet")
 
 
@@ -69,7 +68,6 @@ def file_of_feed(name: str, directory: Path) -> FeedFile | None:
 
 
 def holding(name: str, paths: Iterable[Path]) -> list[FeedFile]:
-    """Return those of the files that hold the feed of that name."""
     return [file for file in read_those(paths) if file.feed is not None and file.feed.name == name]
 
 

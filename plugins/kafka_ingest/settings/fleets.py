@@ -45,7 +45,6 @@ class Fleet:
 
 
 def fleets_of(files: Iterable[FeedFile]) -> Iterator[Fleet]:
-    """Yield the fleets that files name."""
     files = list(files)
     feeds = [(feed, file) for file in files if (feed := feed_in(file)) is not None]
     names = {feed.name for feed, file in feeds if file.topics is None}
@@ -68,7 +67,6 @@ def feed_in(file: FeedFile) -> Feed | None:
 
 
 def why_refused(feed: Feed, like: Feed, names: set[str]) -> str | None:
-    """Return why a feed cannot be in its fleet; None where it can."""
     if feed.fleet in names:
         return f"feed {feed.name}: expected a fleet whose name no feed has, found {feed.fleet!r}"
     if feed.complete is not None:

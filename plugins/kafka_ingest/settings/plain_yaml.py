@@ -108,7 +108,6 @@ class Reading:
         self.documents: list[Any] = []
 
     def read(self, text: str, loader: type[Any]) -> Any:  # noqa: ANN401 - whatever the text holds
-        """Return what the text holds."""
         if len(text) > MAX_BYTES:
             raise NotPlainError(f"expected at most {MAX_BYTES:,} characters, found {len(text):,}")
         try:
@@ -119,7 +118,6 @@ class Reading:
         return self.documents[0] if self.documents else None
 
     def take(self, event: yaml.Event) -> None:
-        """Take the parser's next event."""
         match event:
             case yaml.DocumentStartEvent() if self.documents:
                 raise self.refused(event, "expected one document, found a second one ('---')")
@@ -200,6 +198,5 @@ class Reading:
             raise self.refused(event, f"expected plain values, found the tag {tag[:100]!r}")
 
     def refused(self, event: yaml.Event, reason: str) -> NotPlainError:
-        """Return the error for what stands there."""
         mark = event.start_mark
         return NotPlainError(f"line {mark.line + 1}: {reason}" if mark is not None else reason)

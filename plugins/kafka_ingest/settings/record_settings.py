@@ -26,7 +26,6 @@ class RawRecords(Settings):
     format: Literal["raw"] = "raw"
 
     def decoding(self) -> FieldDecoding:
-        """Return what the Spark job does with them."""
         return FieldDecoding()
 
 
@@ -36,7 +35,6 @@ class StringRecords(Settings):
     format: Literal["string"]
 
     def decoding(self) -> FieldDecoding:
-        """Return what the Spark job does with them."""
         return FieldDecoding(Format.STRING)
 
 
@@ -50,7 +48,6 @@ def a_version(value: object) -> int | None:
 
 
 def a_schema_file(path: str | None) -> str | None:
-    """Check the path of a file that describes records."""
     if path is not None and (not path.strip() or not path.isprintable() or ".." in Path(path).parts):
         raise ValueError(f"expected the path of a schema file, absolute or beside the feed files, found {path!r}")
     return path
@@ -178,7 +175,6 @@ class JsonRecords(FromSchema):
         return self
 
     def decoding(self) -> FieldDecoding:
-        """Return what the Spark job does with them."""
         is_file = is_json_schema_file(self.fields_or_file or "")
         source = SchemaFile(self.fields_or_file or "") if is_file else None
         schema = None if is_file else self.fields_or_file
@@ -207,7 +203,6 @@ class AvroRecords(FromSchema):
         return self
 
     def decoding(self) -> FieldDecoding:
-        """Return what the Spark job does with them."""
         return self.described(Format.AVRO, SchemaFile(self.file or ""))
 
 
@@ -244,7 +239,6 @@ class ProtobufRecords(FromSchema):
         return self
 
     def decoding(self) -> FieldDecoding:
-        """Return what the Spark job does with them."""
         source = DescriptorSetFile(self.descriptors or "", self.message or "")
         return self.described(Format.PROTOBUF, source, self.message)
 

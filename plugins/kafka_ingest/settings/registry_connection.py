@@ -46,7 +46,6 @@ def registry_settings(fields: ConnectionFields) -> RegistrySettings:
 
 
 def login_of(fields: ConnectionFields, info: str | None) -> tuple[str | None, str | None]:
-    """Return user and password."""
     if info is None:
         return fields.login or None, fields.password
     if fields.login:
@@ -85,5 +84,4 @@ def urls_of(fields: ConnectionFields, several: str | None, *, has_secret: bool) 
 
 
 def invalid(fields: ConnectionFields, what: str) -> InvalidConnectionError:
-    """Return the error of a connection that cannot be used."""
     return InvalidConnectionError(f"connection {fields.conn_id!r}: {what}. docs/feed-files.md has examples.")

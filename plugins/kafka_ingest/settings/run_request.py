@@ -10,7 +10,7 @@ from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.offsets import TopicPartition, listing
-from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
+from kafka_ingest.planning.settings import EndPositions, ToOffsets, ToTimestamp
 from kafka_ingest.settings.setting_types import Instant, Offset, Records, Settings, not_blank
 from kafka_ingest.settings.wrong_settings import describe
 
@@ -30,7 +30,6 @@ def none_where_null(value: object) -> object:
 
 
 def one_or_more(value: object) -> object:
-    """Read one name as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -82,7 +81,6 @@ class RunRequest(Settings):
         return request
 
     def end(self) -> EndPositions:
-        """Return where the run's batch ends."""
         if self.end_timestamp is not None:
             return ToTimestamp(self.end_timestamp)
         if not self.end_offsets:

@@ -30,7 +30,6 @@ Records = Annotated[int, Field(ge=1, le=2**63 - 1, strict=True), WithJsonSchema(
 
 
 def not_blank(text: str) -> str:
-    """Refuse a text without anything in it."""
     if not text.strip():
         raise ValueError(f"expected a name, found {text!r}")
     return text

@@ -64,7 +64,6 @@ class TopicFeeds:
         return {str(each.topic): each.feed.name for each in self.files if each.feed is not None}
 
     def as_document(self) -> dict[str, Any]:
-        """Return it as ``--json`` shows it."""
         feeds, had = self.feeds, {each.topic: each.name for each in self.files}
 
         def named(topics: Iterable[str]) -> list[dict[str, str | None]]:
@@ -92,7 +91,6 @@ def path_of_topic(path: Path, topic: str) -> Path:
 def topic_feeds(
     file: FeedFile, there: Topics, memory: TopicMemory, others: Others, environment: Mapping[str, str]
 ) -> TopicFeeds:
-    """Return what a file comes to with these topics there."""
     if (asked := file.topics) is None:
         return TopicFeeds()
     return Sorting(file, asked, there, memory, others, environment).result()
@@ -144,7 +142,6 @@ class Sorting:
         self.feeds: dict[str, Feed] = {}
 
     def result(self) -> TopicFeeds:
-        """Return what the file comes to."""
         for topic in sorted({*self.there, *self.own}):
             self.sort(topic)
         self.refuse_shared()
@@ -284,7 +281,6 @@ class Sorting:
         self.add(unusable(self.path(topic), why, **declared), topic)
 
     def add(self, file: FeedFile, topic: str) -> None:
-        """Add the file of a topic's feed."""
         self.found.files.append(replace(file, topic=topic, fleet=self.asked.specimen.fleet))
 
     def remember(self, topic: str, feed: str | None) -> None:
@@ -307,7 +303,6 @@ class Sorting:
         return path_of_topic(self.file.path, topic)
 
     def declared(self, feed: Feed) -> DeclaredFields:
-        """Return what a file says of its feed."""
         return {
             "name": feed.name,
             "sink_path": feed.sink.path,

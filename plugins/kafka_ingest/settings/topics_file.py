@@ -174,7 +174,6 @@ def value_of(name: str, values: Mapping[str, str | None]) -> str:
 
 
 def texts_in(value: object) -> list[str]:
-    """Return all texts of a document but its keys."""
     if isinstance(value, str):
         return [value]
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

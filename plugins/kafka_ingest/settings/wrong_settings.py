@@ -71,7 +71,6 @@ def describe(error: ValidationError, model: type[BaseModel], source_of: SourceOf
 
 
 def described(problem: Mapping[str, Any], model: type[BaseModel], source_of: SourceOf) -> str:
-    """Return one problem as a sentence."""
     # Positions inside a union carry the name of the alternative; the user wrote none of them.
     place = tuple(part for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG, RECORD_TAG)))
     parts, source = [str(part) for part in place], source_of(place) if place else None

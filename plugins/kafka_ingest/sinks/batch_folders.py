@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError, OutputUnavailableError
@@ -16,10 +17,21 @@ from kafka_ingest.model.published_output import PublishedLook
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.staged_parquet import batch_sizes
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.parquet_contents import DataFile
+
+
+def data_file(path: Opened) -> "DataFile":
+    """Return a data file, to read what is in it."""
+    # A third of a second for pyarrow, which only a question about records should pay.
+    from kafka_ingest.sinks.parquet_contents import DataFile  # noqa: PLC0415
+
+    return DataFile(path)
+
 
 PUBLISHED = "kafka_batch="
 """How the name of a batch's folder begins, from which readers get the column."""
@@ -79,7 +91,6 @@ class FolderInspector(BatchFolders):
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
-        """Return how many rows of a published file are of each hour before a time."""
         return data_file(self._opened(self.path(receipt.batch_id, file))).rows_by_hour(before)
 
 
@@ -119,7 +130,6 @@ class PublishedDeadLetters(BatchFolders):
         return found
 
     def offsets(self, batch_id: UUID, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
-        """Return the offsets of some of a batch's letters, merged and sorted."""
         from kafka_ingest.sinks.dead_letter_files import offsets_of  # noqa: PLC0415
 
         found: list[OffsetRange] = []

@@ -25,7 +25,7 @@ from kafka_ingest.model.change_events import (
     Path,
 )
 from kafka_ingest.model.written_columns import written_columns
-from kafka_ingest.sinks.arrow_types import struct_of
+from kafka_ingest.sinks.parquet_contents import struct_of
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 TEXTS = (UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode())
@@ -136,5 +136,4 @@ def unavailable_in(column: Column) -> Column:
 
 
 def is_one_of(column: Column, *values: object) -> Column:
-    """Return which values of a column are among some."""
     return pc.is_in(column, pa.array(values, column.type))

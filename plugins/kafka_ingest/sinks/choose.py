@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.errors import MissingConnectionError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
@@ -22,14 +22,30 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, kafka_topic, parquet, postgresql
-from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT
-from kafka_ingest.sinks.connections import SinkConnections
-from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
+from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
 from kafka_ingest.sinks.parquet import directory as parquet_files
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.postgresql.database import FindDatabase
 from kafka_ingest.sinks.tables.parts import place_in_table
-from kafka_ingest.sinks.usable_places import check_makeable, check_reachable
+from kafka_ingest.sinks.usable_places import BESIDE_OUTPUT, check_makeable, check_reachable, storage_errors
+
+
+def no_connection(wanted: object) -> NoReturn:
+    """Raise MissingConnectionError: nothing here looks up connections."""
+    raise MissingConnectionError(f"expected a way to look up the connection {wanted}, found none")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConnections:
+    """Connections by their ids. Each is looked up when it is first needed."""
+
+    catalog: FindCatalog = no_connection
+    store: Callable[[RemotePlace], StoreAccess] = no_connection
+    """Finds how to reach a place in a store."""
+    database: FindDatabase = no_connection
+    kafka: FindKafka = no_connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +144,7 @@ def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 def import_for_commit(output: OutputLocation) -> None:
     """Import what a commit to an output needs: a third of a second, or more than one, spent while Spark runs.
 
-    Not in a process that is forked later: see :mod:`kafka_ingest.sinks.iceberg.library`.
+    Not in a process that is forked later: see :mod:`kafka_ingest.sinks.iceberg.output`.
     """
     with importing():
         for module in format_there(output).commit_imports:
@@ -157,7 +173,6 @@ def access_to(output: OutputLocation, connections: SinkConnections) -> StoreAcce
 
 
 def conn_id_of(place: RemotePlace) -> str:
-    """Return the connection that leads to a place in a store."""
     return place.conn_id or KINDS[place.scheme].conn_id
 
 
@@ -211,14 +226,13 @@ def format_of(output: OutputLocation) -> Format:
 
 
 def columns_of_file(path: Place) -> WrittenColumns:
-    """Return the columns of a data file on a disk, with their types."""
     return written_columns(data_file(local(path)).columns())
 
 
 def rows_of_file(path: Place) -> list[dict[str, Any]]:
     """Return the rows of a data file on a disk, by the names of their columns, long values cut."""
     # A third of a second for pyarrow, which only a question about records should pay.
-    from kafka_ingest.sinks.rows_in_short import rows_in_short  # noqa: PLC0415
+    from kafka_ingest.sinks.parquet_contents import rows_in_short  # noqa: PLC0415
 
     return rows_in_short(local(path))
 

@@ -19,7 +19,7 @@ from kafka_ingest.model.proof import Proof, proof_of
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.found_offsets import FoundOffsets
@@ -87,7 +87,6 @@ class TakenEvidence:
     unpublished: set[UUID] = field(default_factory=set)
 
     def taken(self) -> Evidence:
-        """Take all in."""
         expired = set(self.receipts.removed_batches())
         for name in sorted(self.receipts.batch_ids()):
             with self._noted(f"the receipt of batch {name}"):

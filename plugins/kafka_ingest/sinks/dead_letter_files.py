@@ -116,7 +116,6 @@ def groups_of(table: pa.Table) -> Iterator[tuple[TopicPartition, str, int, int, 
 
 
 def are_in(piece: OffsetRange, causes: Collection[str]) -> pc.Expression:
-    """Return the condition that rows are of a range and some causes."""
     offset = pc.field("kafka_offset")
     return (
         (pc.field("kafka_topic") == piece.topic)
@@ -128,7 +127,6 @@ def are_in(piece: OffsetRange, causes: Collection[str]) -> pc.Expression:
 
 
 def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.Table:
-    """Return the rows that are not among replayed ones."""
     if not replayed:
         return table
     here = {at for at, *_ in groups_of(table)}
@@ -139,7 +137,6 @@ def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.T
 
 
 def offsets_of(path: Opened, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
-    """Return the offsets of some of a file's letters, merged and sorted."""
     found: list[OffsetRange] = []
     with letters_in(path) as held:
         for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):

@@ -21,13 +21,10 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import PUBLISHED, AnyColumns, FolderInspector, PublishedDeadLetters, sizes_in
-from kafka_ingest.sinks.beside_output import beside
-from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.publish_or_revoke import being_abandoned, published_already
+from kafka_ingest.sinks.kept_receipts import KeptReceipts, being_abandoned, published_already
 from kafka_ingest.sinks.staged_files import StagedFiles
 from kafka_ingest.sinks.staged_parquet import check_listing, difference
-from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.usable_places import check_usable
+from kafka_ingest.sinks.usable_places import beside, check_usable, storage_errors
 
 
 class DeadLetterObjects(AnyColumns):
@@ -57,7 +54,6 @@ class DeadLetterObjects(AnyColumns):
         check_usable(self._output, self._access)
 
     def prepare(self) -> None:
-        """Check that the store can be used."""
         self.examine()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
@@ -112,14 +108,12 @@ class DeadLetterObjects(AnyColumns):
         """Do nothing: what was given up may always be deleted."""
 
     def hide(self, batch_id: UUID) -> None:
-        """Delete the files of a batch; does nothing where there are none."""
         if self.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is deleted")
         with storage_errors(self._output):
             remove_tree(self.opened(self.place_of(batch_id)))
 
     def unfinished(self) -> list[str]:
-        """Return the removed batches of which there still are files."""
         with storage_errors(self._output):
             return [name for name in self.receipts.removed_batches() if self._sizes(UUID(name))]
 
@@ -128,7 +122,6 @@ class DeadLetterObjects(AnyColumns):
 
 
 def dead_letter_objects_sink(output: Place, access: StoreAccess | None) -> Sink:
-    """Return the roles of the output of dead letters in a store."""
     objects = DeadLetterObjects(output, access)
     return Sink(
         staging=objects.staging,

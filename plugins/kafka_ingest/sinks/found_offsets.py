@@ -123,7 +123,6 @@ class FoundOffsets:
         return self._whose.setdefault(((topic, topic_id or None, partition), batch_named(batch)), len(self._whose))
 
     def held(self, topic_ids: TopicIds) -> list[HeldLog]:
-        """Return what was found, by topic, id and partition."""
         if not self._runs:
             return []
         whose = list(zip(with_ids(self._whose, topic_ids), (batch for _, batch in self._whose), strict=True))
@@ -230,7 +229,6 @@ def offset_by_offset(runs: pa.Table, column: str) -> pa.Table:
 
 
 def slices(runs: pa.Table, column: str) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the starts and ends of runs by a column, which they are sorted by."""
     starts, ends = (runs[each].combine_chunks() for each in ("start", "end"))
     reached = 0
     counts: Any = runs[column].value_counts()

@@ -1,6 +1,7 @@
 """The receipts that are kept permanently beside an output: one for each published batch, with marks beside them.
 
-A mark records that a batch was revoked, so that it will never be published, or that its files were removed.
+A receipt holds all that rebuilds lost control tables: plan, receipt, and where the offsets came from. A mark records
+that a batch was revoked, so that it will never be published, or that its files were removed.
 
 Each is in the folder of the day on which its batch's id was made (RFC 9562, version 7), so that the newest are found
 without listing the names of years.
@@ -8,23 +9,31 @@ without listing the names of years.
 
 import contextlib
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.foundation.foreign_json import ENOUGH_BYTES, ForeignJsonError, read_foreign_object
+from kafka_ingest.foundation.foreign_json import (
+    ENOUGH_BYTES,
+    ForeignJsonError,
+    moment,
+    read_as_ours,
+    read_foreign_object,
+    said,
+    whole,
+)
 from kafka_ingest.foundation.storage import Opened, flush, names_in, read_at_most, remove_file, write_new, write_whole
-from kafka_ingest.model.batch import DATED, canonical_json, milliseconds_of
+from kafka_ingest.model.batch import DATED, BatchPlan, canonical_json, milliseconds_of, require_version
+from kafka_ingest.model.event import Event
 from kafka_ingest.model.published_output import FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks.published_document import published_document, published_of
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
 
 KEPT = ".json"
 REVOKED = ".revoked"
@@ -64,12 +73,10 @@ class KeptReceipts:
         return {batch_id for batch_id in kept - revoked if batch_id >= least}
 
     def is_kept(self, batch_id: UUID) -> bool:
-        """Whether a receipt of the batch is kept, and the batch was not revoked."""
         with storage_errors(self.folder):
             return self._is_there(batch_id, KEPT) and not self.is_withdrawn(batch_id)
 
     def is_of_attempt(self, batch_id: UUID, attempt: int) -> bool:
-        """Whether a receipt of the batch is kept, and this is the attempt that was published."""
         kept = self.receipt(batch_id) if self.is_kept(batch_id) else None
         return kept is not None and kept.attempt == attempt
 
@@ -195,7 +202,6 @@ class KeptReceipts:
             ) from error
 
     def removed_batches(self) -> list[str]:
-        """Return the ids of the batches that are marked as removed, oldest first."""
         with storage_errors(self.folder):
             return sorted(name.removesuffix(REMOVED) for name in self._names(None) if name.endswith(REMOVED))
 
@@ -269,7 +275,6 @@ def is_day(name: str) -> bool:
 
 
 def day_of_name(name: str) -> str | None:
-    """Return the day of the batch in a file's name, None where there is none."""
     batch_id, dot, suffix = name.partition(".")
     if dot + suffix not in {KEPT, REVOKED, REMOVED}:
         return None
@@ -277,3 +282,62 @@ def day_of_name(name: str) -> str | None:
         return day_of(UUID(batch_id))
     except ValueError:
         return None
+
+
+def how_to_abandon(batch_id: UUID) -> str:
+    """Return how to end a batch that cannot be published."""
+    return f"abandon the batch: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges again"
+
+
+def being_abandoned(batch_id: UUID) -> BatchRevokedError:
+    return BatchRevokedError(
+        f"batch {batch_id} is being abandoned: an operator revoked its staged files. Nothing of it is visible and no "
+        f"offset was moved. To finish that, {how_to_abandon(batch_id)}."
+    )
+
+
+def published_already(batch_id: UUID) -> BatchStateError:
+    return BatchStateError(
+        f"batch {batch_id} is published already, so it cannot be abandoned any more: it only rolls forward. Run the "
+        "feed, or its commit task, again. Nothing was changed."
+    )
+
+
+PUBLISHED_RECEIPT_VERSION = 1
+
+
+def published_document(published: PublishedReceipt) -> bytes:
+    """Return what is kept of a published batch: plan, receipt, and where its offsets came from."""
+    return canonical_json(
+        {
+            "version": PUBLISHED_RECEIPT_VERSION,
+            "plan_fingerprint": published.plan.fingerprint,
+            "plan": published.plan.as_document(),
+            "receipt": published.receipt.as_document(),
+            "ledger": [
+                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.actor}
+                | {"detail": dict(event.detail)}
+                for event in published.ledger
+            ],
+        }
+    )
+
+
+@read_as_ours()
+def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
+    """Read back what is kept of a published batch; raises ForeignJsonError where it is damaged."""
+    require_version(document, PUBLISHED_RECEIPT_VERSION, "published receipt")
+    plan = BatchPlan.from_document(document["plan"])
+    if plan.fingerprint != document["plan_fingerprint"]:
+        raise ValueError(f"expected plan fingerprint {document['plan_fingerprint']}, found {plan.fingerprint}")
+    receipt = Receipt.from_document(document["receipt"])
+    if problems := receipt.contradictions(plan):
+        raise ValueError("; ".join(problems))
+    return PublishedReceipt(plan, receipt, list(map(event_of, document["ledger"])))
+
+
+def event_of(entry: Mapping[str, Any]) -> Event:
+    if not isinstance(entry["detail"], dict):
+        raise TypeError(f"expected what a line of the journal says as an object, found {str(entry['detail'])[:100]}")
+    at = moment(entry, "at")
+    return Event(whole(entry, "event_id"), said(entry, "kind"), at, said(entry, "who"), None, entry["detail"])

@@ -1,22 +1,21 @@
-"""The contents of a Parquet file of this project: partitions and exact offsets. Importing this imports pyarrow."""
+"""What is in a Parquet file of this project: partitions, exact offsets, types, rows. Importing this imports pyarrow."""
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.errors import NotADataFileError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened, open_to_read, size_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.partition_term import TIME
 from kafka_ingest.model.published_output import FileContents, PartitionContents
-from kafka_ingest.model.record_schema import Struct
-from kafka_ingest.sinks.arrow_types import struct_of
+from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
@@ -170,7 +169,6 @@ def positions(file: pyarrow.parquet.ParquetFile) -> dict[TopicPartition, "pa.Arr
 
 
 def partitions_of(table: "pa.Table") -> set[TopicPartition]:
-    """Return which partitions a table has positions of."""
     by_partition = table.group_by(["kafka_topic", "kafka_partition"]).aggregate([])
     return {TopicPartition(row["kafka_topic"], row["kafka_partition"]) for row in by_partition.to_pylist()}
 
@@ -191,3 +189,83 @@ def runs(offsets: "pa.Array[Any]") -> tuple["pa.Array[Any]", "pa.Array[Any]"]:
     starts = offsets.filter(pc.not_equal(pc.subtract(offsets, before), one))
     last = offsets.filter(pc.not_equal(pc.subtract(after, offsets), one))
     return starts, pc.add(last, one)
+
+
+ROWS_AT_ONCE = 10
+LONGEST_VALUE = 200
+MOST_VALUES = 20
+
+
+def rows_in_short(path: Opened) -> list[dict[str, Any]]:
+    """Return the rows by the names of their columns.
+
+    Of a text or bytes the first 200 characters, of a list or map the first 20 values.
+    """
+    found: list[dict[str, Any]] = []
+    with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as rows:
+        for batch in rows.iter_batches(ROWS_AT_ONCE):
+            found += [{name: in_short(value) for name, value in row.items()} for row in batch.to_pylist()]
+    return found
+
+
+def in_short(value: object) -> object:
+    match value:
+        case str() if len(value) > LONGEST_VALUE:
+            return f"{value[:LONGEST_VALUE]}…"
+        case bytes():
+            return value[: LONGEST_VALUE + 1]
+        case list() | tuple():
+            return [in_short(each) for each in value[:MOST_VALUES]]
+        case Mapping():
+            return {name: in_short(each) for name, each in value.items()}
+        case _:
+            return value
+
+
+NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
+
+
+@contextlib.contextmanager
+def staged_footer(path: Opened) -> Iterator[pyarrow.parquet.FileMetaData]:
+    """Yield a staged file's footer; raises StagedOutputUnusableError where it is damaged or of unknown types."""
+    try:
+        with open_to_read(path) as file:
+            yield pyarrow.parquet.read_metadata(file)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+
+
+def struct_of(fields: "pa.Schema | pa.StructType") -> Struct:
+    """Return columns, or the fields of a struct; of a type without a name of ours, Arrow's own."""
+    return Struct(tuple(Field(each.name, type_of(each.type)) for each in fields))
+
+
+def type_of(found: Any) -> RecordType:  # noqa: ANN401 - Arrow's types have no class that has all that is read
+    if pa.types.is_struct(found):
+        return struct_of(found)
+    if pa.types.is_map(found):
+        key = type_of(found.key_type)
+        return MapOf(type_of(found.item_type), key.ddl)
+    if pa.types.is_list(found) or pa.types.is_large_list(found):
+        return ArrayOf(type_of(found.value_type))
+    if pa.types.is_timestamp(found) and found.unit == "us":
+        return Scalar("timestamp" if found.tz is not None else "timestamp_ntz")
+    if pa.types.is_decimal(found):
+        return Scalar(f"decimal({found.precision},{found.scale})")
+    return Scalar(NAMES.get(found, str(found)))

@@ -32,7 +32,7 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of, verify_footer
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
 
 DATA_PUBLISHED = "data.published"
 DATA_REVOKED = "data.revoked"

@@ -33,7 +33,6 @@ def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]
 
 
 def folders_in(receipt: Receipt) -> list[str]:
-    """Return the folders of a receipt's files, relative to its data."""
     parents = {str(folder) for file in receipt.files for folder in PurePosixPath(file.name).parents}
     return sorted(parents - {"."})
 
@@ -63,7 +62,6 @@ def staged_sizes(data: Opened, receipt: Receipt) -> dict[str, int]:
 
 
 def difference(expected: dict[str, int], found: dict[str, int]) -> str:
-    """Return how a directory differs from a receipt."""
     problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     problems += [f"{name} is not in the receipt" for name in sorted(found.keys() - expected.keys())]
     problems += [
@@ -80,7 +78,7 @@ def verify_footer(path: Opened, expected: WrittenFile, columns: WrittenColumns |
     ``columns``: those of decoded rows; None where they are not known. A file may have more, of the table's partitions.
     """
     # A third of a second for pyarrow, which only a commit should pay.
-    from kafka_ingest.sinks.arrow_types import staged_footer, struct_of  # noqa: PLC0415
+    from kafka_ingest.sinks.parquet_contents import staged_footer, struct_of  # noqa: PLC0415
 
     with staged_footer(path) as footer:
         rows, found = footer.num_rows, written_columns(struct_of(footer.schema.to_arrow_schema()))

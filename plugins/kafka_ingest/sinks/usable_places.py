@@ -1,19 +1,70 @@
-"""Make the directories of an output, and find out whether this user can write there."""
+"""The places of an output: whether what is needed to write there is installed and allowed, and their errors by name."""
 
+import contextlib
 import errno
+import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
 
-from kafka_ingest.errors import InstallationError, OutputNotUsableError
+from kafka_ingest.errors import InstallationError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import make_directory_durably
 from kafka_ingest.foundation.storage import Opened, is_installed, opened, refuses_overwriting
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS
 from kafka_ingest.model.place import Place
-from kafka_ingest.sinks.beside_output import beside, places_of
-from kafka_ingest.sinks.storage_errors import storage_errors
+
+
+def check_has_package(sink_format: str, package: str, version: str) -> None:
+    """Raise InstallationError where a format's package is missing; imports nothing."""
+    if importlib.util.find_spec(package) is None:
+        raise InstallationError(
+            f"sink.format: {sink_format} needs the Python package {package}, found none here. Install it where the "
+            f"tasks and the command line run: pip install {package}=={version} (requirements-{sink_format}.txt), or "
+            "choose another sink.format."
+        )
+
+
+@contextlib.contextmanager
+def storage_errors(place: Place | Opened) -> Iterator[None]:
+    """Give an I/O error its name: it proves nothing about the data, so the step can be tried again."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputUnavailableError(
+            f"{place} could not be read or written: {error}. No offset was moved; run this again when the storage is "
+            "available again."
+        ) from error
+
+
+BESIDE_OUTPUT: Final = ".kafka-ingest"
+"""What its name adds to the output's."""
+
+
+@overload
+def beside(output: Path) -> Path: ...
+@overload
+def beside(output: Place) -> Place: ...
+def beside(output: Place) -> Place:
+    name = f"{output.name}{BESIDE_OUTPUT}"
+    return output.with_name(name) if isinstance(output, Path) else output.parent / name
+
+
+@overload
+def places_of(output: Path) -> tuple[Path, Path]: ...
+@overload
+def places_of(output: Place) -> tuple[Place, Place]: ...
+def places_of(output: Place) -> tuple[Place, Place]:
+    """Return the directories that belong to an output alone: the one that readers see, and the one beside it."""
+    return (output, beside(output))
+
+
+def output_of(folder: Path) -> Path | None:
+    """Return the output beside which a folder of this name would be; None where it has another name."""
+    name = folder.name.removesuffix(BESIDE_OUTPUT)
+    return folder.with_name(name) if name and name != folder.name else None
+
 
 OF_THE_PATH = frozenset(
     {

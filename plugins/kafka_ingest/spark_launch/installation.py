@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, ChosenJavaOptions, chosen_java_options
 from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
+from kafka_ingest.spark_launch.java_options import SETTINGS_VARIABLE, ChosenJavaOptions, chosen_java_options
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 
 ROOT_VARIABLE = "KAFKA_INGEST_JARS"
@@ -66,7 +66,6 @@ class Installation:
 
     @property
     def class_archive(self) -> Path | None:
-        """The archive of classes, None where none was made."""
         return self.archive_place.archive() if self.archive_place is not None else None
 
 

@@ -9,10 +9,44 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailedError
-from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
 from kafka_ingest.spark_launch.workplace import begun_in, remove_workplace
+
+MORE_VARIABLE = "KAFKA_INGEST_DRIVER_ENVIRONMENT"
+"""Names what a site's Spark needs beyond this list, with commas between the names."""
+
+NAMES = frozenset(
+    {
+        *("HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "PATH", "HOSTNAME", "PWD"),
+        *("TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "NSS_WRAPPER_PASSWD"),
+        *("JAVA_HOME", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH"),
+        *("KRB5CCNAME", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", "VIRTUAL_ENV"),
+    }
+)
+PREFIXES = ("LC_", "SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_")
+"""Spark's own settings by environment: bin/load-spark-env.sh, bin/spark-class, and Hadoop's configuration folders."""
+
+OTHER_SPARK = (
+    *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_", "SPARK_API_MODE"),
+    *("SPARK_TESTING", "SPARK_ANSI_SQL_MODE"),
+)
+"""These make another Spark of it: a client of a server elsewhere, one that tests itself, one with other SQL."""
+
+
+def is_needed(name: str, environment: Mapping[str, str]) -> bool:
+    more = {each.strip() for each in environment.get(MORE_VARIABLE, "").split(",")}
+    return (name in NAMES or name.startswith(PREFIXES) or name in more) and not name.startswith(OTHER_SPARK)
+
+
+def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if is_needed(name, environment)}
+
+
+def emptied(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return all the others, empty: for a starter that can only add to its own environment, as Airflow's hook."""
+    return {name: "" for name in environment if not is_needed(name, environment)}
+
 
 MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """The system's errors of a moment; with any other the same program never starts."""
@@ -45,7 +79,6 @@ def run_spark_submit(
 def exit_code_of(
     submission: SparkSubmission, log_file: Path, environment: Mapping[str, str], while_running: Callable[[], object]
 ) -> int:
-    """Run Spark to its end; return its exit code."""
     if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
         raise InstallationError(
             f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: install that."

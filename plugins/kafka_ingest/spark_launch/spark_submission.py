@@ -13,9 +13,15 @@ from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.spark_settings import PARQUET_SETTINGS
-from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
-from kafka_ingest.spark_launch.java_options import java_options, launcher_options, with_fixed_meaning
+from kafka_ingest.spark_launch.java_options import (
+    DRIVER_JAVA_OPTIONS,
+    EXECUTOR_JAVA_OPTIONS,
+    java_options,
+    joined,
+    launcher_options,
+    with_fixed_meaning,
+)
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS
 
@@ -155,7 +161,6 @@ class SparkSubmission:
 
 
 def conf_for_store(scheme: str) -> dict[str, str]:
-    """Return the settings of a job that writes to a store."""
     # Hadoop's own file system for S3 keeps what it uploads on the disk, and casts the file system for that.
     on_disk = "spark.hadoop.fs.file.impl"
     return {name: value for name, value in PROJECT_CONF.items() if name != on_disk} | dict(SPARK_STORES[scheme].conf)

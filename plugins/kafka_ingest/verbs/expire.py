@@ -23,7 +23,7 @@ from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, Removed
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.parts import role_of
 from kafka_ingest.settings.form_fields import Text, time_with_zone
 from kafka_ingest.settings.setting_types import DURATION, Duration
 from kafka_ingest.verbs.fields import BEFORE

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt

@@ -22,7 +22,7 @@ from kafka_ingest.model.published_output import FileProblem, PublishedLook
 from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
-from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
+from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
 from kafka_ingest.verbs.fields import BatchId
 from kafka_ingest.verbs.request import Call, Needed, Option, Request
 

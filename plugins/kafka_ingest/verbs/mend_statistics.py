@@ -10,7 +10,7 @@ from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks, Statistics
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.parts import role_of
 from kafka_ingest.verbs.request import Call, Request
 
 

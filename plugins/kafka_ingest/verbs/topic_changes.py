@@ -10,7 +10,7 @@ from kafka_ingest.batches.ask_kafka import counted, cut_off_at
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
-from kafka_ingest.foundation.grouped import grouped
+from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.identity import is_other_topic

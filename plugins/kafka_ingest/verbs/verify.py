@@ -21,7 +21,7 @@ from kafka_ingest.observing.account_of_output import (
     account_of,
     with_kafka,
 )
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.parts import role_of
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 
 COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "not_claimed", "unaccounted")

@@ -40,6 +40,5 @@ def single_dag(dag_id: str) -> dict[str, DAG]:
 
 
 def made_by(name: str) -> Callable[[], Any]:
-    """Return a function of the module that is called as it."""
     made: Callable[[], Any] = getattr(import_module(f"{__name__}.{name}"), name)
     return made

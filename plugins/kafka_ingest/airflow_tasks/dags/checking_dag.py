@@ -35,7 +35,6 @@ def some_start_by_what_waits() -> bool:
 
 
 def checking_dag() -> DAG:
-    """Return the DAG."""
     with DAG(
         dag_id=DAG_ID,
         description="Alerts of all feeds: lag, records that wait for too long, headroom, holds, gaps",

@@ -1,5 +1,6 @@
 """A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +9,6 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.completing import CompleteOperator
-from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
@@ -24,6 +24,62 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
 from kafka_ingest.settings.files_for_dags import files_for_dags
 from kafka_ingest.settings.fleets import Fleet, fleets_of
+from kafka_ingest.settings.plain_yaml import text_of
+from kafka_ingest.settings.wrong_settings import cut
+
+MAX_TOPICS = 500
+"""Characters of the topics' names."""
+
+TEXT = """\
+Reads {topics} into {output} ({format}), from the stored offsets on: `plan` decides up to which offsets, `write` reads
+them with Spark, `commit` publishes what was written and then moves the stored offsets. Where a task failed, clear it,
+or let the next run continue: no offset is moved before its records are in the output.
+
+`kafka-ingest status {name}` shows stored offsets and lag, `kafka-ingest doctor {name}` what stands in the feed's way.
+A run by hand may end at a number of records, at a time or at offsets. Earlier offsets are read by the DAG
+`backfill_offsets`. What `_defaults.yaml` adds to this file, `kafka-ingest feeds --show {name}` prints.
+
+{file}:
+
+{fence}yaml
+{content}
+{fence}
+"""
+
+
+def documentation(feed: Feed, file: FeedFile) -> str:
+    """Return Markdown; the file as it is now, or why it cannot be read any more."""
+    try:
+        content = text_of(file.path).rstrip()
+    except (OSError, ValueError) as error:
+        content = f"# cannot be read now: {error}"
+    return TEXT.format(
+        topics=as_code(cut(feed.kafka.described(), MAX_TOPICS)),
+        output=as_code(str(feed.sink.path)),
+        format=feed.sink.format,
+        name=feed.name,
+        file=as_code(file.path.name),
+        fence=fence_of(content),
+        content=storable(content),
+    )
+
+
+def documentation_of_error(file: FeedFile) -> str:
+    """Return Markdown: why a feed file cannot be used. The error quotes what is in the file, code fences included."""
+    said = str(file.error)
+    fence = fence_of(said)
+    return f"This feed file cannot be used:\n\n{fence}\n{said}\n{fence}\n"
+
+
+def as_code(text: str) -> str:
+    plain = storable(text).replace("`", "'").replace("\n", " ")
+    return f"`{plain}`"
+
+
+def fence_of(content: str) -> str:
+    """Return a code fence that nothing in the content ends (CommonMark 4.5)."""
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", content)), default=0))
+
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -46,7 +102,6 @@ PARAMS = {
 
 
 def default_args(feed: Feed) -> dict[str, Any]:
-    """Return what all tasks of a feed have."""
     return {
         "owner": feed.airflow.owner,
         "pool": feed.airflow.pool,

@@ -23,7 +23,6 @@ DAG_ID = "maintain_feeds"
 
 
 def maintain(file: FeedFile) -> None:
-    """Add the tasks of one file to the DAG."""
     if file.error is not None:
         # Fails once a day, next to the tasks of the other feeds; the file's own DAG fails more often.
         FeedErrorOperator(task_id=error_id(file.path), file=file, retries=0)

@@ -80,7 +80,6 @@ PARAMS = {
 
 
 def operating_dag() -> DAG:
-    """Return the DAG, with its form."""
     names, are_all = feed_names()
     with DAG(
         dag_id=DAG_ID,

@@ -15,7 +15,6 @@ TRIES = 5
 
 
 def given(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the settings that have a value."""
     return {name: value for name, value in settings.items() if value is not None}
 
 

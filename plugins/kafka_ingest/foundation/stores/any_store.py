@@ -140,7 +140,6 @@ class AnyStore:
         return found
 
     def paths_in(self, folder: "UPath") -> list[str]:
-        """Return the paths of what is in a folder."""
         return list(map(str, folder.fs.ls(folder.path, detail=False)))
 
     def beginnings(self, folder: "UPath", paths: Sequence[str], most: int) -> list[bytes]:
@@ -169,7 +168,6 @@ class AnyStore:
         remove_by_name(folder, paths)
 
     def remove_tree(self, path: "UPath") -> None:
-        """Remove a folder with all that is in it; does nothing where there is none."""
         with contextlib.suppress(FileNotFoundError), remote_errors(self, path):
             path.fs.rm(path.path, recursive=True)
 

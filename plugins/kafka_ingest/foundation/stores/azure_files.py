@@ -44,7 +44,6 @@ class Found:
 
     @classmethod
     def of(cls, container: str, listed: Any) -> "Found":  # noqa: ANN401 - an object or a prefix of names
-        """Return what a listing says of one."""
         name = f"{container}/{listed.name}".rstrip("/")
         if not isinstance(listed, BlobProperties):
             return cls(name, 0, is_folder=True)

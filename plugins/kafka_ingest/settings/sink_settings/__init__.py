@@ -10,12 +10,10 @@ from pydantic import Discriminator, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from kafka_ingest.settings.setting_types import SINK_TAG
-from kafka_ingest.settings.sink_settings.delta import DeltaSink
-from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
-from kafka_ingest.settings.sink_settings.parquet import ParquetSink
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, ParquetSink
 from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
+from kafka_ingest.settings.sink_settings.table import DeltaSink, IcebergSink
 
 
 class UnknownSink(LocalDirectorySink):
@@ -28,7 +26,6 @@ FORMATS = get_args(UnknownSink.model_fields["format"].annotation)
 
 
 def kind_of_sink(value: object) -> str:
-    """Return the tag of a feed file's ``sink``."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
     return f"{SINK_TAG}{found if found in FORMATS else 'format'}"
 

@@ -50,7 +50,6 @@ class KafkaSink(LocalDirectorySink):
 
     @property
     def written_topic(self) -> tuple[str, str]:
-        """The topic, with its connection."""
         return self.conn_id, self.topic
 
     @property

@@ -4,11 +4,13 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
 from kafka_ingest.foundation.stores.kinds import KINDS
+from kafka_ingest.model.partition_term import PartitionTerm, terms_of
+from kafka_ingest.model.table_options import OF_RECORDS, TableOptions
 from kafka_ingest.settings.setting_types import Duration, Settings
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
@@ -19,7 +21,6 @@ OBJECT_STORE = re.compile(rf"(?:{BUCKETS})" r"(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+",
 
 
 def in_object_store(path: str) -> bool:
-    """Whether a ``sink.path`` is in an object store."""
     return STORE.match(path) is not None
 
 
@@ -42,7 +43,6 @@ class LocalDirectorySink(Settings):
     staging_retention: Duration = timedelta(days=7)
 
     def of_copy(self, path: str) -> Mapping[str, object]:
-        """Return the settings of a copy in another directory."""
         return {"format": self.format, "path": path}
 
     @property
@@ -94,3 +94,40 @@ class LocalDirectorySink(Settings):
                 f"expected an absolute path, or one under {DATA_VARIABLE}, found {path!r}: '~' is not expanded"
             )
         return path
+
+
+class ParquetSink(LocalDirectorySink):
+    """A directory of Parquet files.
+
+    ``partition_by``: names of folders within a batch's, the outermost first, and what each is by: ``dt: day(COLUMN)``.
+    """
+
+    not_on_object_stores: ClassVar[str] = (
+        "on an object store a directory of Parquet files would show readers half a batch"
+    )
+
+    format: Literal["parquet"]
+    partition_by: Mapping[str, str] = {}
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_terms(cls, by_name: Mapping[str, str]) -> Mapping[str, str]:
+        terms = terms_by_name(by_name)
+        names = [(term.name, term.name.lower()) for term in terms]  # DuckDB knows no case
+        if wrong := [name for name, lower in names if lower.startswith("kafka_") or lower in OF_RECORDS]:
+            raise ValueError(f"expected names of folders that no column has, as Kafka's have kafka_, found {wrong[0]}")
+        return by_name
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How files are divided, stored in each plan."""
+        return {**super().options, **TableOptions(partition_by=terms_by_name(self.partition_by)).as_options()}
+
+    def of_copy(self, path: str) -> Mapping[str, object]:
+        """Return the settings of a copy, which is divided in the same way."""
+        return {**super().of_copy(path), "partition_by": self.partition_by}
+
+
+def terms_by_name(by_name: Mapping[str, str]) -> tuple[PartitionTerm, ...]:
+    """Return the terms of folders; raises ValueError where one is none, or a name comes twice."""
+    return terms_of(f"{name}: {value}" for name, value in by_name.items())

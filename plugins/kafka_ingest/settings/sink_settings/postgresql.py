@@ -74,7 +74,6 @@ class PostgresqlSink(LocalDirectorySink):
 
     @property
     def table_options(self) -> TableOptions:
-        """How records go into the table."""
         state = CurrentState(self.deleted == REMOVE, self.on_truncate == APPLY) if self.mode == CURRENT else None
         return TableOptions(self.on_new_columns, current=state)
 
@@ -93,7 +92,6 @@ class PostgresqlSink(LocalDirectorySink):
 
     @property
     def address(self) -> Mapping[str, str]:
-        """What the table is, for every feed."""
         return {"conn_id": self.conn_id, "table": self.table}
 
     @property
@@ -102,5 +100,4 @@ class PostgresqlSink(LocalDirectorySink):
         return {**self.table_options.as_options(), **self.address}
 
     def options_of(self, *, decoded: bool) -> Mapping[str, str]:
-        """Return the options of a table of raw or of decoded records."""
         return {**self.options, **({RECORDS: DECODED} if decoded else {})}

@@ -12,8 +12,8 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.delta.log_entry import BATCHES, LOG
 from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
-from kafka_ingest.sinks.delta.places import BATCHES, LOG
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.tables.sink import table_sink
 

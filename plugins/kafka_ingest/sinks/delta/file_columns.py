@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.delta.columns import nullable
-from kafka_ingest.sinks.delta.decoded_columns import Fields
+from kafka_ingest.sinks.delta.columns import Fields, nullable
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.tables.staged_checks import schema_of_files
 
@@ -42,7 +41,6 @@ def schema_of(found: pa.Schema) -> dict[str, Any]:
 
 
 def columns_of_files(data: Opened, receipt: Receipt) -> Fields:
-    """Return the columns that all files of a receipt have; none where there are no files."""
     schema = schema_of_files(data, receipt)
     return () if schema is None else schema_of(schema)["fields"]
 

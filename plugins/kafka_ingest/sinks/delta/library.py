@@ -7,7 +7,7 @@ import importlib
 import re
 from types import ModuleType
 
-from kafka_ingest.sinks import needed_package
+from kafka_ingest.sinks.usable_places import check_has_package
 
 VERSION = "1.6.6"
 """As requirements-delta.txt pins it; a test compares the two."""
@@ -19,7 +19,7 @@ CODE = re.compile(r"<Code>(\w+)</Code>")
 
 def check_installed() -> None:
     """Raise InstallationError where the library is missing; imports nothing."""
-    needed_package.check_installed("delta", "deltalake", VERSION)
+    check_has_package("delta", "deltalake", VERSION)
 
 
 def delta_lake() -> ModuleType:

@@ -23,7 +23,7 @@ from kafka_ingest.foundation.foreign_json import (
     whole,
 )
 from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_at_most, read_each, refuse_links
-from kafka_ingest.sinks.delta.places import entry_name, noted_checkpoint
+from kafka_ingest.sinks.delta.log_entry import entry_name, noted_checkpoint
 from kafka_ingest.sinks.delta.table_fit import TableForm
 
 NULLS = {"struct": (), "array": ("containsNull",), "map": ("valueContainsNull",)}
@@ -150,13 +150,11 @@ class LogReading:
 
     @property
     def form(self) -> TableForm:
-        """The newest protocol and metadata."""
         if not (self._protocol and self._metadata):
             raise ForeignJsonError(f"version {self.version} has no protocol or no metadata")
         return form_in(self._protocol, self._metadata)
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Return the version of an application's newest transaction, None where it has none."""
         return self._transactions.get(app_id)
 
     def _take_checkpoint(self, name: str) -> None:

@@ -35,7 +35,7 @@ class DeltaStatistics:
 
     def _recorded(self, table: "DeltaTable | None") -> TableStatistics:
         """Return what a version records, of which some can be mended; nothing lacks where there is no table."""
-        from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - pyarrow
+        from kafka_ingest.sinks.delta.add_actions import statistics_of  # noqa: PLC0415 - pyarrow
 
         if table is None:
             return TableStatistics(0, {}, ())

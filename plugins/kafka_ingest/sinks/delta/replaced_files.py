@@ -6,9 +6,10 @@ alone leaves the table; of any other, the rows that stay are written to a new fi
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,15 +17,15 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
-from kafka_ingest.sinks.delta.log_entry import AddedFile
-from kafka_ingest.sinks.delta.places import BATCHES
+from kafka_ingest.sinks.delta.log_entry import BATCHES, AddedFile
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
-from kafka_ingest.sinks.parquet_contents import POSITION, may_hold
+from kafka_ingest.sinks.parquet_contents import POSITION, may_hold, partitions_of
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile
@@ -48,7 +49,6 @@ def may_be_in(path: str, wanted: ReplacedRows) -> bool:
 
 
 def may_be_in_group(group: pyarrow.parquet.RowGroupMetaData, wanted: ReplacedRows) -> bool:
-    """Whether a row group may hold such rows, by its statistics."""
     return any(may_hold(group, BATCH_COLUMN, str(batch_id)) for batch_id in wanted.batches)
 
 
@@ -182,3 +182,36 @@ def added(rows: DeltaRows, name: str, partition: Mapping[str, str | None]) -> "A
     metadata = footer(path)
     of_file = statistics(metadata, metadata.num_rows, partition.keys())
     return action_of(AddedFile(name, size_of(path), partition, round(changed_at(path) * 1000), of_file), rows.searched)
+
+
+def rows_of_file(
+    path: Opened, columns: list[str], batch_id: UUID | None, known: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator["pa.Table"]:
+    """Yield some columns of a file's rows, of one batch or of all; row groups without the batch are not read.
+
+    ``known`` are values that all rows have, by the columns that the table is partitioned by.
+    """
+    read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
+    types = pa.schema([(name, TYPES[name]) for name in read])
+    with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+        there = [name for name in read if name in file.schema_arrow.names]
+        if not set(read) <= {*there, *known}:
+            return  # another writer's, from before the table had these columns: no batch has rows in it
+        for group in range(file.num_row_groups):
+            if batch_id is not None and not may_hold(file.metadata.row_group(group), BATCH_COLUMN, str(batch_id)):
+                continue
+            for batch in file.iter_batches(row_groups=[group], columns=there):
+                table = pa.Table.from_batches([batch])
+                for name in set(read).difference(there):
+                    table = table.append_column(name, pa.array([known[name]] * len(table), TYPES[name]))
+                table = table.select(read).cast(types)
+                if batch_id is not None:
+                    table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))
+                if table.num_rows:
+                    yield table.select(columns)
+
+
+def hold(positions: "Iterable[pa.Table]", topic_partition: TopicPartition, offset: int) -> bool:
+    wanted = pa.scalar(offset, pa.int64())
+    found = (table.filter(pc.equal(table["kafka_offset"], wanted)) for table in positions)
+    return any(topic_partition in partitions_of(table) for table in found)

@@ -89,7 +89,6 @@ def with_bounds(columns: Mapping[str, object]) -> list[str]:
 
 
 def naming(columns: Sequence[str]) -> dict[str, str]:
-    """Return the property that names some columns."""
     return {NAMED: ",".join(columns)}
 
 

@@ -96,7 +96,6 @@ def why_not_written(form: TableForm, options: TableOptions) -> Iterator[str]:
 
 
 def form_of(table: "DeltaTable") -> TableForm:
-    """Return a snapshot's protocol and metadata."""
     protocol, metadata = table.protocol(), table.metadata()
     return TableForm(
         reader_version=protocol.min_reader_version,

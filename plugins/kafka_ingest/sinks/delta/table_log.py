@@ -28,26 +28,31 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN, WrittenColumns
-from kafka_ingest.sinks.delta.columns import columns_of, differences_of_file, nullable, raw_schema
-from kafka_ingest.sinks.delta.decoded_columns import (
+from kafka_ingest.sinks.delta.columns import (
     NOT_IN_NAMES,
     Fields,
+    columns_of,
+    differences_of_file,
     listed,
     named,
     new_schema,
+    nullable,
+    raw_schema,
     to_add,
     without_nulls,
 )
 from kafka_ingest.sinks.delta.library import brief, check_installed, delta_lake, failures
-from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry, write_version
-from kafka_ingest.sinks.delta.places import (
+from kafka_ingest.sinks.delta.log_entry import (
     BATCH_KEY,
     BATCHES,
     FINGERPRINT_KEY,
     LOG,
     NOT_IN_PATHS,
     PROOF_KEY,
+    AddedFile,
     noted_checkpoint,
+    write_entry,
+    write_version,
 )
 from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
 from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
@@ -145,7 +150,6 @@ class TableLog:
             self._keeps_reading, self._kept = False, None
 
     def _now(self) -> "LogReading | None":
-        """Return the table as it is now, None where there is none."""
         with self.named_errors():
             if self._kept is not None:
                 self._kept.update()
@@ -167,7 +171,6 @@ class TableLog:
         return str(place) if isinstance(place, Path) else f"{place.scheme}://{place.bucket}/{place.key}"
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark in the table, None where it has none."""
         table = self._now()
         return self.mark_in(table, batch_id) if table is not None else None
 
@@ -292,7 +295,6 @@ class TableLog:
         refuse_misfits(str(self.output), listed(there), listed(columns), wrong)
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
-        """Yield the files with rows of some ranges."""
         from kafka_ingest.sinks.delta.replaced_files import replaced_files  # noqa: PLC0415 - see check_files
         from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see check_files
 
@@ -317,7 +319,6 @@ class TableLog:
         return self._land(mark, files, columns, self._replacing(replaced) if replaced else None)
 
     def _replacing(self, replaced: Sequence[ReplacedRange]) -> "Replacing":
-        """Return what takes the rows of some ranges out of a snapshot."""
         from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see check_files
         from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see check_files
 
@@ -468,7 +469,7 @@ class TableLog:
         if table is None or table.version() != version:
             return True  # the columns may be there by now
         if NAMED not in form.configuration:
-            from kafka_ingest.sinks.delta.recorded_statistics import statistics_of  # noqa: PLC0415 - see _now
+            from kafka_ingest.sinks.delta.add_actions import statistics_of  # noqa: PLC0415 - see _now
 
             # First: files without the new columns have no bounds of them, and readers would look for some.
             if complete := statistics_of(table, form.searched).complete:

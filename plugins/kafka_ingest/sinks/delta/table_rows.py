@@ -15,7 +15,7 @@ from kafka_ingest.foundation.storage import Opened, refuse_links
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.delta.places import BATCH_KEY, BATCHES, PROOF_KEY
+from kafka_ingest.sinks.delta.log_entry import BATCH_KEY, BATCHES, PROOF_KEY
 from kafka_ingest.sinks.delta.table_fit import form_of
 from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles
 
@@ -130,7 +130,7 @@ class DeltaRows:
         """Whether a batch's record is in a rewritten file."""
         if self._table is None or not self.rewritten:
             return False
-        from kafka_ingest.sinks.delta.rewritten_files import hold  # noqa: PLC0415 - see read_rewritten
+        from kafka_ingest.sinks.delta.replaced_files import hold  # noqa: PLC0415 - see read_rewritten
 
         return hold(self.rows_elsewhere(batch_id), topic_partition, offset)
 
@@ -172,7 +172,7 @@ class DeltaRows:
             return
         self._log.check_readable(self._table)
         # A third of a second, for questions about rows only.
-        from kafka_ingest.sinks.delta.rewritten_files import rows_of_file  # noqa: PLC0415
+        from kafka_ingest.sinks.delta.replaced_files import rows_of_file  # noqa: PLC0415
 
         for path in self.rewritten:
             known = self.partitions.get(path, {})

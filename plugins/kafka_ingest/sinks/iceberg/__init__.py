@@ -30,5 +30,4 @@ def iceberg_sink(
     access: StoreAccess | None = None,
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> Sink:
-    """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
     return table_sink(IcebergOutput(output, find_catalog, access, options), access)

@@ -2,21 +2,31 @@
 
 The library takes a column's bounds from those row groups that have some, also where others have none: texts that are
 long in sum, and numbers of which one is NaN. Readers would skip the file for rows that are there. And it fails on some
-bounds, however often the commit is tried: see :func:`can_be_written`. Importing this imports pyiceberg and pyarrow.
+bounds, however often the commit is tried: see :func:`can_be_written`.
+
+It takes a file's partition from bounds that a table's properties may shorten, and files rows without a value under that
+of the others; readers that skip files believe it: see :func:`check_filed`.
+
+Importing this imports pyiceberg and pyarrow.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_file_to_data_file
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.partition_term import PartitionTerm, Transform
 from kafka_ingest.sinks.tables.staged_checks import footer
 
 if TYPE_CHECKING:
@@ -96,3 +106,47 @@ def missing_bounds(table: Table) -> Iterator[str]:
                 f"write.metadata.metrics of {collector.column_name}: {collector.mode.type.value}, expected full: the "
                 "table is partitioned by it"
             )
+
+
+FIRST_DAY, FIRST_HOUR = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_filed(
+    snapshot: Snapshot, io: FileIO, expected: Mapping[str, Sequence[str | None]], terms: Sequence[PartitionTerm]
+) -> None:
+    """Raise StagedOutputUnusableError unless a snapshot adds each file under the partition that its rows are of.
+
+    ``expected``: place of a file → the text of each term's value, by the file's own footer.
+    """
+    found = {file.file_path: file for file in files_added_by(snapshot, io)}
+    wrong = [
+        f"{path}: expected in partition {list(map(str, values))}, found {'nowhere' if file is None else file.partition}"
+        for path, values in expected.items()
+        if (file := found.get(path)) is None
+        or [file.partition[number] for number in range(len(terms))]
+        != [filed(term, value) for term, value in zip(terms, values, strict=True)]
+    ]
+    if wrong:
+        raise StagedOutputUnusableError(f"the library filed files otherwise than their rows say: {listing(wrong)}")
+
+
+def files_added_by(snapshot: Snapshot, io: FileIO) -> Iterator[DataFile]:
+    for manifest in snapshot.manifests(io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(io):
+            if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file
+
+
+def filed(term: PartitionTerm, value: str | None) -> str | int | None:
+    """Return the value by which Iceberg files what a term's text says: days and hours are counted from 1970."""
+    match term.transform:
+        case _ if value is None:
+            return None
+        case Transform.DAY:
+            return (date.fromisoformat(value) - FIRST_DAY).days
+        case Transform.HOUR:
+            return (datetime.fromisoformat(f"{value}:00+00:00") - FIRST_HOUR) // timedelta(hours=1)
+        case Transform.IDENTITY:
+            return int(value) if term.column == "kafka_partition" else value

@@ -27,17 +27,14 @@ from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, Outpu
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.iceberg.added_files import added_files
-from kafka_ingest.sinks.iceberg.columns import RAW, own_fields
-from kafka_ingest.sinks.iceberg.decoded_columns import listed, misfits
+from kafka_ingest.sinks.iceberg.added_files import added_files, check_filed
+from kafka_ingest.sinks.iceberg.catalog_settings import brief, is_a_failure
+from kafka_ingest.sinks.iceberg.columns import RAW, listed, misfits, own_fields
 from kafka_ingest.sinks.iceberg.file_columns import differences_of_file, schema_of
-from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
-from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
 from kafka_ingest.sinks.iceberg.marks import MOST, PROOF_KEY, STAY, OlderMarks, key_of, marks_in, text_of
-from kafka_ingest.sinks.iceberg.new_table import create
 from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
-from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
+from kafka_ingest.sinks.iceberg.table import IcebergTable, create, names_of
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.decoded_columns import is_own, last_names, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
@@ -336,7 +333,6 @@ def set_mapping(change: OneTry) -> None:
 
 
 def merges(table: Table) -> bool:
-    """Whether the table asks for few manifests."""
     name, default = TableProperties.MANIFEST_MERGE_ENABLED, TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT
     return property_as_bool(table.properties, name, default)
 

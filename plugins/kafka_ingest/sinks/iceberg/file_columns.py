@@ -85,7 +85,6 @@ def schema_of(files: pa.Schema) -> Schema:
 
 
 def field_of(found: "pa.Field[pa.DataType]", numbers: Iterator[int], path: str) -> NestedField:
-    """Return one column or field; ids are given by order."""
     return NestedField(next(numbers), found.name, type_of(found.type, numbers, path), required=False)
 
 

@@ -1,8 +1,10 @@
 """An Iceberg table as a plan asks for it: without the library where that is not needed, and without pyarrow.
 
-Commits to its catalog decide (:mod:`.commits`).
+Commits to its catalog decide (:mod:`.commits`). The library starts threads and opens connections that a process forked
+since cannot use; Airflow forks its tasks. So :mod:`.table` is imported when the table is first needed.
 """
 
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -10,24 +12,41 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.sinks.beside_output import beside
-from kafka_ingest.sinks.iceberg.absent_table import is_absent
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, FindCatalog
-from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
+from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, CatalogSettings, FindCatalog
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
-from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES, is_absent
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
 from kafka_ingest.sinks.tables.table_format import refuse_strangers
+from kafka_ingest.sinks.usable_places import beside, check_has_package
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.iceberg.commits import IcebergCommits
     from kafka_ingest.sinks.iceberg.table import IcebergTable
+
+VERSION = "0.12.0"
+"""As requirements-iceberg.txt pins it; a test compares the two."""
+
+
+def check_installed() -> None:
+    """Raise InstallationError where the library is missing; imports nothing."""
+    check_has_package("iceberg", "pyiceberg", VERSION)
+
+
+def check_can_reach(settings: CatalogSettings) -> None:
+    """Raise InstallationError where the library reaches a kind of catalog by a package that is missing."""
+    if settings.kind == GLUE and importlib.util.find_spec("boto3") is None:
+        raise InstallationError(
+            f"connection {settings.conn_id!r}: an Iceberg catalog of type {GLUE} needs the Python package boto3, found "
+            "none here. Install it where the tasks and the command line run: pip install "
+            f'"pyiceberg[glue]=={VERSION}", or use another catalog.'
+        )
+
 
 WITH_LIBRARY = "kafka_ingest.sinks.iceberg.table"
 CATALOG, TABLE = "catalog", "table"
@@ -73,7 +92,7 @@ class IcebergOutput:
     @cached_property
     def _table(self) -> "IcebergTable":
         settings, name = self._in_catalog
-        # Seconds, threads and connections, and a process that is forked afterwards cannot use them: see .library.
+        # Seconds, threads and connections, and a process that is forked afterwards cannot use them.
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
         return IcebergTable(self.output, settings, name, self._access, self.options)
@@ -84,7 +103,6 @@ class IcebergOutput:
 
     @cached_property
     def commits(self) -> "IcebergCommits":
-        """The commits to the table, with pyarrow."""
         table = self._table
         from kafka_ingest.sinks.iceberg.commits import IcebergCommits  # noqa: PLC0415 - pyarrow, for commits only
 
@@ -128,7 +146,7 @@ class IcebergOutput:
     def columns(self, written: WrittenColumns) -> WrittenColumns:
         if self._is_absent() or (table := self._table.open()) is None:
             return {}
-        from kafka_ingest.sinks.iceberg.decoded_columns import SAME, listed  # noqa: PLC0415 - the library, see above
+        from kafka_ingest.sinks.iceberg.columns import SAME, listed  # noqa: PLC0415 - the library, see above
 
         return in_the_words_of(listed(table.schema()), written, SAME)
 
@@ -136,6 +154,6 @@ class IcebergOutput:
         yield from wrong_names(last_names(written), NOT_IN_NAMES)
         if self._is_absent() or (table := self._table.open()) is None:
             return
-        from kafka_ingest.sinks.iceberg.decoded_columns import misfits  # noqa: PLC0415 - the library, see above
+        from kafka_ingest.sinks.iceberg.columns import misfits  # noqa: PLC0415 - the library, see above
 
         yield from misfits(table, written)

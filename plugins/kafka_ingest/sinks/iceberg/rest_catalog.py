@@ -18,8 +18,7 @@ from requests import Response, Session
 from requests.exceptions import InvalidURL
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.sinks.iceberg.catalog_files import Files
-from kafka_ingest.sinks.iceberg.table_place import check_chooses_nothing
+from kafka_ingest.sinks.iceberg.table_io import Files, check_chooses_nothing
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0

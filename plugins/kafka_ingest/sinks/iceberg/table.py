@@ -1,4 +1,4 @@
-"""One Iceberg table in a catalog, as it is now: where it is, and whether batches can be added to it.
+"""One Iceberg table in a catalog, as it is now: where it is, whether batches can be added to it, and how it is made.
 
 The catalogs are PyIceberg's, apart from what reads and writes files, and from how long an answer may take. What changes
 the table is in :mod:`.commits`, which also imports pyarrow: a plan needs only this, and waits for less. Importing this
@@ -8,12 +8,13 @@ imports pyiceberg.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from sqlalchemy.exc import DBAPIError
 
@@ -23,13 +24,13 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.sinks.iceberg.absent_table import was_committed_to
-from kafka_ingest.sinks.iceberg.catalog_files import Files
-from kafka_ingest.sinks.iceberg.catalog_settings import REST, CatalogSettings
+from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.sinks.iceberg.catalog_settings import REST, CatalogSettings, named_errors
 from kafka_ingest.sinks.iceberg.columns import own_fields
-from kafka_ingest.sinks.iceberg.library_errors import named_errors
-from kafka_ingest.sinks.iceberg.places import METADATA
-from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, why_not_written
+from kafka_ingest.sinks.iceberg.one_try import MAX_AGE_MS
+from kafka_ingest.sinks.iceberg.places import METADATA, location_of, was_committed_to
+from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, spec_of, why_not_written
+from kafka_ingest.sinks.iceberg.table_io import Files
 
 CREATION_PAUSES_S = (0.01, 0.03, 0.1, 0.3)
 MADE_BY_ANOTHER = ("already exists", "duplicate key")
@@ -163,3 +164,39 @@ class IcebergTable:
 
 def names_of(table: Table) -> list[str]:
     return [field.name for field in table.schema().fields]
+
+
+PROPERTIES_OF_NEW = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    MAX_AGE_MS: str(5 * 86_400_000),
+    f"write.metadata.metrics.column.{BATCH_COLUMN}": "full",
+    "write.metadata.metrics.column.key": "counts",
+    "write.metadata.metrics.column.value": "counts",
+}
+"""Metadata stays small under many small commits; batches are found by their whole ids, and payloads are in no bound."""
+
+
+def create(table: IcebergTable, columns: Schema | None = None) -> None:
+    """Make the table, with its namespace only where there is none: that may need another right.
+
+    ``columns`` are those of its first files, of decoded records.
+    """
+    schema = columns or Schema(*own_fields(table.form))
+    make = partial(
+        table.catalog.create_table,
+        table.name,
+        schema,
+        location=location_of(table.output),
+        partition_spec=spec_of(table.form, schema),
+        properties={**PROPERTIES_OF_NEW, **dict(table.form.properties)},
+    )
+    try:
+        make()
+    except NoSuchNamespaceError:
+        levels = table.name.split(".")[:-1]
+        for number in range(1, len(levels) + 1):
+            table.catalog.create_namespace_if_not_exists(".".join(levels[:number]))
+        make()

@@ -4,24 +4,97 @@ Each file of metadata is durable before a catalog names it: otherwise a power cu
 catalog that names an empty file, and no reader could open the table. In a store it is one put, with the client, the
 credentials and the limits of the connection. Named by its path in the catalog's properties (``py-io-impl``). Importing
 this imports pyiceberg, without pyarrow, for which a plan would wait: the library's own reads data files on a disk.
+
+What is in the table's own place may be read, written and deleted, whatever its metadata names: that is data which
+others can write, and its log of metadata and its properties name places and classes.
 """
 
 import io
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.foundation.storage import Opened, opened, size_of
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
-from kafka_ingest.model.place import RemotePlace
+from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.sinks.iceberg.metadata_size import bounded
-from kafka_ingest.sinks.iceberg.places import comparable, path_of
-from kafka_ingest.sinks.iceberg.table_place import ACCESS, check_deletable, check_inside
+from kafka_ingest.sinks.iceberg.places import METADATA, comparable, location_of, path_of
+
+PLACE, ACCESS = "kafka_ingest.place", "kafka_ingest.store"
+"""The properties of a catalog's files that say where the table is, and how to reach its store.
+
+The second holds secrets, and stays in this process.
+"""
+
+CHOOSES = re.compile(r"(?:write\.)?py-|s3\.retry-strategy-impl$|write\.(?:.+\.path$|object-storage\.)")
+"""Properties by which the library imports and calls a class, or writes elsewhere than a table's own folders.
+
+A test looks for all that the library imports by a name.
+"""
+
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+MADE = re.compile(rf"\d+-{UUID}(?:\.gz)?\.metadata\.json|{UUID}-m\d+\.avro|snap-\d+-\d+-{UUID}\.avro")
+"""How the library, and the format's own, name metadata, manifests and lists of manifests."""
+
+
+def check_chooses_nothing(properties: Mapping[str, str]) -> None:
+    """Raise OutputNotUsableError where a table's properties choose classes of Python or other places for its files."""
+    if chosen := sorted(filter(CHOOSES.match, properties)):
+        raise OutputNotUsableError(
+            f"expected an Iceberg table whose properties leave to this program how and where files are written, found "
+            f"the property {chosen[0]}. Nothing of it was used, nothing was written and no offset was moved. If it is "
+            f"not known who set it, find out; remove it by ALTER TABLE … UNSET TBLPROPERTIES ('{chosen[0]}')."
+        )
+
+
+def properties_of(output: Place, access: StoreAccess | None = None) -> dict[str, str]:
+    """Return the properties that say where a table is; ``access`` leads to its store, None on a disk."""
+    return {PLACE: location_of(output), **({ACCESS: access.as_json()} if access is not None else {})}
+
+
+def check_inside(location: str, properties: Mapping[str, Any]) -> None:
+    """Raise OutputNotUsableError where a file is not below the table's place."""
+    root = properties[PLACE]
+    if is_below(location, root):
+        return
+    raise OutputNotUsableError(
+        f"expected an Iceberg table whose files are all below {root}, found that its metadata names {location}. That "
+        "was neither read nor written, and no offset was moved. Set sink.path to the table's location, or sink.table "
+        "to another, or rewrite the table's files with an engine that puts them there."
+    )
+
+
+def is_below(location: str, root: str) -> bool:
+    """Whether a location is in a place, or in a directory by another name of it, wherever symbolic links lead."""
+    path, folder = path_of(location), path_of(root)
+    if ".." in location.split("/"):
+        return False
+    if path is None or folder is None:
+        return path is folder and (comparable(location) or "").startswith(f"{comparable(root)}/")
+    return folder.resolve() in path.resolve().parents
+
+
+def check_deletable(location: str, properties: Mapping[str, Any]) -> None:
+    """Raise PermissionError where a file is not the table's own metadata, by a name that the library gives it.
+
+    Those who delete leave a file that cannot be deleted to ``remove_orphan_files``.
+    """
+    root: str = properties[PLACE]
+    folder = f"{root}/{METADATA}"
+    if not (is_below(location, root) and is_below(location, folder) and MADE.fullmatch(location.rpartition("/")[2])):
+        raise PermissionError(f"expected metadata of the table in {folder}, found {location}")
+
 
 DATA_FILE = ".parquet"
 
@@ -106,3 +179,34 @@ class DurableStream(io.BufferedWriter):
         os.fsync(self.fileno())
         super().close()
         sync(self._path.parent)
+
+
+FILE_IO = "kafka_ingest.sinks.iceberg.table_io.TableFileIO"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What reads and writes the files of the table in ``output``, and no others.
+
+    The library lets properties of a table, or of a server, name the class that does so, and how it does it. It would be
+    imported, and nothing would be flushed, or put with the store's credentials. Here the connection's properties count
+    alone.
+    """
+
+    own: Mapping[str, Any]
+    access: StoreAccess | None
+    output: Place
+
+    def properties(self, offered: Mapping[str, str] = EMPTY_DICT) -> dict[str, Any]:
+        """Return the connection's properties; credentials that a catalog offers are used where the store has none."""
+        access = self.access.with_offered(offered) if self.access is not None else None
+        return {**self.own, "py-io-impl": FILE_IO, **properties_of(self.output, access)}
+
+    def io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """Return what reads and writes a table's files, in the library's place: it asks for each table that it loads.
+
+        Raises OutputNotUsableError where the table's properties choose something else.
+        """
+        del location  # all files are in the one place
+        check_chooses_nothing(properties)
+        return load_file_io(self.properties())

@@ -21,11 +21,10 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
-from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.library_errors import named_errors
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_errors
 from kafka_ingest.sinks.iceberg.marks import PROOF_KEY, OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
-from kafka_ingest.sinks.iceberg.table_place import check_inside
+from kafka_ingest.sinks.iceberg.table_io import check_inside
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile
@@ -126,7 +125,6 @@ class IcebergRows:
         return alone, shared
 
     def files_with(self, wanted: ReplacedRows) -> Iterator[tuple[DataFile, ReplacedFile]]:
-        """Yield the files with rows that a batch replaces, with these rows' positions."""
         tasks = {task.file.file_path: task for each in wanted.batches for task in self._planned(each)}
         for path, task in sorted(tasks.items()):
             with named_errors("the table's rows", self._settings), read_to_replace(path):

@@ -19,10 +19,9 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory, ParquetRows
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.parquet.remover import ParquetRemover
-from kafka_ingest.sinks.parquet.rows import ParquetRows
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 

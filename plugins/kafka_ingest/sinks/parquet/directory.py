@@ -1,21 +1,30 @@
-"""The places of a Parquet directory: what its roles share, and which file is whose."""
+"""The places of a Parquet directory: what its roles share, which file is whose, and all rows that are there."""
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
+from kafka_ingest.foundation.durable_files import make_directory_durably, write_durably
 from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.completion import Period, Unit
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform
 from kafka_ingest.model.place import local
-from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles
+from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.batch_folders import PUBLISHED
-from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT, beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.listed_output import ListedOutput
 from kafka_ingest.sinks.staged_files import DATA_REVOKED, StagedFiles
 from kafka_ingest.sinks.staged_parquet import batch_sizes, difference
+from kafka_ingest.sinks.usable_places import BESIDE_OUTPUT, beside, storage_errors
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 IN_WORDS = (
     f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, "
@@ -101,10 +110,61 @@ def guess(output: Path, batch_id: str, attempt: int | None) -> list[FilePlace]:
 
 
 def is_at(path: Path, place: FilePlace) -> bool:
-    """Whether the sink puts files of that batch and attempt there."""
     directory = ParquetDirectory.at(place.output.path)
     if place.attempt is None:
         folder = directory.place_of(place.batch_id)
         return folder in path.parents and all("=" in each for each in path.parent.relative_to(folder).parts)
     attempt = local(directory.staging.attempt_directory(place.batch_id, place.attempt))
     return attempt in path.parents[1:] and all("=" in each for each in path.parent.relative_to(attempt).parts[1:])
+
+
+def write_success_files(output: Path, by: Unit, terms: Iterable[PartitionTerm], periods: Sequence[Period]) -> None:
+    """Write ``complete/dt=2026-01-31/_SUCCESS`` of each, named as the output's own folders are; safe to repeat.
+
+    Raises OutputUnavailableError.
+    """
+    transform = Transform(by.value)
+    own = [term for term in terms if term.name and (term.column, term.transform) == (TIME, transform)]
+    term = own[0] if own else PartitionTerm(TIME, transform, by.value)
+    with storage_errors(place := beside(output)):
+        # A disk that is not mounted is not to get folders of its own.
+        place.stat()
+        for each in periods:
+            folder = place / "complete" / f"{term.name}={term.text_of(each.began_at)}"
+            make_directory_durably(folder)
+            write_durably(folder / "_SUCCESS", b"")
+
+
+NOT_YET = frozenset({FilesState.STAGED, FilesState.BROKEN, FilesState.REVOKED})
+
+
+class ParquetRows:
+    """Reads all files below the directory, also those that are in no batch's folder."""
+
+    are_newest_states = False
+
+    def __init__(self, directory: ParquetDirectory) -> None:
+        self._directory = directory
+
+    def said(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield nothing: a rename says nothing, and the receipt all."""
+        yield from ()
+
+    def add_to(self, found: "FoundOffsets") -> None:
+        for folder, _, names in os.walk(self._directory.output, onerror=raise_it):
+            below = Path(folder).relative_to(self._directory.output)
+            batch = next((part.removeprefix(PUBLISHED) for part in below.parts if part.startswith(PUBLISHED)), None)
+            known = {BATCH_COLUMN: batch} if batch is not None else {}
+            for name in sorted(name for name in names if name.endswith(".parquet")):
+                found.add_file(str(below / name), Path(folder) / name, known)
+
+    def was_published(self, published: PublishedReceipt) -> bool:
+        """Whether a batch's files are not where an interrupted commit leaves them."""
+        receipt = published.receipt
+        attempt = self._directory.staging.attempt_directory(receipt.batch_id, receipt.attempt)
+        return self._directory.found(receipt, local(attempt)).state not in NOT_YET
+
+
+def raise_it(error: OSError) -> NoReturn:
+    """Raise what a folder cannot be listed for: its rows are not missing."""
+    raise error

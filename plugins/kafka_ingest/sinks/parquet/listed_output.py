@@ -52,7 +52,6 @@ class ListedOutput:
         self._note = note
 
     def read(self) -> Listing:
-        """Read the names of all visible batches."""
         before = self._last_change()
         if before is None:
             return Listing(frozenset(), None)

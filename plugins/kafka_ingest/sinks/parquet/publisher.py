@@ -17,12 +17,11 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.batch_folders import AnyColumns
+from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_files import DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, difference
-from kafka_ingest.sinks.storage_errors import storage_errors
-from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable
+from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable, storage_errors
 
 
 class ParquetPublisher(AnyColumns):
@@ -37,7 +36,6 @@ class ParquetPublisher(AnyColumns):
         self._listed = directory.listed
 
     def data_needs(self, _directory: Place) -> DataNeeds:
-        """Return by what files are divided."""
         return DataNeeds(partition_by=self._terms)
 
     def misfits(self, written: WrittenColumns) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from uuid import UUID
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.usable_places import storage_errors
 
 
 class ParquetRemover:

@@ -39,11 +39,11 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Within
+from kafka_ingest.sinks.kept_receipts import how_to_abandon
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
-from kafka_ingest.sinks.publish_or_revoke import how_to_abandon
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 REFUSALS: Final = {"P0001", "428C9", "54000"}

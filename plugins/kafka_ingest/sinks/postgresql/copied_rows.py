@@ -28,8 +28,8 @@ from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, Sta
 from kafka_ingest.foundation.storage import open_to_read
 from kafka_ingest.model.change_events import CHANGE, CurrentState
 from kafka_ingest.model.written_columns import kind_of
-from kafka_ingest.sinks.arrow_types import struct_of
 from kafka_ingest.sinks.change_events import ChangeEvents
+from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import DISK_FULL, FREE_SPACE, DatabaseSettings
 from kafka_ingest.sinks.postgresql.named_table import name_of_copy

@@ -20,13 +20,13 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Within
-from kafka_ingest.sinks import needed_package
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.tables.publisher import is_revoked
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
+from kafka_ingest.sinks.usable_places import check_has_package
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class PostgresqlOutput:
         return PostgresqlCommits(self._table, self._complete)
 
     def check_installed(self) -> None:
-        needed_package.check_installed("postgresql", "adbc_driver_postgresql", VERSION)
+        check_has_package("postgresql", "adbc_driver_postgresql", VERSION)
 
     def one_reading(self) -> AbstractContextManager[None]:
         """Spare nothing: no look reads the whole table."""

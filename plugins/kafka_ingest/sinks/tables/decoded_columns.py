@@ -96,7 +96,6 @@ def wrong_names(named: Iterable[tuple[str, str]], not_in_names: AbstractSet[str]
 
 
 def last_names(written: WrittenColumns) -> Iterator[tuple[str, str]]:
-    """Yield the paths of fields, each with the field's name."""
     yield from ((path, name) for path in written if not path.endswith("[]") for name in names_in(path)[-1:])
 
 

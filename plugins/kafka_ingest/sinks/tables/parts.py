@@ -11,10 +11,10 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.published_output import FilePlace
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.staged_files import StagedFiles
 from kafka_ingest.sinks.tables.table_format import Staged, TableFormat
+from kafka_ingest.sinks.usable_places import beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ class TableParts:
         return cls(table, table.output, folder, access, staging, receipts)
 
     def place_of(self, receipt: Receipt) -> Place:
-        """Return where the data files of a receipt's attempt are."""
         return self.staging.data_place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))
 
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
@@ -86,7 +85,6 @@ def place_in_table(path: Path, table_format: str, folders: tuple[str, ...]) -> F
 
 
 def is_attempt(batch: str, attempt: str) -> bool:
-    """Whether these are the names of folders of a batch and an attempt."""
     try:
         UUID(batch)
     except ValueError:

@@ -1,12 +1,18 @@
 """Publish in a table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.errors import ColumnsChangedError, OutputConflictError, StagedOutputUnusableError
-from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import Opened, flush
+from kafka_ingest.errors import (
+    ColumnsChangedError,
+    OutputConflictError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.foundation.counting import are, counted
+from kafka_ingest.foundation.storage import Opened, changed_at, flush, renew
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.proof import proof_of
@@ -14,14 +20,12 @@ from kafka_ingest.model.published_output import FilesState, FoundFiles, Publishe
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
+from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, folders_of, staged_sizes
-from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
 from kafka_ingest.sinks.tables.parts import TableParts
-from kafka_ingest.sinks.tables.staged_age import check_safe_from
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged, TableCommits, TableRows
-from kafka_ingest.sinks.usable_places import check_usable, make_usable
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, Staged, TableCommits, TableRows
+from kafka_ingest.sinks.usable_places import check_usable, make_usable, storage_errors
 
 
 class TablePublisher:
@@ -211,7 +215,6 @@ class TablePublisher:
 
 
 def is_revoked(mark: Mark | None) -> bool:
-    """Whether a mark says that a batch is never to be published."""
     return mark is not None and mark.outcome is Outcome.REVOKED
 
 
@@ -247,3 +250,22 @@ def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapp
         return FoundFiles(FilesState.INTACT, rows=count)
     state = FilesState.CHANGED if count else FilesState.GONE
     return FoundFiles(state, f"the table holds {count:,} of its {counted(receipt.rows, 'row')}", count)
+
+
+def check_safe_from(clean_up: CleanUp, files: Sequence[Opened]) -> None:
+    """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed.
+
+    It deletes old files that the table does not name: what it has listed, even if a file changes afterwards. So files
+    that are nearly that old are committed only once a clean-up that saw them as old must have ended.
+    """
+    now = time.time()
+    old = [path for path in files if now - changed_at(path) > clean_up.oldest_s]
+    for path in old:
+        renew(path)
+    if old:
+        raise OutputUnavailableError(
+            f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than "
+            f"{clean_up.oldest_s / 86_400:.3g} days, so that {clean_up.program} may take them while they are "
+            "committed. They were renewed. No offset was moved; run this again when no "
+            f"{clean_up.program} of this table is under way that began before now."
+        )

@@ -49,7 +49,6 @@ class ReplacedRows:
 
 
 def key_of(batch_id: UUID, topic_partition: TopicPartition) -> str:
-    """Return what a row of a batch and a partition is known by."""
     return f"{batch_id}/{topic_partition.partition}/{topic_partition.topic}"
 
 

@@ -19,8 +19,8 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.read_again import ReplacedRange, RowsReplaced
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.usable_places import storage_errors
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -84,7 +84,7 @@ class TableReplacer:
         where records that were rows are none now, or the other way round.
         """
         # A third of a second, for replacements only.
-        from kafka_ingest.sinks.tables.counts import contents_by_partition, contents_of_files  # noqa: PLC0415
+        from kafka_ingest.sinks.file_counts import contents_by_partition, contents_of_files  # noqa: PLC0415
 
         self.check_can_replace()
         with storage_errors(self._parts.output):
@@ -166,7 +166,6 @@ class TableReplacer:
 
 
 def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
-    """Return the error of ranges that would have fewer rows than were committed."""
     return RecordsDeletedError(
         f"batch {plan.batch_id}: expected to read as many records again as were committed, found fewer: "
         f"{listing(fewer, limit=20)}. Rows of these ranges were lost, or read with another kafka.isolation, and Kafka "

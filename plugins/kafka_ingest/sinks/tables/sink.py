@@ -12,13 +12,13 @@ from kafka_ingest.model.published_output import PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.ports.outputs import Sink, Statistics
+from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.data_file import data_file
-from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.replacer import TableReplacer
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
+from kafka_ingest.sinks.usable_places import storage_errors
 
 
 class TableInspector:
@@ -30,7 +30,7 @@ class TableInspector:
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
         """Read what readers see of a batch: its own files one by one, and its rows in files that were rewritten."""
         # A third of a second for pyarrow, which only a count should pay.
-        from kafka_ingest.sinks.tables.counts import look_at_batch  # noqa: PLC0415
+        from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
 
         with storage_errors(self._parts.output):
             receipt = self._parts.receipts.receipt(batch_id)

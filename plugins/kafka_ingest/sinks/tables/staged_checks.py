@@ -16,7 +16,7 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN, NEVER_NULL
-from kafka_ingest.sinks.arrow_types import staged_footer
+from kafka_ingest.sinks.parquet_contents import staged_footer
 
 
 def check_files(

@@ -96,7 +96,6 @@ class OwnFiles:
             self._by_attempt.setdefault((batch, attempt), set()).add(file)
 
     def of(self, batch_id: UUID, attempt: int) -> set[str]:
-        """Return the names of an attempt's files; empty where there are none."""
         return self._by_attempt.get((str(batch_id), str(attempt)), set())
 
 
@@ -145,7 +144,6 @@ class RowsByMarks:
 
     @property
     def marks(self) -> Mapping[UUID, Mark]:
-        """The marks of all batches."""
         raise NotImplementedError
 
     def mark(self, batch_id: UUID) -> Mark | None:
