@@ -32,6 +32,9 @@ INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
 BY_FORM = "the action db-upgrade of the DAG operate_feed does it, too"
 
+MOVED = "moved"
+"""The version of tables whose rows are in another database since ``db copy``: no step uses them any more."""
+
 Kind = Literal["read", "write", "rebuild", "upgrade"]
 """What a transaction does. A ``rebuild`` writes what a whole output's receipts record, years of batches at once."""
 UNLIMITED: frozenset[Kind] = frozenset({"rebuild", "upgrade"})
@@ -250,7 +253,12 @@ def found_version(engine: Engine) -> str | None:
 
 
 def check_supported(found: str, where: str) -> None:
-    """Raise ControlSchemaError where tables are newer than this code, or older than all that are upgraded."""
+    """Raise ControlSchemaError where tables are newer than this code, older than all that are upgraded, or moved."""
+    if found == MOVED:
+        raise ControlSchemaError(
+            f"{where} has control tables that `kafka-ingest db copy` has copied into another database, where feeds go "
+            "on. They were not changed; let the connection name that database."
+        )
     if found > SCHEMA_VERSION:
         raise ControlSchemaError(
             f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one supports "

@@ -5,6 +5,7 @@ from typing import Final
 from kafka_ingest.verbs.abandon import Abandon
 from kafka_ingest.verbs.adopt import Adopt
 from kafka_ingest.verbs.clean import Clean
+from kafka_ingest.verbs.copy_tables import CopyTables
 from kafka_ingest.verbs.coverage import Coverage
 from kafka_ingest.verbs.dead_letters import DeadLetters, GiveUpDeadLetters
 from kafka_ingest.verbs.doctor import Doctor
@@ -34,5 +35,7 @@ IN_ORDER: Final[tuple[type[Request], ...]] = (
     *(Skip, Reset, TopicChanged, Abandon, Restore, Mirror, Clean, Lost, GiveUpDeadLetters),
     *(Expire, Fold, MendStatistics, Adopt, Rename, Upgrade),
 )
-COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (Feeds, Status, Partitions, Batches, History, Gaps, Verify)
+COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (
+    *(Feeds, Status, Partitions, Batches, History, Gaps, Verify, CopyTables),
+)
 VERBS: Final = {verb.verb: verb for verb in IN_ORDER}

@@ -1,0 +1,137 @@
+"""Copy all control tables into another database, and compare them there row by row. Only ``db copy`` uses it."""
+
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    collate,
+    column,
+    func,
+    insert,
+    select,
+    table,
+    text,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.schema import AddConstraint, DropConstraint
+from sqlalchemy.types import TypeEngine
+
+from kafka_ingest.control.database import MOVED, check_version, described, transaction
+from kafka_ingest.control.schema import VERSION_TABLE, StorableDocument, StorableText, batch, event, metadata
+from kafka_ingest.errors import ControlSchemaError
+
+AT_ONCE: Final = 5_000
+"""So many rows are in memory."""
+
+PINNED: Final = next(each for each in batch.foreign_key_constraints if each.use_alter)
+"""Batches name attempts, and these batches: one of both references can only be checked once all rows are there."""
+
+
+def row_counts(engine: Engine) -> dict[str, int]:
+    """Return how many rows each table has; raises ControlSchemaError where they are not this version's."""
+    check_version(engine)
+    with transaction(engine, "read") as connection:
+        return counted(connection)
+
+
+def copy_tables(source: Engine, target: Engine, advance: Callable[[int], object]) -> dict[str, int]:
+    """Copy all rows from one database into the empty tables of another, and return how many each table has.
+
+    Nothing is written to the source meanwhile; at the end it is marked, and no later step uses it. A copy that ended in
+    between is compared and marked. Raises ControlSchemaError where the other database has other rows, and then changes
+    neither; ``advance`` is called with the number of rows after some of them.
+    """
+    check_version(source)
+    check_version(target)
+    with transaction(source, "rebuild") as old:
+        if old.dialect.name == "postgresql":
+            names = ", ".join(each.name for each in metadata.sorted_tables)
+            old.execute(text(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
+        with transaction(target, "upgrade") as new:
+            if not any(counted(new).values()):
+                insert_all(old, new, advance)
+            for each in metadata.sorted_tables:
+                compare(old, new, each)
+            found = counted(new)
+        # After the copy is there for good: without this mark, old tasks would go on where the new ones begin.
+        old.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = :moved").bindparams(moved=MOVED))  # noqa: S608 - a constant
+    return found
+
+
+def counted(connection: Connection) -> dict[str, int]:
+    return {
+        each.name: connection.execute(select(func.count()).select_from(each)).scalar_one()
+        for each in metadata.sorted_tables
+    }
+
+
+def insert_all(old: Connection, new: Connection, advance: Callable[[int], object]) -> None:
+    """Insert the rows of all tables, of which each is inserted before those that refer to it."""
+    is_postgresql = new.dialect.name == "postgresql"
+    if is_postgresql:
+        new.execute(DropConstraint(PINNED))
+    for each in metadata.sorted_tables:
+        for rows in old.execute(stored_rows(old, each)).partitions(AT_ONCE):
+            insert_stored(new, each, [tuple(row) for row in rows])
+            advance(len(rows))
+    if is_postgresql:
+        new.execute(AddConstraint(PINNED))
+        newest = select(func.coalesce(func.max(event.c.event_id), 0) + 1).scalar_subquery()
+        new.execute(select(func.setval(func.pg_get_serial_sequence(event.name, event.c.event_id.name), newest, False)))  # noqa: FBT003 - the next one is this
+    elif broken := new.execute(text("PRAGMA foreign_key_check")).all():
+        raise ControlSchemaError(
+            f"expected every row to refer to existing rows, found {len(broken):,} that do not, the first in table "
+            f"{broken[0][0]}. Nothing was copied; restore {described(old.engine.url)} from a backup."
+        )
+
+
+def stored_as(kind: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return the type by which a column's values are copied: texts and documents are neither read nor escaped again."""
+    return Text() if isinstance(kind, JSON | StorableText | StorableDocument) else kind
+
+
+def stored_rows(connection: Connection, of: Table) -> Select[Any]:
+    """Return a query for all rows as they are stored, in the order of their keys' bytes."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    take: Callable[[Any, Any], ColumnElement[Any]] = cast if is_postgresql else type_coerce
+    columns = [take(each, kind) if (kind := stored_as(each.type)) is not each.type else each for each in of.columns]
+    texts = [isinstance(stored_as(each.type), Text) and is_postgresql for each in of.primary_key]
+    keys = [collate(each, "C") if is_text else each for each, is_text in zip(of.primary_key, texts, strict=True)]
+    return select(*columns).order_by(*keys).execution_options(yield_per=AT_ONCE)
+
+
+def insert_stored(connection: Connection, into: Table, rows: list[tuple[Any, ...]]) -> None:
+    """Insert rows as :func:`stored_rows` returns them."""
+    plain = table(into.name, *(column(each.name, stored_as(each.type)) for each in into.columns))
+    names = [each.name for each in into.columns]
+    if connection.dialect.name != "postgresql":
+        connection.execute(insert(plain), [dict(zip(names, row, strict=True)) for row in rows])
+        return
+    values = zip(names, zip(*rows, strict=True), strict=True)
+    arrays = [bindparam(name, list(given), type_=ARRAY(plain.c[name].type)) for name, given in values]
+    unnested = func.unnest(*arrays).table_valued(*plain.columns).render_derived()
+    taken = [cast(unnested.c[each.name], each.type) for each in into.columns]
+    connection.execute(insert(plain).from_select(names, select(*taken)))
+
+
+def compare(old: Connection, new: Connection, of: Table) -> None:
+    """Raise ControlSchemaError at the first row that is not the same in both."""
+    found = zip_longest(old.execute(stored_rows(old, of)), new.execute(stored_rows(new, of)))
+    for number, (here, there) in enumerate(found, 1):
+        if here != there:
+            raise ControlSchemaError(
+                f"expected {described(new.engine.url)} to have no rows, or those of {described(old.engine.url)}, found "
+                f"that row {number:,} of {of.name} differs, in the order of its keys. Neither was changed. Copy into a "
+                "new, empty database, and stop whatever writes to it."
+            )

@@ -1,0 +1,159 @@
+"""``db copy``: all rows of the control tables are in another database, and feeds go on there and nowhere else."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, Connection, Engine, Table
+from tests.contract.builders import NOON, ORDERS_FEED, commit, orders, plan_next, plan_of, stored
+from tests.contract.conftest import PostgresqlServer, SqlStore
+from tests.contract.test_control_upgrade import COMMITTING, ROWS, WRITTEN, make_older, version_of
+from typer.testing import CliRunner
+
+from embedded_postgresql import EMPTY
+from kafka_ingest.cli.app import app
+from kafka_ingest.control import copy_tables as copying
+from kafka_ingest.control.copy_tables import copy_tables
+from kafka_ingest.control.database import MOVED, ControlDatabaseSettings, open_database
+from kafka_ingest.control.upgrade import upgrade
+from kafka_ingest.errors import ControlSchemaError
+
+STRANGE = {"reason": "Zoë said \u2028 'no' — \\u0000 \U0001f600", "left": None, "offset": 2**62}
+
+
+def another(kind: str, folder: Path, server: PostgresqlServer, name: str) -> ControlDatabaseSettings:
+    if kind == "postgresql":
+        return server.control_database(EMPTY)
+    return ControlDatabaseSettings(URL.create("sqlite", database=str(folder / f"{name}.db")))
+
+
+@pytest.fixture(params=["sqlite → postgresql", "postgresql → sqlite", "sqlite → sqlite", "postgresql → postgresql"])
+def both(
+    request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: PostgresqlServer
+) -> Iterator[tuple[SqlStore, SqlStore]]:
+    """Control tables with a batch in each state, and empty ones."""
+    kinds = zip(request.param.split(" → "), ("old", "new"), strict=True)
+    old, new = (SqlStore(another(kind, tmp_path, postgresql_server, name)) for kind, name in kinds)
+    for store, make in ((old, make_older), (new, lambda engine: upgrade(engine, create=True))):
+        engine = open_database(store.settings, create=True)
+        make(engine)
+        engine.dispose()
+    old.insert("event", feed_id=ORDERS_FEED, kind="abandoned", at=NOON, actor="Zoë", detail=STRANGE)
+    yield old, new
+    for store in (old, new):
+        store.close()
+        if store.settings.sqlite_file is None:
+            postgresql_server.drop_database(store.settings)
+
+
+def copied(old: SqlStore, new: SqlStore) -> dict[str, int]:
+    return copy_tables(old.open(), new.open(), lambda _: None)
+
+
+def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tuple[SqlStore, SqlStore]) -> None:
+    old, new = both
+    before = old.dump()
+
+    found = copied(old, new)
+
+    assert new.dump() == old.dump() == before
+    assert {name: rows for name, rows in found.items() if rows} == {
+        name: len(rows) + (name == "event") for name, rows in ROWS.items()
+    }
+    with pytest.raises(ControlSchemaError, match=r"`kafka-ingest db copy` has copied into another database.*go on"):
+        old.connect()
+    with pytest.raises(ControlSchemaError, match="has copied into another"):
+        upgrade(old.open(), create=False)
+    control = new.connect()
+    control.complete_commit(COMMITTING.batch_id, actor="committer")
+    control.begin_commit(WRITTEN.batch_id, 1)
+    control.complete_commit(WRITTEN.batch_id, actor="committer")
+    later = plan_of((orders(0), 120, 125), number=6)
+    plan_next(control, later)
+    commit(control, later)
+    assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+    control.record_event(ORDERS_FEED, "clean", actor="ops", batch_id=None, detail={})
+    assert [each.actor for each in new.events("clean")] == ["ops"]
+
+
+def test_a_copy_that_ended_before_the_first_tables_were_marked_is_compared_and_marked(
+    both: tuple[SqlStore, SqlStore],
+) -> None:
+    old, new = both
+    copied(old, new)
+    version = version_of(new)
+    old.execute("UPDATE kafka_ingest_schema SET version_num = :version", version=version)
+
+    copied(old, new)
+
+    assert (version_of(old), version_of(new)) == (MOVED, version)
+    assert new.dump() == old.dump()
+
+
+def test_a_copy_that_fails_in_between_changes_neither(
+    both: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = both
+
+    def crash(_old: Connection, _new: Connection, of: Table) -> None:
+        if of.name == "event":
+            raise OSError("the machine stops")
+
+    monkeypatch.setattr(copying, "compare", crash)
+    with pytest.raises(OSError, match="the machine stops"):
+        copied(old, new)
+    assert not any(new.dump().values())
+    assert old.connect().batch(WRITTEN.batch_id).batch_id == WRITTEN.batch_id
+    monkeypatch.undo()
+    copied(old, new)
+    assert new.dump() == old.dump()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE batch SET rows = rows + 1 WHERE state = 'COMMITTED'",
+        "UPDATE event SET detail = '{}' WHERE kind = 'seeded'",
+        "DELETE FROM stored_offset WHERE partition = 2",
+    ],
+)
+def test_a_database_with_other_rows_is_refused_with_the_table_and_neither_is_changed(
+    both: tuple[SqlStore, SqlStore], statement: str
+) -> None:
+    old, new = both
+    copied(old, new)
+    version = version_of(new)
+    old.execute("UPDATE kafka_ingest_schema SET version_num = :version", version=version)
+    assert new.execute(statement) == 1
+    before = new.dump()
+
+    with pytest.raises(ControlSchemaError, match=r"row \d of (batch|event|stored_offset) differs.*Neither was changed"):
+        copied(old, new)
+    assert (new.dump(), version_of(old)) == (before, version)
+
+
+def engine_of(file: Path) -> Engine:
+    return open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))), create=True)
+
+
+def test_the_command_shows_what_would_be_copied_then_copies_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_older(engine_of(tmp_path / "old.db"))
+    for conn_id, name in (("KAFKA_INGEST", "old"), ("ELSEWHERE", "new")):
+        connection = {"conn_type": "sqlite", "host": str(tmp_path / f"{name}.db")}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps(connection))
+    command = ["db", "copy", "--to", "elsewhere", "--json"]
+
+    shown = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert (shown.exit_code, json.loads(shown.stdout)["executed"]) == (0, False)
+    assert not (tmp_path / "new.db").exists()
+
+    done = json.loads(CliRunner().invoke(app, command).stdout)
+    assert done["executed"]
+    assert done["rows"] == json.loads(shown.stdout)["rows"]
+    assert done["rows"]["batch"] == len(ROWS["batch"])
+    again = CliRunner().invoke(app, ["status", "--json"])
+    assert again.exit_code == 2
+    assert "go on" in json.loads(again.stdout)["error"]["message"]
