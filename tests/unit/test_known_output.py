@@ -166,22 +166,24 @@ def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years
 
 
 @pytest.mark.parametrize(
-    ("are_in", "has_letters", "of_feed", "stops"),
+    ("are_in", "has_letters", "of", "stops"),
     [
-        (True, False, "orders", False),
-        (False, False, "orders", True),
-        (True, True, "orders", True),
-        (True, False, "other", True),
+        (True, False, "this", False),
+        (False, False, "this", True),
+        (True, True, "this", True),
+        (True, False, "another feed", True),
+        (True, False, "another output", True),
     ],
-    ids=["one database", "two databases", "with dead letters", "of another feed"],
+    ids=["one database", "two databases", "with dead letters", "of another feed", "of another output"],
 )
 def test_a_batch_that_one_database_has_lost_with_its_offsets_stops_no_plan(
-    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch, *, are_in: bool, has_letters: bool, of_feed: str, stops: bool
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch, *, are_in: bool, has_letters: bool, of: str, stops: bool
 ) -> None:
     batch_id = another_published(feed)
     kept = feed.sink.published[UUID(batch_id)]
     letters = kept.receipt.files if has_letters else ()
-    plan = kept.plan if of_feed == "other" else replace(kept.plan, feed_id=feed.control.feed("orders").feed_id)
+    plan = kept.plan if of == "another feed" else replace(kept.plan, feed_id=feed.control.feed("orders").feed_id)
+    plan = replace(plan, output=parquet_at(ELSEWHERE)) if of == "another output" else plan
     feed.sink.published[UUID(batch_id)] = replace(kept, plan=plan, receipt=replace(kept.receipt, dead_letters=letters))
     asked: list[tuple[set[str], str | None]] = []
 
