@@ -59,6 +59,7 @@ from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.explain import Explain
 from kafka_ingest.verbs.request import Call
 from kafka_ingest.verbs.skip import decide_skip, skip
+from kafka_ingest.verbs.status import newest_in_one
 
 Way = Callable[[PostgresqlServer, SqlStore], URL]
 """Makes a way to the table that is not the control tables' own."""
@@ -127,6 +128,12 @@ def states(store: SqlStore) -> list[str]:
     return sorted(row["state"] for row in store.rows("batch"))
 
 
+def file_of(feed: WholeFeed) -> Feed:
+    """Return what the feed's file says."""
+    sink = {"format": "postgresql", "path": str(feed.output), "conn_id": "warehouse", "table": "shop.orders"}
+    return Feed.model_validate({"name": "orders", "kafka": {"topics": [TOPIC]}, "sink": sink})
+
+
 def finding(one: SqlStore, warehouse: URL) -> FindConnection:
     """Return what finds the connections to the control tables and to the table's database."""
 
@@ -163,6 +170,7 @@ def test_a_commit_says_that_rows_and_offsets_are_one_transaction_and_explain_rep
     call = Call(Explain, None, None, finding(one, one.settings.url), print)
     answer = Explain(file=str(batch_id)).answer(call)
     assert (answer.document["batch"]["state"], answer.document["batch"]["one_transaction"]) == ("COMMITTED", True)
+    assert newest_in_one(file_of(feed), call) is True
     with pytest.raises(UnknownBatchError, match="expected a batch of feed refunds"):
         Explain(file=str(batch_id)).answer(replace(call, feed="refunds"))
 
@@ -563,10 +571,10 @@ def test_doctor_says_whether_it_is_one_database_whoever_reaches_it(
     feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer, way: Way | None
 ) -> None:
     there = way(postgresql_server, one) if way is not None else one.settings.url
-    sink = {"format": "postgresql", "path": str(feed.output), "conn_id": "warehouse", "table": "shop.orders"}
-    file = Feed.model_validate({"name": "orders", "kafka": {"topics": [TOPIC]}, "sink": sink})
-    found = doctor.output(file, finding(one, there), {})
-    assert ("The control tables are in the same database." in found) == (way is not in_a_copy)
+    found = doctor.output(file_of(feed), finding(one, there), {})
+    expected = {in_a_copy: "", as_another_role: "The control tables are in the same database, but its role has not all"}
+    assert expected.get(way, "The control tables are in the same database.") in found
+    assert ("The control tables" in found) == (way is not in_a_copy)
 
 
 @pytest.mark.parametrize("way", [in_a_copy, as_another_role, with_another_search_path])

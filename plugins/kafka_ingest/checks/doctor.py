@@ -287,8 +287,11 @@ def beside_control_tables(output: OutputLocation, find_connection: FindConnectio
     in_transaction = sink_of(output, sink_connections(find_connection)).in_transaction
     with contextlib.suppress(KafkaIngestError):  # the check of the control tables names it
         settings = control_database(find_connection(CONTROL_CONN_ID))
-        if in_transaction is not None and in_transaction(SqlControlTables(open_database(settings)).are_in):
-            return " The control tables are in the same database."
+        tables = SqlControlTables(open_database(settings))
+        if in_transaction is not None and in_transaction(tables.are_in):
+            may_write = in_transaction(tables.may_be_written_in)
+            why = "" if may_write else ", but its role has not all rights on them: offsets may move a transaction later"
+            return f" The control tables are in the same database{why}."
     return ""
 
 

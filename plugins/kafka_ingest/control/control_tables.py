@@ -27,6 +27,10 @@ from kafka_ingest.control.plan_store import PlanStore
 from kafka_ingest.control.schema import metadata
 from kafka_ingest.control.topic_store import TopicStore
 
+RIGHTS: Final = text(
+    "SELECT bool_and(has_table_privilege(name, each)) FROM unnest(CAST(:names AS text[])) AS name, "
+    "unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS each"
+)
 TABLES: Final = text("SELECT array_agg(to_regclass(name)::oid::bigint) FROM unnest(CAST(:names AS text[])) AS name")
 
 
@@ -70,3 +74,8 @@ class SqlControlTables(
             if other.execute(select(func.pg_try_advisory_xact_lock(token))).scalar_one():
                 return False
             return bool(other.execute(TABLES, names).scalar_one() == own.execute(TABLES, names).scalar_one())
+
+    def may_be_written_in(self, transaction_elsewhere: object) -> bool:
+        """Whether the role of an output's open transaction, which they are in, has all rights that a commit needs."""
+        assert isinstance(transaction_elsewhere, Connection)  # noqa: S101 - one that these tables are in
+        return bool(transaction_elsewhere.execute(RIGHTS, {"names": sorted(metadata.tables)}).scalar_one())

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, feed
 from kafka_ingest.settings.connections import kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
+from kafka_ingest.verbs.explain import TRANSACTIONS
 from kafka_ingest.verbs.request import Call, Deciding, Request
 
 STATUS_TIMEOUT_S = 5.0
@@ -47,9 +49,13 @@ def of_feed(call: Call, feed_name: str) -> Answer:
     found = feed_status(feed.name, call.control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
     output_error = output_problem(feed, call)
     problems = {"output": output_error, "feed_file": str(file.error) if file.error else None}
+    in_one = newest_in_one(feed, call)
+    said = [] if in_one is None else [Line(f"newest batch: rows and stored offsets were {TRANSACTIONS[in_one]}")]
     return Answer(
-        found.as_document() | {key: {"error": text} if text else None for key, text in problems.items()},
-        [*lines_of(found, output_error), *broken_lines([file])],
+        found.as_document()
+        | {key: {"error": text} if text else None for key, text in problems.items()}
+        | {"newest_in_one_transaction": in_one},
+        [*lines_of(found, output_error), *said, *broken_lines([file])],
         1 if found.kafka_error is not None else 0,
     )
 
@@ -108,6 +114,16 @@ def output_problem(feed: Feed, call: Call) -> str | None:
         check_output(call.control.feed(feed.name), feed.plan_settings(os.environ), call.control, call.sinks)
     except KafkaIngestError as error:
         return str(error)
+    return None
+
+
+def newest_in_one(feed: Feed, call: Call) -> bool | None:
+    """Return whether rows and stored offsets of the newest batch were one transaction; None where nothing says it."""
+    with suppress(KafkaIngestError):  # an output that does not answer is a problem of its own
+        known = call.control.feed(feed.name)
+        newest = call.control.newest_published(known.feed_id) if known is not None else None
+        if newest is not None and (in_one := call.sinks(newest.output).in_one) is not None:
+            return in_one(newest.batch_id)
     return None
 
 
