@@ -25,8 +25,7 @@ from environment import ROOT, child_environment
 from java_command import JavaMissingError
 from kafka_ingest.errors import InstallationError
 from kafka_ingest.foundation.durable_files import sync
-from kafka_ingest.spark_launch.class_archive import ArchivePlace
-from kafka_ingest.spark_launch.installation import JARS_VARIABLE, installation
+from kafka_ingest.spark_launch.installation import JARS_VARIABLE, ArchivePlace, installation
 from kafka_ingest.spark_launch.java_options import JAVA_VARIABLES
 from progress import step
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK, is_free, random_free_ports
 from java_command import java_command
-from kafka_ingest.spark_launch.class_archive import ArchivePlace
+from kafka_ingest.spark_launch.installation import ArchivePlace
 from kafka_ingest.spark_launch.java_options import ARCHIVE, using
 
 PINNED_VERSION = "4.3.1"

@@ -25,7 +25,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
-from kafka_ingest.sinks import dead_letter_objects
+from kafka_ingest.sinks import batch_folders
 from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
@@ -142,7 +142,7 @@ in_a_store = pytest.mark.parametrize(
 def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_receipt_is_kept(
     feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, copied = dead_letter_objects.copy_file, []
+    real, copied = batch_folders.copy_file, []
 
     def dies_at_the_second(*arguments: Any) -> None:
         if len(copied) == 1:
@@ -150,7 +150,7 @@ def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_rec
         copied.append(real(*arguments))
 
     with monkeypatch.context() as patched:
-        patched.setattr(dead_letter_objects, "copy_file", dies_at_the_second)
+        patched.setattr(batch_folders, "copy_file", dies_at_the_second)
         with pytest.raises(Died):
             at_rest(feed)
     assert feed.letters.publisher.known_batches() == []

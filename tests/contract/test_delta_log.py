@@ -16,11 +16,10 @@ from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, written
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
+from kafka_ingest.sinks.delta import add_actions, log_reading, table_log
 from kafka_ingest.sinks.delta.log_entry import AddedFile, entry_name, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
-from kafka_ingest.sinks.delta.searched_columns import FileStatistics
-from kafka_ingest.sinks.delta.table_fit import form_of
+from kafka_ingest.sinks.delta.table_fit import FileStatistics, form_of
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
@@ -351,7 +350,7 @@ def test_a_commit_asks_for_no_list_of_files_and_needs_no_library(
     first = publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
     with monkeypatch.context() as patched:
-        for module in (table_log, file_columns):
+        for module in (table_log, add_actions):
             patched.setattr(module, "delta_lake", lambda: pytest.fail("it was loaded"))
         output.sink.publisher.can_take(directory, published.receipt)
         output.sink.publisher.publish(directory, published)

@@ -19,13 +19,13 @@ from kafka_ingest.answers.answer import Answer
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import TableStatistics
-from kafka_ingest.sinks.delta import add_actions, searched_columns, table_log
-from kafka_ingest.sinks.delta.searched_columns import FileStatistics
+from kafka_ingest.sinks.delta import add_actions, table_fit, table_log
+from kafka_ingest.sinks.delta.table_fit import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.verbs.mend_statistics import MendStatistics
 from kafka_ingest.verbs.request import Decided
 
-NAMED = searched_columns.NAMED
+NAMED = table_fit.NAMED
 OF_KAFKA = {
     *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp"),
     *("kafka_topic_id", "kafka_timestamp_ms", "kafka_batch"),

@@ -14,8 +14,7 @@ import archive_broker
 import archive_classes
 from java_command import JavaMissingError
 from kafka_ingest.checks import doctor
-from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
-from kafka_ingest.spark_launch.installation import CONNECTOR, JARS_VARIABLE, installation
+from kafka_ingest.spark_launch.installation import CONNECTOR, JARS_VARIABLE, ArchivePlace, installation, java_binary
 from kafka_ingest.spark_launch.java_options import java_options
 
 

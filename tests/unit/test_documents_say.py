@@ -28,7 +28,7 @@ from kafka_ingest.settings.sink_settings.local_directory import ParquetSink
 from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
 from kafka_ingest.settings.sink_settings.table import DeltaSink, IcebergSink
 from kafka_ingest.sinks.delta import add_actions, log_reading
-from kafka_ingest.sinks.iceberg import metadata_size, one_try, rest_catalog
+from kafka_ingest.sinks.iceberg import one_try, rest_catalog, table_io
 from kafka_ingest.verbs import preview
 from kafka_ingest.writing import json_values
 
@@ -81,7 +81,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("security.md", "more than {} levels or", foreign_json.MOST_LEVELS),
     ("security.md", "{} MiB are refused by name", foreign_json.MOST_BYTES / MIB),
     ("security.md", "{} MiB an entry of a Delta log", log_reading.MOST_OF_ENTRY / MIB),
-    ("security.md", "{} MiB unpacked", metadata_size.MOST_UNPACKED / MIB),
+    ("security.md", "{} MiB unpacked", table_io.MOST_UNPACKED / MIB),
     ("security.md", "{} MiB unpacked, as what is read of a Delta checkpoint", log_reading.MOST_OF_CHECKPOINT / MIB),
     ("sinks.md", "(cut to {} characters in Delta", add_actions.LONGEST_BOUND),
     ("sinks.md", "A batch has {} files at most", partition_term.MOST_FILES),

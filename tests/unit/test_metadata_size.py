@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.sinks.iceberg import metadata_size
+from kafka_ingest.sinks.iceberg import table_io
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_errors
-from kafka_ingest.sinks.iceberg.metadata_size import bounded
+from kafka_ingest.sinks.iceberg.table_io import bounded
 
 TABLE = "file:///lake/orders/metadata"
 
@@ -51,7 +51,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 def test_a_manifest_is_read_up_to_the_limit_of_all_its_unpacked_blocks_together(
     packing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_size, "MOST_UNPACKED", 3_000_000)
+    monkeypatch.setattr(table_io, "MOST_UNPACKED", 3_000_000)
     pack = PACKED[packing]
     fits = manifest(packing, pack(b"a" * 1_500_000), pack(b"b" * 1_500_000))
     assert bounded(f"{TABLE}/x-m0.avro", io.BytesIO(fits)).read() == fits
@@ -63,7 +63,7 @@ def test_a_manifest_is_read_up_to_the_limit_of_all_its_unpacked_blocks_together(
 
 
 def test_a_packed_metadata_file_is_read_up_to_the_same_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_size, "MOST_UNPACKED", 3_000_000)
+    monkeypatch.setattr(table_io, "MOST_UNPACKED", 3_000_000)
     fits, bomb = gzip.compress(bytes(3_000_000)), gzip.compress(bytes(3_000_001))
     assert bounded(f"{TABLE}/1.gz.metadata.json", io.BytesIO(fits)).read() == fits
     with pytest.raises(OutputNotUsableError, match=r"at most 3,000,000 bytes, found .*no offset was moved"):
@@ -79,7 +79,7 @@ def test_a_damaged_manifest_is_a_failure_of_the_storage(packing: str) -> None:
 
 @pytest.mark.parametrize("name", ["1.metadata.json", "x-m0.avro", "1.gz.metadata.json"])
 def test_a_file_that_is_too_large_as_it_is_is_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_size, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(table_io, "MOST_BYTES", 1_000)
     with pytest.raises(OutputNotUsableError, match=f"at most 1,000 bytes, found 1,001 or more in .*{name}"):
         bounded(f"{TABLE}/{name}", io.BytesIO(b"x" * 1_001))
     assert bounded(f"{TABLE}/00000.parquet", io.BytesIO(b"x" * 1_001)).read() == b"x" * 1_001

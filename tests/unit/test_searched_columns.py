@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_ingest.sinks.delta.searched_columns import searched
+from kafka_ingest.sinks.delta.table_fit import searched
 
 FIELDS = [{"name": name, "type": "long"} for name in ("a", "b", "c")]
 

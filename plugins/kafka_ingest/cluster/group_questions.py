@@ -8,8 +8,7 @@ import tenacity
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreachable
-from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, RIGHTS, KafkaClient, is_unreachable
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.ports.cluster import MirrorRefusedError
 

@@ -14,10 +14,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreachable
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
-from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
+from kafka_ingest.cluster.handshake import UNREACHABLE, ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.cluster.large_records import large_records
 from kafka_ingest.errors import (
     InvalidConnectionError,
@@ -28,7 +27,57 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.heap import LargeRecord
-from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
+
+NO_LEADER_KNOWN = Unavailable("LEADER_NOT_AVAILABLE: its leader did not answer")
+"""The client still asks a leader that has just died, and then returns no error, only an offset below zero."""
+
+ACCESS_ERRORS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+
+RIGHTS: Mapping[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ on each of these topics, which includes DESCRIBE",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "READ on this consumer group, which includes DESCRIBE",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "DESCRIBE on the cluster",
+}
+"""Which right an answer means; what includes what: https://kafka.apache.org/documentation/#operations_in_kafka."""
+
+# Codes that say something about one partition rather than about reaching the cluster.
+PARTITION_ERRORS = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,  # its leader changed this moment
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._NOENT,  # every partition that was asked for is without a leader
+    }
+)
+
+
+def unavailable(error: KafkaException) -> Unavailable:
+    """Return why one partition has no answer; raises again what says something about reaching the cluster."""
+    if error.args[0].code() in PARTITION_ERRORS:
+        return Unavailable(f"{error.args[0].name()}: {error.args[0].str()}")
+    raise error
+
+
+def is_unreachable(error: KafkaError) -> bool:
+    """Whether an error is about reaching Kafka at all, rather than an answer of Kafka's."""
+    return error.code() in UNREACHABLE
+
 
 CLIENT_IDLE_S = 5.0
 """How long an idle client is kept: within a step questions follow at once, between steps Spark may work for hours.
@@ -159,7 +208,6 @@ class KafkaClient:
     def large_records(
         self, ranges: Collection[OffsetRange], isolation: Isolation
     ) -> dict[TopicPartition, list[LargeRecord]]:
-        """Return of each range the records larger than all before; what they take, this process does not."""
         with self.time_limited(f"the sizes of the records of {counted(len(ranges), 'partition')}"):
             settings = self._consumer_settings("kafka_ingest looks for large records")
             return large_records(settings | {"isolation.level": isolation.value}, ranges, self.request_timeout_s)

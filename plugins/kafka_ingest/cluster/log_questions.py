@@ -12,9 +12,8 @@ from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, Ka
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
-from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, NO_LEADER_KNOWN, KafkaClient, unavailable
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, TopicPartition, Unavailable
 
@@ -146,7 +145,6 @@ class LogQuestions:
         )
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
-        """Return where each log continues with a later leader epoch, or ends; None where it knows no such epoch."""
         with (
             self._client.time_limited(f"the ends of leader epochs in {counted(len(epochs), 'partition')}"),
             self._client.consumer("kafka_ingest looks for logs that were cut off") as consumer,

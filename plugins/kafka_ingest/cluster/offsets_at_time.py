@@ -8,8 +8,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from kafka_ingest.cluster.answer_errors import NO_LEADER_KNOWN, unavailable
-from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.kafka_client import NO_LEADER_KNOWN, KafkaClient, unavailable
 from kafka_ingest.cluster.log_questions import LogQuestions, list_offsets
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, NewestRecord, TopicPartition, Unavailable

@@ -8,8 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType
 
-from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, is_unreachable
-from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, KafkaClient, is_unreachable
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import Retention, TopicDescription, Unavailable, listing

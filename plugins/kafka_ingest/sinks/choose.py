@@ -22,8 +22,7 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, kafka_topic, parquet, postgresql
-from kafka_ingest.sinks.batch_folders import data_file
-from kafka_ingest.sinks.dead_letter_objects import dead_letter_objects_sink
+from kafka_ingest.sinks.batch_folders import data_file, dead_letter_objects_sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
 from kafka_ingest.sinks.parquet import directory as parquet_files
@@ -83,7 +82,7 @@ FORMATS: Mapping[str, Format] = {
         partial(place_in_table, table_format="delta", folders=(delta.BATCHES,)),
         f"TABLE/{delta.BATCHES}/<batch>/<attempt>/<file> of a Delta table",
         delta.GUARANTEE,
-        ("kafka_ingest.sinks.delta.add_actions", "kafka_ingest.sinks.delta.file_columns"),
+        ("kafka_ingest.sinks.delta.add_actions",),
         in_stores=True,
         is_at=lambda names: delta.LOG in names,
     ),
@@ -266,5 +265,4 @@ class DataFilesOfAllFormats:
         return "; ".join(each.places_in_words for each in FORMATS.values() if each.places_in_words)
 
     def contents(self, path: Path, *, intervals: int) -> FileContents:
-        """Return what a data file holds, with its first intervals of offsets; all formats write Parquet."""
         return data_file(path).contents(intervals=intervals)

@@ -116,7 +116,6 @@ class KeptReceipts:
         return published
 
     def receipt(self, batch_id: UUID) -> Receipt | None:
-        """Return a batch's receipt, None where none is kept; raises OutputConflictError where it cannot be used."""
         with storage_errors(self.folder):
             kept = self._read(batch_id)
         if kept is None:

@@ -146,7 +146,6 @@ class StagedFiles:
         return content.decode(errors="replace"), len(content) == most
 
     def verify(self, directory: Place, receipt: Receipt) -> None:
-        """Check the staged files against their receipt; they are on the disk when this returns."""
         place = self.data_place(directory)
         with storage_errors(place):
             self.check_mounted()
@@ -166,7 +165,6 @@ class StagedFiles:
     def restage(
         self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
     ) -> list[WrittenFile]:
-        """Stage the records of ranges from the files of an earlier attempt, revoked or not, for another one."""
         # A third of a second for pyarrow, which only a restore should pay.
         from kafka_ingest.sinks.restaged_parquet import restage  # noqa: PLC0415
 
@@ -177,7 +175,6 @@ class StagedFiles:
             return restage(data, receipt, self._open(self.data_place(target)), ranges, batch_id=batch_id)
 
     def size_bytes(self, directory: Place) -> int:
-        """Return how large an attempt's directory is, with its data that is not published; 0 where there is none."""
         with storage_errors(directory):
             self.check_mounted()
             elsewhere = self._to_remove(directory)

@@ -162,7 +162,6 @@ class AzureStore(AnyStore):
         return super().open(place, access)
 
     def reason_of(self, error: BaseException) -> str:
-        """Return Azure's own name of a failure, or that of its client; empty where it is none of theirs."""
         kind = type(error)
         name = kind.__name__ if kind.__module__.startswith("azure.") else ""
         code = getattr(error, "error_code", None) or getattr(error.__cause__, "error_code", None) or name
@@ -188,7 +187,6 @@ class AzureStore(AnyStore):
         return files_of(folder).beginnings(paths, most)
 
     def names_from(self, folder: "UPath", first: str) -> list[str]:
-        """Return the names of a folder's files from a name on; these alone are listed."""
         with remote_errors(self, folder):
             found = files_of(folder).inside(folder.path, first)
         names = [each.name.rpartition("/")[2] for each in found if not each.is_folder]
@@ -226,7 +224,6 @@ class AzureStore(AnyStore):
             self.remove_files(path, [path.path])
 
     def remove_if_empty(self, path: "UPath") -> None:
-        """Remove the object that stands for a folder, where nothing is in it."""
         try:
             with remote_errors(self, path):
                 if not files_of(path).below(path.path):

@@ -117,7 +117,6 @@ class GcsStore(AnyStore):
     """How Google's store differs from other file systems: it has no folders, and never says what is missing."""
 
     def open(self, place: Remote, access: StoreAccess | None) -> "UPath":
-        """Return what reads and writes at a place; raises PermissionError where there are no usable credentials."""
         # By default gcsfs asks by gRPC what kind of bucket each is, at another address and with limits of its own.
         plain = import_module("gcsfs.core").GCSFileSystem
         import_module("fsspec").register_implementation(place.scheme, plain, clobber=True)
@@ -151,7 +150,6 @@ class GcsStore(AnyStore):
         """Do nothing."""
 
     def names_from(self, folder: "UPath", first: str) -> list[str]:
-        """Return the names of a folder's files from a name on; these alone are listed."""
         bucket, _, key = folder.path.partition("/")
         asked = {"prefix": f"{key}/", "delimiter": "/", "startOffset": f"{key}/{first}"}
         found: list[str] = []

@@ -121,7 +121,6 @@ class S3Store(AnyStore):
         path.fs.retries = 1
 
     def reason_of(self, error: BaseException) -> str:
-        """Return S3's own name of a failure; empty where it is none of S3's."""
         answer: Any = getattr(error.__cause__, "response", None)
         return str(answer["Error"].get("Code", "")) if isinstance(answer, dict) and "Error" in answer else ""
 
@@ -136,7 +135,6 @@ class S3Store(AnyStore):
         """Do nothing."""
 
     def names_from(self, folder: "UPath", first: str) -> list[str]:
-        """Return the names of a folder's files from a name on; these alone are listed."""
         bucket, _, key = folder.path.partition("/")
         # S3 lists what comes after a name, so the name itself is asked for without its last character.
         asked = {"Bucket": bucket, "Prefix": f"{key}/", "Delimiter": "/", "StartAfter": f"{key}/{first[:-1]}"}

@@ -1,6 +1,7 @@
 """What a commit records of each staged file: its place, its size, and the statistics by which queries skip it.
 
-Importing this imports pyarrow.
+And its columns as a Delta schema holds them. The library does the same for any type; for those of the raw format it
+need not be loaded, which takes as long as the rest of a small commit. Importing this imports pyarrow.
 """
 
 import contextlib
@@ -17,10 +18,11 @@ from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS, Fields, nullable
+from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import AddedFile
-from kafka_ingest.sinks.delta.searched_columns import FileStatistics, with_bounds
-from kafka_ingest.sinks.tables.staged_checks import footer, partition_values
+from kafka_ingest.sinks.delta.table_fit import FileStatistics, with_bounds
+from kafka_ingest.sinks.tables.staged_checks import footer, partition_values, schema_of_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -37,7 +39,7 @@ WHOLE = RAW_COLUMNS.keys() - {"key", "value"}
 """Columns whose bounds are not shortened: they are short, and queries search for whole ids of batches."""
 
 KINDS = frozenset({"String", "Int", "Date", "Timestamp"})
-"""What has bounds: the types of :data:`.searched_columns.BOUNDED` as Parquet calls them."""
+"""What has bounds: the types of :data:`.table_fit.BOUNDED` as Parquet calls them."""
 
 INTEGERS = frozenset({"INT32", "INT64"})
 LONGEST_BOUND = 32
@@ -178,3 +180,55 @@ def lacks(file: Mapping[str, Any], column: str, *, is_counted: bool) -> bool:
     if file["min"] is None or None not in (file["min"][column], (file["max"] or {}).get(column)):
         return False
     return not is_counted or (file["null_count"] or {}).get(column) != file["num_records"]
+
+
+TYPES: Mapping[pa.DataType, str] = {
+    pa.string(): "string",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.int16(): "short",
+    pa.bool_(): "boolean",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+
+
+def schema_of(found: pa.Schema) -> dict[str, Any]:
+    """Return a file's columns as the Delta protocol writes them."""
+    try:
+        return struct_of(found)
+    except KeyError:
+        schema: dict[str, Any] = json.loads(delta_lake().Schema.from_arrow(found).to_json())
+        return schema
+
+
+def columns_of_files(data: Opened, receipt: Receipt) -> Fields:
+    schema = schema_of_files(data, receipt)
+    return () if schema is None else schema_of(schema)["fields"]
+
+
+def struct_of(fields: "pa.Schema | pa.StructType") -> dict[str, Any]:
+    """Return fields as the protocol writes them; raises KeyError for a type that the raw format has not."""
+    return {
+        "type": "struct",
+        "fields": [nullable(each.name, type_of(each.type)) | {"nullable": each.nullable} for each in fields],
+    }
+
+
+def type_of(kind: pa.DataType) -> object:
+    """Return a type as the protocol writes it; raises KeyError as above."""
+    if isinstance(kind, pa.StructType):
+        return struct_of(kind)
+    if isinstance(kind, pa.ListType):
+        element = type_of(kind.value_type)
+        return {"type": "array", "elementType": element, "containsNull": kind.value_field.nullable}
+    if isinstance(kind, pa.MapType):
+        key, value = type_of(kind.key_type), type_of(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": kind.item_field.nullable}
+    if isinstance(kind, pa.Decimal128Type):
+        return f"decimal({kind.precision},{kind.scale})"
+    return TYPES[kind]

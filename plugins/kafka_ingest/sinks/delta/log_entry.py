@@ -23,7 +23,7 @@ from kafka_ingest.foundation.foreign_json import (
     whole,
 )
 from kafka_ingest.foundation.storage import Opened, create, read_at_most
-from kafka_ingest.sinks.delta.searched_columns import FileStatistics
+from kafka_ingest.sinks.delta.table_fit import FileStatistics
 
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
 PROOF_KEY = "userMetadata"

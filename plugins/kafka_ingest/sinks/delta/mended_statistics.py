@@ -1,6 +1,6 @@
 """Mends what a table says of its files' statistics: it names the columns whose bounds all of its files have.
 
-Readers then look for no others (:mod:`.searched_columns`). One commit of the table's properties does it; no file and no
+Readers then look for no others (:mod:`.table_fit`). One commit of the table's properties does it; no file and no
 statistics change.
 """
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta.library import brief, failures
-from kafka_ingest.sinks.delta.searched_columns import with_bounds
-from kafka_ingest.sinks.delta.table_fit import form_of
+from kafka_ingest.sinks.delta.table_fit import form_of, with_bounds
 from kafka_ingest.sinks.delta.table_log import TRIES, TableLog
 
 if TYPE_CHECKING:
@@ -24,12 +23,10 @@ class DeltaStatistics:
         self._log = log
 
     def may_lack(self) -> list[str]:
-        """Return the columns for which readers look, and of whose types no bounds are recorded."""
         searched = form.searched if (form := self._log.form()) is not None else {}
         return [name for name in searched if name not in with_bounds(searched)]
 
     def look(self) -> TableStatistics:
-        """Return what the newest version records; raises what :meth:`mend` raises before it changes anything."""
         self._log.check_writable()
         return self._recorded(self._log.open())
 
@@ -49,7 +46,6 @@ class DeltaStatistics:
         return found
 
     def mend(self) -> None:
-        """Name the columns of which bounds are recorded in all files, as of the version that this makes the next."""
         self._log.check_writable()
         failure: Exception | None = None
         for attempt in range(TRIES + 1):

@@ -54,8 +54,16 @@ from kafka_ingest.sinks.delta.log_entry import (
     write_entry,
     write_version,
 )
-from kafka_ingest.sinks.delta.searched_columns import NAMED, for_new_table, naming
-from kafka_ingest.sinks.delta.table_fit import TableForm, form_of, oldest_s, why_not_read, why_not_written
+from kafka_ingest.sinks.delta.table_fit import (
+    NAMED,
+    TableForm,
+    for_new_table,
+    form_of,
+    naming,
+    oldest_s,
+    why_not_read,
+    why_not_written,
+)
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.decoded_columns import last_names, names_of_columns, refuse_misfits, wrong_names
 from kafka_ingest.sinks.tables.table_format import (
@@ -120,7 +128,6 @@ class TableLog:
 
     @property
     def commits(self) -> "TableLog":
-        """This: the library is imported where it is needed."""
         return self
 
     def opened(self, place: Place) -> Opened:
@@ -196,7 +203,6 @@ class TableLog:
         return DeltaRows(self)
 
     def published(self) -> set[str]:
-        """Return the ids of the batches whose own files are part of the table."""
         return self.rows().published()
 
     def check_usable(self) -> None:
@@ -225,7 +231,6 @@ class TableLog:
             self._check_fits(form)
 
     def check_can_remove(self, *, replacing: bool = False) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written, or only appended to."""
         self.check_writable()
         set_to_true = {name for name, value in self._configuration().items() if value.lower() == "true"}
         if "delta.appendOnly" in set_to_true:
@@ -253,20 +258,17 @@ class TableLog:
         return self.options.left_out(form.columns) if form is not None else ()
 
     def columns(self, _written: WrittenColumns) -> dict[str, str]:
-        """Return the columns beside Kafka's own; every type has a name of its own."""
         form = self.form()
         return listed(form.fields) if form is not None else {}
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
-        """Yield which columns that are to be written the table as it is now cannot have, whatever their types."""
         yield from wrong_names(last_names(written), NOT_IN_NAMES)
         if (form := self.form()) is not None:
             yield from without_nulls(form.fields, names_of_columns(written))
 
     def check_files(self, staged: Staged) -> None:
-        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         # A third of a second, for commits.
-        from kafka_ingest.sinks.delta.file_columns import schema_of  # noqa: PLC0415
+        from kafka_ingest.sinks.delta.add_actions import schema_of  # noqa: PLC0415
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see above
 
         unknown, decoded = self.columns_left_out(), self.options.decoded
@@ -284,7 +286,7 @@ class TableLog:
         """Return the columns of files of decoded records; none of raw ones, which have those of the raw format."""
         if not (staged.receipt.files and self.options.decoded):
             return ()
-        from kafka_ingest.sinks.delta.file_columns import columns_of_files  # noqa: PLC0415 - see check_files
+        from kafka_ingest.sinks.delta.add_actions import columns_of_files  # noqa: PLC0415 - see check_files
 
         return columns_of_files(staged.data, staged.receipt)
 
@@ -309,7 +311,6 @@ class TableLog:
             )
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's."""
         files: Sequence[AddedFile] = ()
         if staged is not None and staged.receipt.files:
             from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see check_files
@@ -430,11 +431,7 @@ class TableLog:
         log.warning("%s in %s: %s. A later commit tries it again.", what, self.output, cause)
 
     def delete_rows(self, batch_id: UUID) -> None:
-        """Delete a batch's rows in one commit; does nothing where there are none.
-
-        Its own files are removed from the table. A file that OPTIMIZE made of several batches is rewritten without its
-        rows.
-        """
+        """Its own files leave the table; a file that OPTIMIZE made of several batches is rewritten without its rows."""
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
             rows = self.rows()

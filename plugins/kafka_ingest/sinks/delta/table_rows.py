@@ -110,12 +110,10 @@ class DeltaRows:
         return bool(self.own_files(batch_id, attempt))
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        """Return the names of an attempt's files that the table names as they were published."""
         return self.own_files_of_all.of(batch_id, attempt)
 
     @cached_property
     def own_files_of_all(self) -> OwnFiles:
-        """The same of all attempts."""
         below = f"{BATCHES}/"
         return OwnFiles(path.removeprefix(below) for path in self.files if path.startswith(below))
 
@@ -123,11 +121,9 @@ class DeltaRows:
         return self._counted_elsewhere.get(str(batch_id), 0)
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
-        """Yield the positions of a batch's rows in rewritten files, a piece at a time."""
         return self.read_rewritten(["kafka_topic", "kafka_partition", "kafka_offset"], batch_id)
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether a batch's record is in a rewritten file."""
         if self._table is None or not self.rewritten:
             return False
         from kafka_ingest.sinks.delta.replaced_files import hold  # noqa: PLC0415 - see read_rewritten
@@ -143,7 +139,6 @@ class DeltaRows:
         return counts
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
-        """Yield what the commits say that the log has still, of those that are ours."""
         if self._table is None:
             return
         with self._log.named_errors():

@@ -1,4 +1,4 @@
-"""What a snapshot records of a file of decoded records, with the bounds that hold for all of its rows.
+"""The columns of a staged file as a table has them, and what a snapshot records of it: bounds that hold for all rows.
 
 The library takes a column's bounds from those row groups that have some, also where others have none: texts that are
 long in sum, and numbers of which one is NaN. Readers would skip the file for rows that are there. And it fails on some
@@ -11,13 +11,18 @@ Importing this imports pyiceberg and pyarrow.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet
+from pyiceberg import types
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_file_to_data_file
+from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan, parquet_file_to_data_file, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -27,10 +32,82 @@ from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import PartitionTerm, Transform
+from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import path_of
+from kafka_ingest.sinks.iceberg.columns import RAW, in_words, own_fields
+from kafka_ingest.sinks.tables.decoded_columns import is_own
 from kafka_ingest.sinks.tables.staged_checks import footer
 
-if TYPE_CHECKING:
-    import pyarrow.parquet
+TYPES: Final[dict[pa.DataType, types.PrimitiveType]] = {
+    pa.string(): types.StringType(),
+    pa.bool_(): types.BooleanType(),
+    pa.int16(): types.IntegerType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.float32(): types.FloatType(),
+    pa.float64(): types.DoubleType(),
+    pa.binary(): types.BinaryType(),
+    pa.date32(): types.DateType(),
+    pa.timestamp("us", "UTC"): types.TimestamptzType(),
+    pa.timestamp("us"): types.TimestampType(),
+}
+
+
+def differences_of_file(schema: pa.Schema, options: TableOptions, unknown: Collection[str] = ()) -> Iterator[str]:
+    """Yield where a staged file's columns are not those of the raw format, without those that the table lacks.
+
+    Of decoded records only Kafka's own are read.
+    """
+    own, may_lack = own_fields(options), options.may_lack
+    expected = {field.name for field in own if field.name in schema.names or field.name not in may_lack}
+    found_names = {name for name in schema.names if is_own(name) or not options.decoded}
+    for name in sorted(set(unknown) & set(schema.names)):
+        yield f"column {name}: the table has none"
+    for name in sorted(expected ^ found_names):
+        yield f"column {name}: {'missing' if name in expected else 'not of the raw format'}"
+    for field in own:
+        if field.name not in schema.names:
+            continue
+        try:
+            found = pyarrow_to_schema(pa.schema([schema.field(field.name)]), RAW.name_mapping)
+        except (ValueError, TypeError) as error:
+            yield f"column {field.name}: expected {in_words(field.field_type)}, found {error}"
+            continue
+        if in_words(found.fields[0].field_type) != in_words(field.field_type):
+            kind = in_words(found.fields[0].field_type)
+            yield f"column {field.name}: expected {in_words(field.field_type)}, found {kind}"
+
+
+def schema_of(files: pa.Schema) -> Schema:
+    """Return the columns of files as a table has them: all of their parts allow nulls, as a later batch may have some.
+
+    Raises ValueError for a type that Iceberg has not.
+    """
+    numbers = count(1)
+    return Schema(*(field_of(each, numbers, each.name) for each in files))
+
+
+def field_of(found: "pa.Field[pa.DataType]", numbers: Iterator[int], path: str) -> types.NestedField:
+    return types.NestedField(next(numbers), found.name, type_of(found.type, numbers, path), required=False)
+
+
+def type_of(kind: pa.DataType, numbers: Iterator[int], path: str) -> types.IcebergType:
+    """Return a type; raises ValueError for one that Iceberg has not."""
+    if isinstance(kind, pa.StructType):
+        return types.StructType(*(field_of(each, numbers, path_of(path, each.name)) for each in kind))
+    if isinstance(kind, pa.MapType):
+        key_id, value_id = next(numbers), next(numbers)
+        key, value = type_of(kind.key_type, numbers, f"{path}[]"), type_of(kind.item_type, numbers, f"{path}[]")
+        return types.MapType(key_id, key, value_id, value, value_required=False)
+    if isinstance(kind, pa.ListType):
+        element_id = next(numbers)
+        return types.ListType(element_id, type_of(kind.value_type, numbers, f"{path}[]"), element_required=False)
+    if isinstance(kind, pa.Decimal128Type):
+        return types.DecimalType(kind.precision, kind.scale)
+    if kind not in TYPES:
+        raise ValueError(f"{path} of type {kind}, which Iceberg tables have not")
+    return TYPES[kind]
+
 
 WITH_NAN = frozenset({"FLOAT", "DOUBLE"})
 """Numbers of which one may be NaN: engines take that for larger than all others, and no bound says that one is there.

@@ -6,45 +6,34 @@ Importing this imports pyiceberg, without pyarrow.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from pyiceberg import types
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import (
-    BinaryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
 
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN, WrittenColumns, path_of
 from kafka_ingest.sinks.tables.decoded_columns import Part, listed_in, names_of_columns, parts_without_nulls
 
-HEADERS = ListType(
+HEADERS = types.ListType(
     element_id=11,
-    element=StructType(
-        NestedField(12, "key", StringType(), required=False), NestedField(13, "value", BinaryType(), required=False)
+    element=types.StructType(
+        types.NestedField(12, "key", types.StringType(), required=False),
+        types.NestedField(13, "value", types.BinaryType(), required=False),
     ),
     element_required=False,
 )
 RAW = Schema(
-    NestedField(1, "kafka_topic", StringType(), required=False),
-    NestedField(2, "kafka_partition", IntegerType(), required=False),
-    NestedField(3, "kafka_offset", LongType(), required=False),
-    NestedField(4, "kafka_timestamp", TimestamptzType(), required=False),
-    NestedField(5, "key", BinaryType(), required=False),
-    NestedField(6, "value", BinaryType(), required=False),
-    NestedField(7, "kafka_headers", HEADERS, required=False),
-    NestedField(8, "kafka_topic_id", StringType(), required=False),
-    NestedField(9, "kafka_timestamp_ms", LongType(), required=False),
-    NestedField(10, BATCH_COLUMN, StringType(), required=False),
+    types.NestedField(1, "kafka_topic", types.StringType(), required=False),
+    types.NestedField(2, "kafka_partition", types.IntegerType(), required=False),
+    types.NestedField(3, "kafka_offset", types.LongType(), required=False),
+    types.NestedField(4, "kafka_timestamp", types.TimestamptzType(), required=False),
+    types.NestedField(5, "key", types.BinaryType(), required=False),
+    types.NestedField(6, "value", types.BinaryType(), required=False),
+    types.NestedField(7, "kafka_headers", HEADERS, required=False),
+    types.NestedField(8, "kafka_topic_id", types.StringType(), required=False),
+    types.NestedField(9, "kafka_timestamp_ms", types.LongType(), required=False),
+    types.NestedField(10, BATCH_COLUMN, types.StringType(), required=False),
 )
 """The schema of a new table; the catalog gives the fields their ids. Files say of no column that it is never null, and
 a required column would not take them."""
@@ -68,7 +57,7 @@ def differences_of_table(schema: Schema, options: TableOptions) -> Iterator[str]
             yield f"column {name}: it is required, and nothing would be written into it"
 
 
-def own_fields(options: TableOptions) -> list[NestedField]:
+def own_fields(options: TableOptions) -> list[types.NestedField]:
     """Return the columns of the raw format, without those that decoded records have others for."""
     return [field for field in RAW.fields if not options.is_of_records(field.name)]
 
@@ -83,30 +72,30 @@ def differences_of_mapping(schema: Schema, mapping: NameMapping | None, names: C
             yield f"schema.name-mapping.default does not lead from the name {field.name} to field {field.field_id}"
 
 
-def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
+def leads_to(mapped: MappedField | None, field: types.NestedField) -> bool:
     """Whether a mapping leads from a field's name to it, and from the names in it to what it holds."""
     if mapped is None or mapped.field_id != field.field_id:
         return False
     inner = {name: each for each in mapped.fields for name in each.names}
     match field.field_type:
-        case ListType() as found:
+        case types.ListType() as found:
             return leads_to(inner.get("element"), found.element_field)
-        case MapType() as found:
+        case types.MapType() as found:
             return leads_to(inner.get("key"), found.key_field) and leads_to(inner.get("value"), found.value_field)
-        case StructType() as found:
+        case types.StructType() as found:
             return all(leads_to(inner.get(each.name), each) for each in found.fields)
         case _:
             return True
 
 
-def taken_names(there: IcebergType, mapped: Sequence[MappedField], path: str = "") -> Iterator[tuple[str, str]]:
+def taken_names(there: types.IcebergType, mapped: Sequence[MappedField], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the paths whose names lead to other fields of a table: to renamed or dropped ones, say. Each with why.
 
     If such a field was added, the name would lead to it, and in older files, too: their values would change columns.
     """
     known = {name: field for field in mapped for name in field.names}
     match there:
-        case StructType():
+        case types.StructType():
             fields = {field.name: field for field in there.fields}
             for name, leads in known.items():
                 inner = path_of(path, name)
@@ -117,20 +106,20 @@ def taken_names(there: IcebergType, mapped: Sequence[MappedField], path: str = "
                 now = next((f"is called {name} now" for name in names), "was dropped")
                 why = f"a name that in schema.name-mapping.default leads to field {leads.field_id}, which {now}"
                 yield inner, f"{inner}, {why}: values of older rows would move"
-        case ListType() if "element" in known:
+        case types.ListType() if "element" in known:
             yield from taken_names(there.element_type, known["element"].fields, f"{path}[]")
-        case MapType() if "value" in known:
+        case types.MapType() if "value" in known:
             yield from taken_names(there.value_type, known["value"].fields, f"{path}[]")
 
 
-def in_words(kind: IcebergType) -> str:
+def in_words(kind: types.IcebergType) -> str:
     match kind:
-        case StructType():
+        case types.StructType():
             fields = (f"{each.name}: {in_words(each.field_type)}{required(each.required)}" for each in kind.fields)
             return f"struct<{', '.join(fields)}>"
-        case ListType():
+        case types.ListType():
             return f"list<{in_words(kind.element_type)}{required(kind.element_required)}>"
-        case MapType():
+        case types.MapType():
             return f"map<{in_words(kind.key_type)}, {in_words(kind.value_type)}{required(kind.value_required)}>"
         case _:
             return str(kind)
@@ -148,23 +137,23 @@ SAME: Final = (("int", "smallint"),)
 """What Iceberg has no type of its own for, beside that as which it stores it."""
 
 
-def parts_of(kind: IcebergType, path: str, *, allows_nulls: bool) -> Iterator[Part]:
+def parts_of(kind: types.IcebergType, path: str, *, allows_nulls: bool) -> Iterator[Part]:
     """Yield a type by its path, and what is in it."""
     match kind:
-        case StructType():
+        case types.StructType():
             yield Part(path, "struct", allows_nulls)
             yield from parts_in(kind, path)
-        case ListType():
+        case types.ListType():
             yield Part(path, "array", allows_nulls)
             yield from parts_of(kind.element_type, f"{path}[]", allows_nulls=not kind.element_required)
-        case MapType():
+        case types.MapType():
             yield Part(path, f"map of {named(kind.key_type)}", allows_nulls)
             yield from parts_of(kind.value_type, f"{path}[]", allows_nulls=not kind.value_required)
         case _:
             yield Part(path, named(kind), allows_nulls)
 
 
-def parts_in(columns: Schema | StructType, path: str = "") -> Iterator[Part]:
+def parts_in(columns: Schema | types.StructType, path: str = "") -> Iterator[Part]:
     """Yield columns or fields, and what is in them."""
     for field in columns.fields:
         yield from parts_of(field.field_type, path_of(path, field.name), allows_nulls=not field.required)
@@ -175,8 +164,8 @@ def listed(columns: Schema) -> dict[str, str]:
     return listed_in(parts_in(columns))
 
 
-def named(kind: IcebergType) -> str:
-    return IN_WORDS.get(str(kind), str(kind).replace(" ", "")) if isinstance(kind, PrimitiveType) else "struct"
+def named(kind: types.IcebergType) -> str:
+    return IN_WORDS.get(str(kind), str(kind).replace(" ", "")) if isinstance(kind, types.PrimitiveType) else "struct"
 
 
 def misfits(table: Table, written: WrittenColumns) -> Iterator[str]:

@@ -27,10 +27,9 @@ from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError, Outpu
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.iceberg.added_files import added_files, check_filed
+from kafka_ingest.sinks.iceberg.added_files import added_files, check_filed, differences_of_file, schema_of
 from kafka_ingest.sinks.iceberg.catalog_settings import brief, is_a_failure
 from kafka_ingest.sinks.iceberg.columns import RAW, listed, misfits, own_fields
-from kafka_ingest.sinks.iceberg.file_columns import differences_of_file, schema_of
 from kafka_ingest.sinks.iceberg.marks import MOST, PROOF_KEY, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.places import NOT_IN_NAMES
@@ -74,18 +73,15 @@ class IcebergCommits:
         return ORPHANS
 
     def check_can_remove(self, *, replacing: bool = False) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written."""
         del replacing  # a file that holds other rows, too, is refused when it is found
         self._table.check_writable()
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
-        """Yield the files with rows of some ranges; raises OutputNotUsableError as :meth:`land` does."""
         for _, file in self.rows().files_with(ReplacedRows.of(replaced)):
             self._check_leaves(file)
             yield file
 
     def check_files(self, staged: Staged) -> None:
-        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         form, unknown = self._table.form, self._table.columns_left_out()
 
         def differences(found: pa.Schema) -> Iterator[str]:
@@ -123,12 +119,7 @@ class IcebergCommits:
             )
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
-
-        The files with rows of the ``replaced`` ranges leave the table in the same snapshot. Raises OutputNotUsableError
-        where one holds other rows, too, StagedOutputUnusableError where a file's rows are not of the one partition that
-        the table would say, and ColumnsChangedError where they would be misread in the table as it is now.
-        """
+        """Commit as the port says; raises OutputNotUsableError where a file with replaced rows holds others, too."""
         terms, columns = self._table.form.partition_by, self._columns_of(staged) if staged is not None else None
         wanted = ReplacedRows.of(replaced) if replaced else None
         # By their names relative to the table's place.
@@ -231,10 +222,9 @@ class IcebergCommits:
                 update.append_data_file(data_file)
 
     def delete_rows(self, batch_id: UUID) -> None:
-        """Take the files with a batch's rows out of the table in one commit; does nothing where there are none.
+        """Take its files out; raises OutputNotUsableError where a compaction has put its rows into others' files.
 
-        Raises OutputNotUsableError where a compaction has put its rows into files of several batches: PyIceberg 0.12.0
-        reads a null list of headers as an empty one, so it must not copy other batches' rows.
+        PyIceberg 0.12.0 reads a null list of headers as an empty one, so it must not copy other batches' rows.
         """
 
         def delete(table: Table, change: OneTry) -> None:

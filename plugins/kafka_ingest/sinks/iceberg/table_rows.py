@@ -57,14 +57,10 @@ class IcebergRows:
         return marks_in(self._table.properties) if self._table is not None else {}
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark as of this reading of the table.
-
-        The folder of older marks is asked after the table was read: a mark is there before it leaves the table.
-        """
+        # The folder of older marks is asked after the table was read: a mark is there before it leaves the table.
         return self._marks.get(str(batch_id)) or self._older.mark(batch_id)
 
     def published(self) -> set[str]:
-        """Return the ids of the batches that are part of the table by their own files, or published by its marks."""
         by_mark = {name for name, mark in self._marks.items() if mark.outcome is Outcome.PUBLISHED}
         return by_mark | {name for name in self._of_all if name}
 
@@ -95,7 +91,6 @@ class IcebergRows:
 
     @cached_property
     def own_files_of_all(self) -> OwnFiles:
-        """The same of all attempts, by one look through the table's files."""
         tasks = (task for name, found in self._of_all.items() if name for task in found)
         return OwnFiles(name for task in tasks if (name := self._own_name(task)) is not None)
 
@@ -137,12 +132,10 @@ class IcebergRows:
                 yield task.file, ReplacedFile(path, task.file.file_size_in_bytes, rows, leaving)
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator[pa.Table]:
-        """Yield the positions of a batch's rows that are not in a file as it was published, a piece at a time."""
         tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
         return self._read(tasks, list(POSITION), of_batch(batch_id))
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether readers see a batch's record in a file that is not as it was published."""
         position = And(
             equal("kafka_topic", topic_partition.topic),
             equal("kafka_partition", topic_partition.partition),
@@ -176,7 +169,6 @@ class IcebergRows:
                         found.add(name, piece, {})
 
     def was_published(self, published: PublishedReceipt) -> bool:
-        """Whether the batch has a mark, in the table or beside it."""
         mark = self.mark(published.receipt.batch_id)
         return mark is not None and mark.outcome is Outcome.PUBLISHED
 

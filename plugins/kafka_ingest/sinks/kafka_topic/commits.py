@@ -98,7 +98,6 @@ class KafkaCommits:
         """Do nothing: a transaction that was answered is on as many brokers as the topic's settings say."""
 
     def check_files(self, staged: Staged) -> None:
-        """Raise OutputNotUsableError where the topic does not take all rows, or not in one transaction."""
         # A third of a second for pyarrow, which only a commit should pay.
         from kafka_ingest.sinks.kafka_topic.produced_rows import check_rows  # noqa: PLC0415
 
@@ -147,7 +146,6 @@ class KafkaCommits:
         return found
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        """Commit a batch's mark with its rows; return the mark that it then has, which is the first writer's."""
         del replaced
         topic = self.topic()
         with self._cluster.named_errors(self.marks.name):

@@ -128,7 +128,6 @@ class TopicContents(OutputContents):
         self._count = Count("", compacts=False)
 
     def evidence(self) -> Evidence:
-        """Return what marks and receipts say, and which records Kafka itself may have deleted."""
         evidence, commits = super().evidence(), self._find_commits()
         topic = commits.topic()
         # Marks come last, so that each record that is seen has its own; what was not yet known before may be unseen.

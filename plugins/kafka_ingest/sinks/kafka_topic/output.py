@@ -50,7 +50,6 @@ class KafkaOutput:
 
     @cached_property
     def commits(self) -> KafkaCommits:
-        """What looks at the topic and adds to it."""
         same = self._address.get(PARTITIONS) != BY_KEY
         return KafkaCommits(self._cluster, self._address.get(TOPIC, ""), same_partitions=same)
 
@@ -62,7 +61,6 @@ class KafkaOutput:
         return nullcontext()
 
     def check_usable(self) -> None:
-        """Raise OutputNotUsableError where there is no topic, or it or that of its marks would not keep all."""
         topic = self.commits.topic()
         name, value = KEEPS_TIMES
         found = topic.setting(name)

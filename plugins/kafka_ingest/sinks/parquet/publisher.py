@@ -39,16 +39,13 @@ class ParquetPublisher(AnyColumns):
         return DataNeeds(partition_by=self._terms)
 
     def misfits(self, written: WrittenColumns) -> tuple[str, ...]:
-        """Return which columns files cannot be divided by, and names of folders that a column has, too."""
         return tuple(misfits(self._terms, written))
 
     def examine(self) -> None:
-        """Raise OutputNotUsableError where a directory cannot be the output; makes nothing."""
         check_one_file_system(self._output)
         check_no_table(self._output)
 
     def prepare(self) -> None:
-        """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
             make_usable(self._output, (self._directory.beside, self._staging.folder, self._receipts.folder))
             self.examine()
@@ -91,7 +88,6 @@ class ParquetPublisher(AnyColumns):
             return self._directory.found(published.receipt, attempt)
 
     def can_take(self, place: Place, receipt: Receipt) -> None:
-        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         batch_id = receipt.batch_id
         with storage_errors(self._output):
             self._staging.check_mounted()
@@ -113,10 +109,7 @@ class ParquetPublisher(AnyColumns):
             )
 
     def publish(self, place: Place, published: PublishedReceipt) -> None:
-        """Copy the receipt to where it is kept, then make the files visible by one rename.
-
-        Of several renames one wins; the loser finds the source missing, and the target in place or the files revoked.
-        """
+        # Of several renames one wins; the loser finds the source missing, and the target in place or the files revoked.
         directory, receipt = local(place), published.receipt
         target = self._target(directory, receipt.batch_id, rows=receipt.rows)
         with storage_errors(self._output):
@@ -165,12 +158,7 @@ class ParquetPublisher(AnyColumns):
             ) from error
 
     def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
-        """Take a COMMITTING batch's staged files from every publisher, permanently.
-
-        Raises BatchStateError if published.
-
-        Publishing renames the same source, so exactly one of the two wins.
-        """
+        # Publishing renames the same source, so exactly one of the two wins.
         directory = local(place)
         target = self._target(directory, batch_id, rows=rows)
         revoked = directory / DATA_REVOKED

@@ -59,7 +59,6 @@ class ParquetRemover:
             return sorted(expired | hidden)
 
     def delete_hidden(self, batch_id: UUID) -> None:
-        """Delete what was hidden of a removed batch, damaged files included; does nothing where that was done."""
         with storage_errors(self._directory.beside):
             for folder in (self._lost, self._removed):
                 with contextlib.suppress(FileNotFoundError):

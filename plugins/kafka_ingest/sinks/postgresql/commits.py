@@ -74,7 +74,6 @@ class PostgresqlCommits:
         self._complete = complete
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark as of now, None where it has none."""
         table = self._table
         with table.transaction() as connection:
             return table.mark_in(connection, batch_id) if table.has(connection, table.marks) else None
@@ -113,16 +112,11 @@ class PostgresqlCommits:
                 self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
-        """Yield the rows of some ranges, as if they were a file of their own."""
         for piece in self.rows().positions_of(replaced):
             yield ReplacedFile(str(self._table), size_bytes=0, rows=piece.num_rows, leaving=piece)
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        """Commit a batch's mark with its rows; return the mark that it then has, which is the first writer's.
-
-        Raises OutputConflictError where the table refuses a row, StagedOutputUnusableError where the staged files are
-        not the receipt's.
-        """
+        """Commit as the port says; raises OutputConflictError where the table refuses a row."""
         self._table.make_marks()
         copied = None
         try:
@@ -238,7 +232,6 @@ class PostgresqlCommits:
             )
 
     def delete_rows(self, batch_id: UUID) -> None:
-        """Delete a batch's rows in one transaction; its mark stays."""
         with self._table.transaction() as connection:
             if there := self._table.columns_in(connection):
                 table = self._table.with_columns(there)

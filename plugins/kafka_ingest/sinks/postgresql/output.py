@@ -82,7 +82,6 @@ class PostgresqlOutput:
         return nullcontext()
 
     def check_usable(self) -> None:
-        """Raise OutputNotUsableError where batches could not be added to the table, or it could not be made."""
         place = opened(self.output, self._access)
         if found := names_in(place) if not isinstance(place, Path) or place.is_dir() else []:
             raise OutputNotUsableError(
@@ -102,7 +101,6 @@ class PostgresqlOutput:
         return self.commits.rows().published()
 
     def columns_left_out(self) -> tuple[str, ...]:
-        """Return the columns of the raw format that files leave out, since the table has no such columns."""
         there = self._columns()
         return self.options.left_out(there) if there else ()
 
@@ -112,7 +110,6 @@ class PostgresqlOutput:
         return {}
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
-        """Yield which columns that are to be written the table cannot have, or cannot hold the values of."""
         columns, there = its.columns_in(written), self._columns()
         key: Collection[str] = ()
         if self.options.current is not None:

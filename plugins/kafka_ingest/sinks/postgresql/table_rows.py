@@ -57,7 +57,6 @@ class PostgresqlRows(RowsByMarks):
         return {batch_id: Mark(batch_id, Outcome(outcome), print_) for batch_id, outcome, print_ in self._read(query)}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        """Return which of some batches readers see a row of."""
         if self._table is None:
             return set()
         batch = self._table.c[BATCH_COLUMN]
@@ -72,10 +71,7 @@ class PostgresqlRows(RowsByMarks):
         return self._table is not None and IS_DELETED in self._table.c
 
     def count_elsewhere(self, batch_id: UUID) -> int:
-        """Return how many rows of a batch readers see; those of all are counted once.
-
-        Where rows are the newest states of keys, how many records its mark says that have become them.
-        """
+        """Where rows are the newest states of keys, how many records its mark says that have become them."""
         return self._counts.get(str(batch_id), 0)
 
     @cached_property
@@ -91,7 +87,6 @@ class PostgresqlRows(RowsByMarks):
         return {str(batch_id): number for batch_id, number in self._read(counted)}
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
-        """Yield the positions of a batch's rows, a piece at a time."""
         return self._pieces(POSITION, self._of(batch_id)) if self._table is not None else iter(())
 
     def positions_of(self, replaced: Sequence[ReplacedRange]) -> Iterator["pa.Table"]:
@@ -128,7 +123,6 @@ class PostgresqlRows(RowsByMarks):
             yield from ((each, None) for (each,) in self._read(select(cast(proof, Text)).where(proof.is_not(None))))
 
     def add_to(self, found: "FoundOffsets") -> None:
-        """Hand in all rows."""
         if self._table is not None:
             names = [name for name in ("kafka_topic_id", *POSITION, BATCH_COLUMN) if name in self._table.c]
             for piece in self._pieces(names, true()):

@@ -49,7 +49,6 @@ class TablePublisher:
             self._table.check_usable()
 
     def prepare(self) -> None:
-        """Make the directories of table, staging and receipts; an existing table must be one that can be written."""
         self.examine()
         with storage_errors(self._output):
             make_usable(self._output, (self._parts.beside, self._staging.folder, self._receipts.folder))
@@ -68,7 +67,6 @@ class TablePublisher:
             return sorted(kept | self._table.published())
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first, with what the table has of it now."""
         names = self.known_batches()
         if not names:
             return
@@ -86,7 +84,6 @@ class TablePublisher:
         yield from self._receipts.published(names, found)
 
     def data_needs(self, directory: Place) -> DataNeeds:
-        """Return that Spark writes to the files' final place, in the form that the table needs."""
         self._table.check_installed()
         with storage_errors(self._output):
             without = self._table.columns_left_out()
@@ -99,7 +96,6 @@ class TablePublisher:
         )
 
     def check_records(self, *, decoded: bool) -> None:
-        """Raise ColumnsChangedError where a batch was planned for raw records, and these are decoded; or otherwise."""
         if decoded != self._table.options.decoded:
             planned, found = ("raw", "decoded") if decoded else ("decoded", "raw")
             raise ColumnsChangedError(
@@ -109,19 +105,16 @@ class TablePublisher:
             )
 
     def columns_there(self, written: WrittenColumns) -> WrittenColumns | None:
-        """Return the table's columns beside Kafka's own; None where it has none: a batch without rows made it."""
         self._table.check_installed()
         with storage_errors(self._output):
             return self._table.columns(written) or None
 
     def misfits(self, written: WrittenColumns) -> list[str]:
-        """Return which columns the table cannot have, or has otherwise than by their type, with why."""
         self._table.check_installed()
         with storage_errors(self._output):
             return list(self._table.misfits(written))
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
-        """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""
         batch_id = receipt.batch_id
         with storage_errors(self._output), self._table.one_reading():
             self._staging.check_mounted()
@@ -141,7 +134,6 @@ class TablePublisher:
             self._check_safe(staged)
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
-        """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
         batch_id = published.receipt.batch_id
         with storage_errors(self._output), self._table.one_reading():
             self._staging.check_mounted()
@@ -204,7 +196,6 @@ class TablePublisher:
             above = above.parent
 
     def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
-        """Mark a COMMITTING batch as never to be published; raises BatchStateError where it is published."""
         del rows  # the mark alone decides, also of a batch that has none
         with storage_errors(self._output):
             self._staging.check_mounted()

@@ -44,15 +44,11 @@ class TableReplacer:
         self._receipts: dict[UUID, Receipt | None] = {}
 
     def check_can_replace(self) -> None:
-        """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
         with storage_errors(self._parts.output):
             self._parts.table.commits.check_can_remove(replacing=True)
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
-        """Return what readers see of some ranges, and in how many files.
-
-        Raises OffsetsMovedError on removed ones, InvalidBackfillError on those with dead letters.
-        """
+        """Return what the port says; raises InvalidBackfillError, too, on ranges with dead letters."""
         with storage_errors(self._parts.output):
             self._check_without_dead_letters(replaced)
             self._check_not_removed(replaced)

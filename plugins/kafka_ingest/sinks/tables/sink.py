@@ -28,7 +28,6 @@ class TableInspector:
         self._parts = parts
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
-        """Read what readers see of a batch: its own files one by one, and its rows in files that were rewritten."""
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
 
@@ -50,7 +49,6 @@ class TableInspector:
         return self._parts.place_of(self._receipt(batch_id)) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether readers see that record: in the file, or wherever it is since that was rewritten."""
         receipt, rows = self._receipt(batch_id), self._parts.table.commits.rows()
         if file.name in rows.own_files(batch_id, receipt.attempt):
             path = self._parts.opened(self._parts.place_of(receipt) / file.name)
@@ -64,7 +62,6 @@ class TableInspector:
         return is_there
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
-        """Return how many rows of a file are of each hour before a time, as it was published."""
         path = self._parts.opened(self._parts.place_of(receipt) / file.name)
         return data_file(path).rows_by_hour(before)
 
@@ -100,11 +97,9 @@ class TableRemover:
         self._parts = parts
 
     def check_can_remove(self) -> None:
-        """Raise OutputNotUsableError on a table whose rows cannot be taken out."""
         self._parts.table.commits.check_can_remove()
 
     def hide(self, batch_id: UUID) -> None:
-        """Delete a removed batch's rows in one commit; does nothing where there are none."""
         if self._parts.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
         with storage_errors(self._parts.output):
@@ -114,7 +109,6 @@ class TableRemover:
             self._parts.table.commits.make_durable()
 
     def unfinished(self) -> list[str]:
-        """Return the removed batches that readers still see."""
         archive = self._parts.receipts
         with storage_errors(self._parts.output):
             removals = [archive.removal(UUID(batch_id)) for batch_id in archive.removed_batches()]
