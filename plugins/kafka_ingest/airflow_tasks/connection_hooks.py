@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from airflow.sdk import BaseHook
 
+from kafka_ingest.airflow_tasks.connection_types import FORMS, hook_class
+
 
 class ConnectionHook(BaseHook):
     """A hook that connects to nothing."""
@@ -20,49 +22,15 @@ class ConnectionHook(BaseHook):
         self.conn_id = conn_id
 
 
-class KafkaHook(ConnectionHook):
-    """Of type ``kafka``."""
-
-    conn_type, hook_name = "kafka", "Kafka"
-
-
-class SqliteHook(ConnectionHook):
-    """Of type ``sqlite``."""
-
-    conn_type, hook_name = "sqlite", "SQLite"
-
-
-class PostgresHook(ConnectionHook):
-    """Of type ``postgres``."""
-
-    conn_type, hook_name = "postgres", "PostgreSQL"
-
-
-class AwsHook(ConnectionHook):
-    """Of type ``aws``."""
-
-    conn_type, hook_name = "aws", "Amazon Web Services"
-
-
-class GoogleCloudPlatformHook(ConnectionHook):
-    """Of type ``google_cloud_platform``."""
-
-    conn_type, hook_name = "google_cloud_platform", "Google Cloud"
-
-
-class WasbHook(ConnectionHook):
-    """Of type ``wasb``."""
-
-    conn_type, hook_name = "wasb", "Azure Blob Storage"
-
-
-class HttpHook(ConnectionHook):
-    """Of type ``http``."""
-
-    conn_type, hook_name = "http", "HTTP"
-
-
-class IcebergHook(ConnectionHook):
-    """Of type ``iceberg``."""
-
-    conn_type, hook_name = "iceberg", "Apache Iceberg catalog"
+# Airflow imports each by its name: KafkaHook, AwsHook, …
+for _type, _form in FORMS.items():
+    vars()[hook_class(_type)] = type(
+        hook_class(_type),
+        (ConnectionHook,),
+        {
+            "conn_type": _type,
+            "hook_name": _form["hook-name"],
+            "__module__": __name__,
+            "__doc__": f"Of type ``{_type}``.",
+        },
+    )

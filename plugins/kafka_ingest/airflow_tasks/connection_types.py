@@ -34,8 +34,6 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
     "kafka": {
         "hook-name": "Kafka",
         "hidden-fields": ALL_BUT_EXTRA,
-        "relabeling": {},
-        "placeholders": {},
         "conn-fields": {
             "bootstrap.servers": text("Bootstrap servers", "broker-1:9092,broker-2:9092"),
             "security.protocol": text("Security protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
@@ -53,7 +51,6 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
     },
     "postgres": {
         "hook-name": "PostgreSQL",
-        "hidden-fields": (),
         "relabeling": {"schema": "Database"},
         "placeholders": {"port": "5432", "extra": '{"sslmode": "verify-full"}'},
     },
@@ -70,8 +67,6 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
     "google_cloud_platform": {
         "hook-name": "Google Cloud",
         "hidden-fields": ALL_BUT_EXTRA,
-        "relabeling": {},
-        "placeholders": {},
         "conn-fields": {
             "project": text("Project", "Only where the key is of another one."),
             "key_path": text("Keyfile path", "Absolute; empty, and no JSON: the machine's own account"),
@@ -98,7 +93,6 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
     },
     "http": {
         "hook-name": "HTTP",
-        "hidden-fields": (),
         "relabeling": {"schema": "Protocol"},
         "placeholders": {
             "host": "schemas.example.com, a schema registry",
@@ -130,15 +124,19 @@ def get_provider_info() -> dict[str, Any]:
 def connection_type(name: str, form: dict[str, Any]) -> dict[str, Any]:
     return {
         "connection-type": name,
-        "hook-class-name": f"{HOOKS}.{name.title().replace('_', '')}Hook",
+        "hook-class-name": f"{HOOKS}.{hook_class(name)}",
         "hook-name": form["hook-name"],
         "conn-fields": form.get("conn-fields", {}),
         "ui-field-behaviour": {
-            "hidden-fields": list(form["hidden-fields"]),
-            "relabeling": form["relabeling"],
-            "placeholders": form["placeholders"],
+            "hidden-fields": list(form.get("hidden-fields", ())),
+            "relabeling": form.get("relabeling", {}),
+            "placeholders": form.get("placeholders", {}),
         },
     }
+
+
+def hook_class(conn_type: str) -> str:
+    return f"{conn_type.title().replace('_', '')}Hook"
 
 
 def is_installed(provider: str) -> bool:

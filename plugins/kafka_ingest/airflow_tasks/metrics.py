@@ -89,28 +89,7 @@ ATTEMPTS = Metric("kafka_ingest.attempts", MetricKind.COUNTER)
 FAILED_ATTEMPTS = Metric("kafka_ingest.failed_attempts", MetricKind.COUNTER)
 MIRROR_FAILURES = Metric("kafka_ingest.mirror_failures", MetricKind.COUNTER)
 
-METRICS: Final = (
-    LAG,
-    HEADROOM,
-    LOW_HEADROOM,
-    LOST_OFFSETS,
-    SILENT_PARTITIONS,
-    FRESHNESS,
-    HOLDS,
-    OPEN_GAPS,
-    GAP_OFFSETS,
-    BATCHES,
-    ROWS,
-    BYTES,
-    DEAD_LETTERS,
-    FILTERED,
-    NEVER_FOUND,
-    BATCH_DURATION,
-    STEP_DURATION,
-    ATTEMPTS,
-    FAILED_ATTEMPTS,
-    MIRROR_FAILURES,
-)
+METRICS: Final = tuple(each for each in list(vars().values()) if isinstance(each, Metric))
 """All of them, in the order of their table."""
 
 

@@ -8,7 +8,7 @@ import tenacity
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, RIGHTS, KafkaClient, is_unreachable
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, RIGHTS, Questions, is_unreachable
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
@@ -33,11 +33,8 @@ OF_MEMBERS = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EP
 """What a group with members answers to others, by the classic protocol and by that of KIP-848."""
 
 
-class GroupQuestions:
+class GroupQuestions(Questions):
     """A consumer group's committed offsets."""
-
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]

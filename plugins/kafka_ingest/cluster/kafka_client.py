@@ -275,6 +275,13 @@ class KafkaClient:
         return unreachable(self._reported, self.settings, self.request_timeout_s, question, cause)
 
 
+class Questions:
+    """Questions that share a client."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+
 def refused_setting(cause: str, keys: Collection[str]) -> str:
     """Return which setting librdkafka refuses, and the range of a number, but nothing of the value that it quotes."""
     named = [key for key in sorted(keys, key=len, reverse=True) if key in cause]

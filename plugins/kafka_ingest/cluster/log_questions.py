@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, FirstAnswer
-from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, NO_LEADER_KNOWN, KafkaClient, unavailable
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, NO_LEADER_KNOWN, KafkaClient, Questions, unavailable
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, TopicPartition, Unavailable
 
@@ -101,11 +101,8 @@ PAST_READING = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RES
 """There is no such record: the log ends there, or begins later; the log's bounds say what that means."""
 
 
-class LogQuestions:
+class LogQuestions(Questions):
     """What there is in each log."""
-
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now.

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from kafka_ingest.cluster.kafka_client import NO_LEADER_KNOWN, KafkaClient, unavailable
+from kafka_ingest.cluster.kafka_client import NO_LEADER_KNOWN, unavailable
 from kafka_ingest.cluster.log_questions import LogQuestions, list_offsets
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import FirstRecord, NewestRecord, TopicPartition, Unavailable
@@ -22,12 +22,8 @@ CANNOT_SAY = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class OffsetsAtTime:
+class OffsetsAtTime(LogQuestions):
     """The first offsets of a time or later."""
-
-    def __init__(self, client: KafkaClient, logs: LogQuestions) -> None:
-        self._client = client
-        self._logs = logs
 
     def offsets_at(
         self, timestamps: Mapping[TopicPartition, datetime]
@@ -68,7 +64,7 @@ class OffsetsAtTime:
         no further.
         """
         newest = self._newest_records(timestamps)
-        bounds = self._logs.log_bounds(timestamps)
+        bounds = self.log_bounds(timestamps)
         agreed: dict[TopicPartition, int | Unavailable | None] = {}
         doubted: dict[TopicPartition, int] = {}
         for tp, timestamp in timestamps.items():
@@ -91,7 +87,7 @@ class OffsetsAtTime:
             return {}
         found = self._offsets_at(timestamps)
         not_found = {tp: log_starts[tp] for tp, offset in found.items() if offset is None}
-        for tp, first in self._logs.first_records(not_found).items():
+        for tp, first in self.first_records(not_found).items():
             if isinstance(first, FirstRecord) and (first.timestamp_ms or 0) >= milliseconds(timestamps[tp]):
                 found[tp] = first.offset
         return {

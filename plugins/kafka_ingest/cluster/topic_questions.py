@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType
 
-from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, KafkaClient, is_unreachable
+from kafka_ingest.cluster.kafka_client import ACCESS_ERRORS, Questions, is_unreachable
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import Retention, TopicDescription, Unavailable, listing
@@ -19,12 +19,12 @@ ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 NO_TOPIC = "no topic: the cluster's id is asked"
 """No topic can have this name, so asking for it returns the cluster's metadata and creates nothing."""
 
+LONGEST: Final = timedelta(days=36_500)
+"""``retention.ms`` may be any number of 64 bits: more than this is as good as never."""
 
-class TopicQuestions:
-    """Which cluster this is, and which topics it has."""
 
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
+class TopicQuestions(Questions):
+    """Which cluster this is, which topics it has, what the client's user may do with them, and what they delete."""
 
     def cluster_id(self) -> str:
         """Return the cluster's id.
@@ -79,13 +79,6 @@ class TopicQuestions:
                 )
         return found, denied
 
-
-class RightsQuestions:
-    """What the client's user may do."""
-
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
-
     def missing_rights(self, topics: Collection[str], group: str | None) -> list[str]:
         """Return which rights a feed lacks on topics that it sees, and on its consumer group: ``READ on topic orders``.
 
@@ -116,17 +109,6 @@ class RightsQuestions:
                 raise
             return error.args[0].code() not in ACCESS_ERRORS
         return not operations or AclOperation.READ in operations
-
-
-LONGEST: Final = timedelta(days=36_500)
-"""``retention.ms`` may be any number of 64 bits: more than this is as good as never."""
-
-
-class RetentionQuestions:
-    """The settings of topics that say what is deleted."""
-
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
 
     def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:
         """Return when each topic's records are deleted, or why that is not known: it needs DESCRIBE_CONFIGS."""
