@@ -1,8 +1,13 @@
 """Fields of the forms that DAGs have: what Airflow shows for each, and which values it takes."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from airflow.sdk import Param
+from airflow.sdk import Param, get_parsing_context
+
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 NONE: Final = {"null": "none"}
 """What Airflow's form shows for an empty choice."""
@@ -42,3 +47,21 @@ def field(
     if section is not None:
         schema["section"] = section
     return Param(default, type=kind, title=title, description_md=description, **schema)
+
+
+def files_for_form() -> list[FeedFile]:
+    """Return all feed files.
+
+    None where a task is started: it needs no form, and fails itself where its run's feed is unknown.
+    """
+    if get_parsing_context().task_id is not None:
+        return []
+    try:
+        return read_feed_files(feeds_directory())
+    except (InvalidFeedError, OSError):
+        return []
+
+
+def are_all(files: Sequence[FeedFile]) -> bool:
+    """Whether no other feed can be named: which feeds topics became only the control tables know."""
+    return all(file.topics is None for file in files)

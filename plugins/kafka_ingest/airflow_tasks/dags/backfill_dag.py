@@ -7,16 +7,14 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_parsing_context, task_group
+from airflow.sdk import DAG, Param, task_group
 
 from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
 from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
-from kafka_ingest.airflow_tasks.form_params import lines, number, text, tick
+from kafka_ingest.airflow_tasks.form_params import are_all, files_for_form, lines, number, text, tick
 from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
-from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.backfill_form import CAUSE, PLACE
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.form_fields import OFFSET_RANGE
 
 DAG_ID = "backfill_offsets"
@@ -35,26 +33,13 @@ def chunks_at_a_time() -> int:
     return int(text)
 
 
-def feed_names() -> tuple[list[str], bool]:
-    """Return the feeds that can be used, and whether they are all; the DAG of a broken one shows its error.
-
-    None where a task is started: it needs no form, and fails itself where its run's feed is unknown.
-    """
-    if get_parsing_context().task_id is not None:
-        return [], True
-    try:
-        files = read_feed_files(feeds_directory())
-    except (InvalidFeedError, OSError):
-        return [], True
-    # Which feeds topics became only the control tables know: any name can be written.
-    are_all = all(file.topics is None for file in files)
-    return [file.feed.name for file in files if file.feed is not None], are_all
-
-
-def feed_param(names: list[str], *, are_all: bool) -> Param:
+def feed_param() -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
-    # Without any feed the form still opens, and the first task says what is missing.
-    known: dict[str, Any] = {"enum" if are_all else "examples": names} if names else {}
+    files = files_for_form()
+    # Those that can be used: the DAG of a broken one shows its error. Without any the form still opens, and the first
+    # task says what is missing.
+    names = [file.feed.name for file in files if file.feed is not None]
+    known: dict[str, Any] = {"enum" if are_all(files) else "examples": names} if names else {}
     return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
 
 
@@ -160,14 +145,13 @@ PARAMS = {
 
 
 def backfill_dag() -> DAG:
-    names, are_all = feed_names()
     with DAG(
         dag_id=DAG_ID,
         description="Offset ranges of a feed, read again or later; stored offsets and consumer groups never move",
         doc_md=__doc__,
         schedule=None,
         **only_runs(MANUAL, TRIGGERED),
-        params={"feed": feed_param(names, are_all=are_all), **PARAMS},
+        params={"feed": feed_param(), **PARAMS},
         tags=["kafka_ingest", "backfill"],
         default_args={
             "retries": 3,

@@ -10,14 +10,12 @@ A decision is made once in a run. Its task is not tried again, and refuses after
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk import DAG, Param
 
 from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
-from kafka_ingest.airflow_tasks.form_params import NONE, text, tick
+from kafka_ingest.airflow_tasks.form_params import NONE, are_all, files_for_form, text, tick
 from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator, params_of
-from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.feed import NAME
-from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.verbs.every import VERBS
 from kafka_ingest.verbs.plan import Plan
 from kafka_ingest.verbs.request import LONGEST_REASON
@@ -28,28 +26,14 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 """Counting a large output takes long; a decision seconds."""
 
 
-def feed_names() -> tuple[list[str], bool]:
-    """Return the feeds that have a file, broken ones included, whose error `doctor` shows; and whether they are all.
-
-    None where a task is started: it needs no form, and fails itself where its run's feed is unknown.
-    """
-    if get_parsing_context().task_id is not None:
-        return [], True
-    try:
-        files = read_feed_files(feeds_directory())
-    except (InvalidFeedError, OSError):
-        return [], True
-    named = {feed.name for file in files if (feed := file.feed or file.contested) is not None}
-    broken = {file.path.stem for file in files if file.error is not None}
-    # Which feeds topics became only the control tables know: any name can be written.
-    are_all = all(file.topics is None for file in files)
-    return sorted(named | {name for name in broken if NAME.fullmatch(name)}), are_all
-
-
-def feed_param(names: list[str], *, are_all: bool) -> Param:
+def feed_param() -> Param:
     """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
-    # Without any feed the form still opens, and the task says what is missing.
-    some: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if are_all else {"examples": names}
+    files = files_for_form()
+    named = {feed.name for file in files if (feed := file.feed or file.contested) is not None}
+    # Broken ones too, whose error `doctor` shows. Without any the form still opens, and the task says what is missing.
+    broken = {file.path.stem for file in files if file.error is not None}
+    names = sorted(named | {name for name in broken if NAME.fullmatch(name)})
+    some: dict[str, Any] = {"enum": [*names, None], "values_display": NONE} if are_all(files) else {"examples": names}
     known = some if names else {}
     return text(
         "Feed",
@@ -80,14 +64,13 @@ PARAMS = {
 
 
 def operating_dag() -> DAG:
-    names, are_all = feed_names()
     with DAG(
         dag_id=DAG_ID,
         description="Decisions about a feed: shown first, then made with a reason",
         doc_md=__doc__,
         schedule=None,
         **only_runs(MANUAL, TRIGGERED),
-        params={"feed": feed_param(names, are_all=are_all), **PARAMS},
+        params={"feed": feed_param(), **PARAMS},
         tags=["kafka_ingest", "operate"],
     ) as dag:
         # Not tried again: what an operator decides is done once, or the operator looks first.
