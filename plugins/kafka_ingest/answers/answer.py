@@ -1,16 +1,13 @@
 """What a command answers: a document for programs, lines and tables for people, an exit code for both."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.committing.commit_batch import IN_ONE, Committed
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.storable_text import storable
-from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import StoredOffset
 
@@ -73,15 +70,3 @@ def row_document(row: StoredOffset) -> dict[str, Any]:
 
 def moment(value: datetime | None) -> str:
     return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def committed_lines(committed: Committed) -> Iterator[Line]:
-    output = committed.batch.plan.output
-    rows = sum(count.rows for count in committed.counts)
-    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
-    if letters := sum(count.dead_letters for count in committed.counts):
-        yield Line(f"{counted(letters, 'record')} could not be decoded: {output_of_dead_letters(output)}")
-    if filtered := sum(count.filtered for count in committed.counts):
-        yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
-    yield from mirror_lines(committed.mirrored.failure)

@@ -15,7 +15,7 @@ from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, O
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
-from kafka_ingest.cli.run_command import print_committed, submit
+from kafka_ingest.cli.write_and_commit import print_committed, submit
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState

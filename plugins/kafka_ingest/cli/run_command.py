@@ -10,13 +10,14 @@ from uuid import UUID
 
 import typer
 
-from kafka_ingest.answers.answer import committed_lines, error_document
+from kafka_ingest.answers.answer import error_document
 from kafka_ingest.assembly import FeedParts, assemble_all, file_of_feed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
+from kafka_ingest.cli.write_and_commit import print_committed, submit
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownFeedError, WrongUseError
+from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.offsets import listing
@@ -25,11 +26,9 @@ from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, texts_of
 from kafka_ingest.settings.fleets import feed_in
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.sinks.choose import import_for_commit
-from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.verbs.plan import decision_document, lines_of_gaps_and_holds, run_request
 from kafka_ingest.verbs.topics_of_files import plan_topics
-from kafka_ingest.write_step import Opened, Work, submission, write_batches
+from kafka_ingest.write_step import Work, write_batches
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
@@ -320,25 +319,3 @@ def print_several(runs: Sequence[FeedRun], *, as_json: bool) -> None:
     lines = [summary, *(f"  {each.line}" for each in runs), *([summary] if failed else [])]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
-
-
-def submit(opened: Sequence[Opened]) -> None:
-    """Let one Spark write attempts, with its log beside the only one of them."""
-    call, directory = submission(opened), opened[0].attempt.directory
-
-    def import_for_commits() -> None:
-        for output in {each.plan.output.format: each.plan.output for each in opened}.values():
-            import_for_commit(output)
-
-    beside = directory if len(opened) == 1 and isinstance(directory, Path) else call.workplace
-    try:
-        run_spark_submit(call, beside / "spark.log", while_running=import_for_commits)
-    except SparkFailedError as error:
-        error.log = str(beside / "spark.log")
-        raise
-
-
-def print_committed(committed: Committed, about: str = "") -> None:
-    """Print what a commit has done; ``about``: of which feed, where there are several."""
-    for line in committed_lines(committed):
-        progress.print(f"  {about}{line.text}", style=line.style, markup=False, soft_wrap=True)

@@ -24,7 +24,7 @@ from kafka_ingest.page.feed_questions import (
     oldest_of_feeds,
     rows_of,
 )
-from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.kept_answers import REFRESH_PENDING_S, REFRESH_S, Answer
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed_file import FeedFile
@@ -34,8 +34,6 @@ HOURS: Final = 24
 NO_FEED: Final = UUID(int=0)
 """In the place of the id of a feed that was never planned."""
 DENIALS_SHOWN: Final = 5
-REFRESH_S: Final = 30
-REFRESH_PENDING_S: Final = 2
 
 SHARED: Final = (
     "Its name, group or output is also that of a feed that you may not see. `kafka-ingest feeds` names it to who may."

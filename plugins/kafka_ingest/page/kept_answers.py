@@ -20,6 +20,8 @@ FORGOTTEN_S = 300.0
 AT_ONCE = 4
 SLOW_S = 20.0
 """After so long without an answer a view says so, and is not made again every moment."""
+REFRESH_S, REFRESH_PENDING_S = 30, 2
+"""After how long a view is asked for again, and while an answer is under way."""
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from kafka_ingest.observing.group_drift import drift_of
 from kafka_ingest.observing.journal import HistoryLine, history
 from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
-from kafka_ingest.page.all_feeds import REFRESH_PENDING_S, REFRESH_S, without_others
+from kafka_ingest.page.all_feeds import without_others
 from kafka_ingest.page.drawings import Plot, plot
 from kafka_ingest.page.feed_view import (
     CompleteView,
@@ -32,7 +32,7 @@ from kafka_ingest.page.feed_view import (
     rows_columns,
     topic_rows,
 )
-from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.kept_answers import REFRESH_PENDING_S, REFRESH_S, Answer
 from kafka_ingest.page.pages_of import PageOf
 from kafka_ingest.page.sources import Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed import Feed

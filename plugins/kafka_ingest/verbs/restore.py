@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line, committed_lines
+from kafka_ingest.answers.answer import Answer, Line, mirror_lines
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
+from kafka_ingest.committing.commit_batch import IN_ONE, Committed
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.verbs.fields import BatchId
@@ -76,3 +79,15 @@ def shown_restored(decision: RestoreDecision, into: list[UUID]) -> Iterator[Line
         yield Line(f"nothing of batch {decision.batch.batch_id} is left to restore")
     elif into:
         yield Line(f"committed with {', '.join(map(str, into))}")
+
+
+def committed_lines(committed: Committed) -> Iterator[Line]:
+    output = committed.batch.plan.output
+    rows = sum(count.rows for count in committed.counts)
+    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
+    yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
+    if letters := sum(count.dead_letters for count in committed.counts):
+        yield Line(f"{counted(letters, 'record')} could not be decoded: {output_of_dead_letters(output)}")
+    if filtered := sum(count.filtered for count in committed.counts):
+        yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
+    yield from mirror_lines(committed.mirrored.failure)
