@@ -158,7 +158,6 @@ def ask_all(
 
 
 def settings_or_error(conn_id: str, find_connection: FindConnection) -> KafkaClientSettings | str:
-    """Return how to reach Kafka, or why that is not known."""
     try:
         return kafka_settings(find_connection(conn_id))
     except KafkaIngestError as error:

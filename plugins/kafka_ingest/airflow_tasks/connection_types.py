@@ -110,7 +110,6 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return what Airflow's ``provider_info.schema.json`` describes."""
     return {
         "package-name": PACKAGE,
         "name": "kafka_ingest",

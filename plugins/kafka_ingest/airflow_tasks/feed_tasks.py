@@ -147,7 +147,6 @@ class WriteOperator(SparkSubmitOperator):
             write_batch(parts, batch_id, partial(self.submit, context), actor=run_of(context), on_failure=failed)
 
     def submit(self, context: Context, opened: Sequence[Opened]) -> None:
-        """Let one Spark write attempts, by the provider's operator."""
         call = submission(opened)
         for each in opened:
             send_count(ATTEMPTS, each.parts.feed.name)

@@ -19,7 +19,6 @@ from kafka_ingest.settings.feed import Feed
 
 
 def parts_of(feed: Feed) -> FeedParts:
-    """Return a feed's parts, with connections looked up as in a task."""
     return assemble(feed, find_connection_in_task)
 
 

@@ -189,7 +189,6 @@ def read_from(name: DatasetName, counts: Sequence[RangeCount], ranges: Sequence[
 
 
 def outputs_of(plan: BatchPlan, parts: FeedParts) -> list[WrittenTo]:
-    """Return the output, and the dead letters where a batch has some."""
     receipt = parts.sinks(plan.output).archive.receipt(plan.batch_id)
     if receipt is None:
         raise OutputConflictError(f"expected the receipt of batch {plan.batch_id} in {plan.output}, found none")
@@ -235,7 +234,6 @@ def written_to(
 
 
 def in_catalog_of(output: OutputLocation, parts: FeedParts) -> DatasetName | None:
-    """Return the name of an Iceberg table in its catalog; None for any other output."""
     options = dict(output.options)
     if CATALOG not in options or TABLE not in options:
         return None

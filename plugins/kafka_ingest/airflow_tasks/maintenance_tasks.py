@@ -85,7 +85,6 @@ class HeadroomOperator(BaseOperator):
         self.feed = feed
 
     def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
-        """Log a warning for each of them, and return how many there are."""
         with errors_for_airflow():
             return warn_of_headroom(planned_before(self.feed))
 

@@ -64,7 +64,6 @@ class OffsetRangesInputDatasetFacet(InputDatasetFacet):
 
 
 def facets_of(lineage: Lineage | None) -> OperatorLineage[Any, Any]:
-    """Return inputs, outputs and facets; none where a task committed nothing."""
     if lineage is None:
         return OperatorLineage()
     shown = ShownFields()

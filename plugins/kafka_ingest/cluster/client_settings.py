@@ -172,7 +172,6 @@ class KafkaClientSettings:
 
     @property
     def holds_secret(self) -> bool:
-        """Whether the settings must not be seen."""
         return any(self.librdkafka.get(key) for key in SECRET_KEYS)
 
     def secrets(self) -> tuple[str, ...]:

@@ -73,7 +73,6 @@ class GroupQuestions(Questions):
         return consumer.committed(wanted, timeout=self._client.request_timeout_s - first_try_s)
 
     def _denied(self, group: str) -> KafkaException | None:
-        """Return the error by which Kafka denies access to a group, None where it does not."""
         futures = self._client.admin.describe_consumer_groups([group], request_timeout=self._client.request_timeout_s)
         try:
             self._client.result(futures[group])

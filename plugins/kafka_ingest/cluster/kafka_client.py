@@ -260,7 +260,6 @@ class KafkaClient:
         return f"Kafka at {self.settings.bootstrap_servers} (connection {self.settings.conn_id!r})"
 
     def no_access(self, question: str, error: KafkaError) -> KafkaAccessDeniedError:
-        """Return the error of a question that the client's user may not ask."""
         cause = self.settings.redacted(f"{error.name()}: {error.str()}")
         right = RIGHTS.get(error.code(), "the rights in docs/security.md")
         return KafkaAccessDeniedError(

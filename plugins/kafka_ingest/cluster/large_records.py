@@ -102,6 +102,5 @@ def searched(settings: Mapping[str, object], searches: Collection[Search], *, ba
 
 
 def answer_at(settings: Mapping[str, object], search: Search, timeout_s: float) -> FirstAnswer:
-    """Return the answer where a search stands; an error where there is none in time."""
     found = first_answers(settings, [(*search.place, search.start)], timeout_s)
     return found.get(search.place, FirstAnswer(error="no answer in time"))

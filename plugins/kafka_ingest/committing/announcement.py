@@ -46,7 +46,6 @@ def range_document(count: RangeCount) -> dict[str, Any]:
 
 
 def topics_of(counts: Iterable[RangeCount]) -> list[dict[str, Any]]:
-    """Return how many partitions, offsets and rows there are of each topic, by name."""
     found: dict[str, dict[str, Any]] = {}
     for count in counts:
         topic = count.offset_range.topic

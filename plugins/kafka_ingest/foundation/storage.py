@@ -269,7 +269,6 @@ def move_files(folder: Opened, names: Mapping[str, str]) -> None:
 
 
 def files_below(path: Opened) -> list[str]:
-    """Return the names of all files below a folder, relative to it and sorted."""
     if isinstance(path, Path):
         return sorted(found.relative_to(path).as_posix() for found in path.rglob("*") if found.is_file())
     return sorted(remote_sizes(path))
@@ -300,7 +299,6 @@ def found_below(path: "UPath") -> dict[str, dict[str, Any]]:
 
 
 def is_folder(path: Opened) -> bool:
-    """Whether there is a folder; on other storage than a disk one with files in it."""
     return path.is_dir() if isinstance(path, Path) else bool(found_below(path))
 
 
@@ -359,7 +357,6 @@ def remove_tree(path: Opened) -> None:
 
 
 def remove_from_disk(directory: Path) -> None:
-    """Remove a directory as :func:`remove_tree` does."""
     for _ in range(REMOVE_TRIES):
         # It stops at the first name that another process removed: another clean-up, or a Spark that is still running.
         with contextlib.suppress(FileNotFoundError):

@@ -228,7 +228,6 @@ def positions_of(
     settings: FeedPlanSettings,
     end: EndPositions,
 ) -> list[Position]:
-    """Return where each partition stands and how far it is read."""
     gaps_ahead = gaps_by_partition(feed)
     ends = {tp: end_of(tp, bounds, answers, settings, end) for tp, (_, bounds) in offsets.items()}
     if isinstance(end, ToOffsets):

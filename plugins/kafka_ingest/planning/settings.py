@@ -74,7 +74,6 @@ class FeedPlanSettings:
         return topic in self.start_rules if self.topic_pattern is None else is_selected(topic, self.topic_pattern)
 
     def start_rule(self, topic: str) -> StartRule:
-        """Return what the feed file says of a topic that it brings in."""
         return self.start_rules.get(topic, self.pattern_start)
 
 

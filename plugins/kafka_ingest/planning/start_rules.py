@@ -177,5 +177,4 @@ StartRule = Earliest | Latest | AtOffsets | AtTimestamp | FromGroup
 
 
 def rule_of_partition(rule: StartRule, topic_partition: TopicPartition) -> PartitionRule:
-    """Return what a feed's start rule means for one partition."""
     return rule.of(topic_partition) if isinstance(rule, AtOffsets) else rule

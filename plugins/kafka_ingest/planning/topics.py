@@ -130,7 +130,6 @@ def why_changed(
 def why_missing(
     topic: str, description: TopicDescription | None, rows: Collection[StoredOffset], feed_name: str, cluster_id: str
 ) -> TopicGoneError | UnknownTopicError | None:
-    """Return the error where a topic, or a partition of it that was read, is not there."""
     if description is None and not rows:
         return UnknownTopicError(
             f"feed {feed_name}: topic {topic!r} does not exist on cluster {cluster_id}. Create it, correct "

@@ -88,7 +88,6 @@ class Alerts(Settings):
         return self
 
     def rules(self, stops: Stops) -> AlertRules:
-        """Return what is an alert of a feed that stops in these cases."""
         return AlertRules(**self.model_dump(exclude={"notify"}), stops=stops)
 
     def notifiers(self) -> tuple[Notifier, ...]:

@@ -168,7 +168,6 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
 
 
 def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
-    """Return the fields of a connection in Airflow's JSON form."""
     try:
         document = json.loads(text)
         extra = document.get("extra") or {}
@@ -205,7 +204,6 @@ def fields_of(connection: Any) -> ConnectionFields:  # noqa: ANN401 - Airflow ha
 
 
 def normalized_type(conn_type: str) -> str:
-    """Return a connection type as Airflow keeps it: ``postgresql`` is ``postgres``."""
     return {"postgresql": "postgres"}.get(conn_type, conn_type)
 
 

@@ -69,7 +69,6 @@ def defaults_of(folder: Path) -> Defaults:
 
 
 def version_of(folder: Path) -> tuple[Path, int, int, int] | None:
-    """Return the file of a folder's defaults, as it is now; None where it has none."""
     path = folder / DEFAULTS
     try:
         found = path.stat()
@@ -97,7 +96,6 @@ def read_defaults(*versions: tuple[Path, int, int, int]) -> Defaults:
 
 
 def merged(below: Document, own: Document, place: Place = ()) -> Document:
-    """Return what a mapping comes to over the defaults at its place."""
     if place in BY_FORMAT and own.get("format", below.get("format")) != below.get("format", own.get("format")):
         return own
     found = dict(below)

@@ -212,7 +212,6 @@ class Limits(Settings):
 
     @property
     def limit_follows_speed(self) -> bool:
-        """Whether the file names no ``max_records``."""
         return "max_records" not in self.model_fields_set
 
     @model_validator(mode="after")
@@ -461,12 +460,10 @@ class Feed(Settings):
         return self.complete.rules()
 
     def batch_limits(self) -> BatchLimits:
-        """Return what keeps a written batch from being committed."""
         fetched = {name for name, part in self.decoding().parts.items() if part.schema is None}
         return BatchLimits(**self.limits.of_written, on_never_found=self.on_never_found, fetched=fetched)
 
     def decoding(self) -> Decoding:
-        """Return what keys and values are, and which columns they become."""
         selected = tuple(each.column() for each in self.select or ())
         where, also = self.where, self.sink.where
         if also is not None:  # what the feed leaves out cannot fail
@@ -540,5 +537,4 @@ def why_no_schedule(schedule: str) -> str | None:
 
 
 def duplicates(values: Iterable[str]) -> list[str]:
-    """Return the values that come more than once, sorted."""
     return sorted(value for value, count in Counter(values).items() if count > 1)

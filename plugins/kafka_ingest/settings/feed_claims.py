@@ -91,7 +91,6 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
 
 
 def shared_place(mine: Path, theirs: Path, path: Path) -> str:
-    """Return how a feed's output and another's overlap."""
     if mine == theirs:
         return f"sink.path {str(mine)!r} is also that of {path}"
     if theirs in mine.parents:

@@ -139,7 +139,6 @@ def declared_fields(document: Mapping[object, object]) -> DeclaredFields:
 
 
 def alerts_in(document: Mapping[object, object]) -> Alerts | None:
-    """Return what a file asks to be notified of, None where that cannot be read."""
     alerts = document.get("alerts")
     try:
         return None if alerts is None else Alerts.model_validate(alerts)

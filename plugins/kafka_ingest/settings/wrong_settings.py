@@ -133,12 +133,10 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def written_names(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return a model's fields by the keys that a file writes."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def known_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Yield where every key of a model may be written, with dots between."""
     for name, field in written_names(model).items():
         yield above + name
         for inner in models_in(field.annotation):

@@ -166,7 +166,6 @@ def format_there(output: OutputLocation) -> Format:
 
 
 def access_to(output: OutputLocation, connections: SinkConnections) -> StoreAccess | None:
-    """Return how to reach an output's store, None where it is on a disk."""
     place = output.place
     return None if isinstance(place, Path) else connections.store(place)
 

@@ -126,7 +126,6 @@ def look_at_batch(
 
 
 def contents_by_partition(positions: Iterable[pa.Table]) -> dict[TopicPartition, PartitionContents]:
-    """Return what pieces of rows hold of each partition together."""
     offsets: dict[TopicPartition, list[pa.Array[pa.Int64Scalar]]] = {}
     for table in positions:
         for topic_partition in partitions_of(table):
@@ -149,7 +148,6 @@ def contents_of_files(files: Iterable[Opened]) -> list[PartitionContents]:
 def count_of_all(
     topic_partition: TopicPartition, own: list[tuple[Opened, PartitionContents]], elsewhere: PartitionContents | None
 ) -> PublishedCount:
-    """Return what a batch's own files and other ones hold of a partition together."""
     if elsewhere is None:
         return count_of(topic_partition, own)
     intervals = list(elsewhere.intervals)

@@ -106,7 +106,6 @@ class FoundOffsets:
         self._runs.append(pa.table(runs))
 
     def _whose_are(self, rows: int, columns: Columns) -> Any:  # noqa: ANN401 - Arrow's own
-        """Return a number for each row's log and batch: equal ones are of equal values."""
         codes: Any = pa.repeat(pa.scalar(0, pa.int64()), rows)
         values: list[list[Any]] = []
         for column in (columns[each] for each in PARTS):
@@ -154,7 +153,6 @@ class FoundOffsets:
 
 
 def constants(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, object]:
-    """Return the columns of which all rows of a row group have one value, by its statistics."""
     found: dict[str, object] = {}
     for number in range(group.num_columns):
         column = group.column(number)
@@ -167,7 +165,6 @@ def constants(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, object]:
 
 
 def parts_of(code: int, values: list[list[Any]]) -> list[Any]:
-    """Return the values that a code stands for: one of each list."""
     parts: list[Any] = []
     for each in reversed(values):
         code, which = divmod(code, len(each))
@@ -194,7 +191,6 @@ def with_ids(whose: Iterable[tuple[Log, UUID | None]], topic_ids: TopicIds) -> l
 
 
 def with_codes(runs: pa.Table, name: str, codes: list[int], by: str) -> pa.Table:
-    """Return runs with a column more, of the code at another one's place."""
     return runs.append_column(name, pa.array(codes, pa.int32()).take(runs[by]))
 
 

@@ -284,7 +284,6 @@ def day_of_name(name: str) -> str | None:
 
 
 def how_to_abandon(batch_id: UUID) -> str:
-    """Return how to end a batch that cannot be published."""
     return f"abandon the batch: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges again"
 
 
@@ -306,7 +305,6 @@ PUBLISHED_RECEIPT_VERSION = 1
 
 
 def published_document(published: PublishedReceipt) -> bytes:
-    """Return what is kept of a published batch: plan, receipt, and where its offsets came from."""
     return canonical_json(
         {
             "version": PUBLISHED_RECEIPT_VERSION,

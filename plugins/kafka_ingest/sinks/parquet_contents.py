@@ -52,7 +52,6 @@ class DataFile:
         )
 
     def offsets(self, topic_partition: TopicPartition) -> "pa.Array[Any]":
-        """Return all offsets that it holds of a partition, in no order."""
         with self._open() as file:
             return positions(file).get(topic_partition, pa.array([], pa.int64()))
 
@@ -118,13 +117,11 @@ def check_columns(file: pyarrow.parquet.ParquetFile) -> None:
 
 
 def may_hold(group: pyarrow.parquet.RowGroupMetaData, name: str, value: int | str) -> bool:
-    """Whether a row group's statistics allow for a value of a column in it."""
     found = bounds_of(group, name)
     return found is None or bool(found[0] <= value <= found[1])
 
 
 def may_be_before(group: pyarrow.parquet.RowGroupMetaData, before: datetime) -> bool:
-    """Whether a row group's statistics allow for a record before a time."""
     found = bounds_of(group, TIME)
     least = found[0] if found is not None else None
     return not isinstance(least, datetime) or least.replace(tzinfo=least.tzinfo or UTC) < before

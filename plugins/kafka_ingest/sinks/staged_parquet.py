@@ -38,7 +38,6 @@ def folders_in(receipt: Receipt) -> list[str]:
 
 
 def batch_sizes(directory: Path, receipt: Receipt | None) -> dict[str, int]:
-    """Return name → size in bytes of everything in a batch's directory; empty where there is none."""
     return file_sizes(directory, folders_in(receipt) if receipt is not None else ())
 
 
@@ -57,7 +56,6 @@ def check_listing(data: Opened, receipt: Receipt) -> None:
 
 
 def staged_sizes(data: Opened, receipt: Receipt) -> dict[str, int]:
-    """Return name → size in bytes of what exists where a receipt's files are staged."""
     return batch_sizes(data, receipt) if isinstance(data, Path) else remote_sizes(data)
 
 

@@ -62,11 +62,9 @@ class ArchivePlace:
         return self.folder / f"{self._prefix}-{size}.jsa"
 
     def archive(self) -> Path | None:
-        """Return the archive, if there is an intact one."""
         return next((file for file, found in self._archives() if file == self.file(found.st_size)), None)
 
     def damaged(self) -> Path | None:
-        """Return a damaged archive, if there is one."""
         return next((file for file, found in self._archives() if file != self.file(found.st_size)), None)
 
     def former_files(self, archive: Path) -> list[Path]:
@@ -92,17 +90,14 @@ def java_binary(environment: Mapping[str, str], search_path: str) -> Path | None
 
 
 def described(files: Iterable[Path]) -> list[str]:
-    """Return a line for each file: its path, its size and when it was changed."""
     return [f"{file} {found.st_size} {int(found.st_mtime)}" for file, found in stats(files)]
 
 
 def short_hash(lines: Iterable[str], length: int) -> str:
-    """Return the first digits of the lines' SHA-256."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:length]
 
 
 def stats(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return the file system's data on each file that exists."""
     for file in files:
         try:
             yield file, file.stat()

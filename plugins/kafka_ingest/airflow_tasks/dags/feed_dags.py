@@ -233,7 +233,6 @@ def dags_of(file: FeedFile) -> list[DAG]:
 
 
 def dags_of_fleet(fleet: Fleet) -> list[DAG]:
-    """Return the DAG of a fleet, and those that fail with why a feed is not in it."""
     refused = [feed_error_dag(file) for file in fleet.refused]
     return [fleet_dag(fleet), *refused] if fleet.feeds else refused
 

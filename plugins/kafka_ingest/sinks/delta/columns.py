@@ -126,7 +126,6 @@ NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 
 
 def parts_of(kind: Kind, path: str, *, allows_nulls: bool) -> Iterator[Part]:
-    """Yield a type by its path, and what is in it."""
     if not isinstance(kind, Mapping):
         yield Part(path, IN_WORDS.get(kind, kind), allows_nulls)
         return
@@ -146,7 +145,6 @@ def parts_of(kind: Kind, path: str, *, allows_nulls: bool) -> Iterator[Part]:
 
 
 def parts_in(fields: Fields) -> Iterator[Part]:
-    """Yield the columns of a table or a file, and what is in them."""
     for field in fields:
         yield from parts_of(field["type"], path_of("", field["name"]), allows_nulls=field["nullable"])
 
@@ -157,7 +155,6 @@ def listed(fields: Fields) -> dict[str, str]:
 
 
 def without_nulls(there: Fields, names: Collection[str]) -> Iterator[str]:
-    """Yield what allows no nulls in columns of a table that files have, too."""
     return parts_without_nulls(parts_in(there), names, "NOT NULL")
 
 

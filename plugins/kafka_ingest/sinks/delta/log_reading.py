@@ -239,7 +239,6 @@ def names_in(found: list[str] | None) -> tuple[str, ...]:
 
 
 def version_of(name: str) -> int:
-    """Return the version of an entry, or of a part of a checkpoint; -1 of any other file."""
     found = ENTRY.fullmatch(name) or CHECKPOINT.fullmatch(name)
     return int(found[1]) if found else -1
 

@@ -177,7 +177,6 @@ def plain(kind: pa.DataType, of_table: object = None) -> pa.DataType:
 
 
 def added(rows: DeltaRows, name: str, partition: Mapping[str, str | None]) -> "AddAction":
-    """Return the action that makes a new file of the table part of it."""
     path = rows.opened(name)
     metadata = footer(path)
     of_file = statistics(metadata, metadata.num_rows, partition.keys())

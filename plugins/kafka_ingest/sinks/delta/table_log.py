@@ -182,7 +182,6 @@ class TableLog:
         return self.mark_in(table, batch_id) if table is not None else None
 
     def mark_in(self, table: "DeltaTable | LogReading", batch_id: UUID) -> Mark | None:
-        """Return a batch's mark in one version of the table; it does not say the plan."""
         with self.named_errors():
             version = table.transaction_version(str(batch_id))
         if version is None:
@@ -195,7 +194,6 @@ class TableLog:
         return Mark(batch_id, OUTCOMES[version])
 
     def form(self) -> TableForm | None:
-        """Return the newest protocol and metadata, None where there is no table yet."""
         table = self._now()
         return self._form_of(table) if table is not None else None
 
@@ -250,7 +248,6 @@ class TableLog:
         return form.configuration if form is not None else {}
 
     def clean_up(self) -> CleanUp:
-        """Return what VACUUM takes."""
         return CleanUp("VACUUM", oldest_s(self._configuration()))
 
     def columns_left_out(self) -> tuple[str, ...]:
@@ -584,7 +581,6 @@ def has_entry(folder: Path) -> bool:
 
 
 def said_of(mark: Mark) -> dict[str, str]:
-    """Return what the log says of a commit besides what it does."""
     said = {BATCH_KEY: str(mark.batch_id), FINGERPRINT_KEY: mark.fingerprint, PROOF_KEY: mark.proof}
     return {key: value for key, value in said.items() if value}
 

@@ -162,7 +162,6 @@ class DeltaRows:
         return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def read_rewritten(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
-        """Yield the rows of files that were rewritten, of one batch or of all, a piece at a time."""
         if self._table is None or not self.rewritten:
             return
         self._log.check_readable(self._table)

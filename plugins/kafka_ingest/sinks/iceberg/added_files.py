@@ -122,8 +122,6 @@ BEFORE_HALF_CHARACTERS = chr(0xD7FF)
 
 
 def added_files(io: FileIO, metadata: TableMetadata, files: Mapping[str, Opened]) -> list[DataFile]:
-    """Return the entries of files, by their locations, in a table of this metadata."""
-
     def added(location: str) -> DataFile:
         counts = {
             f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{name}": "counts"
@@ -136,7 +134,6 @@ def added_files(io: FileIO, metadata: TableMetadata, files: Mapping[str, Opened]
 
 
 def without_bounds(file: "pyarrow.parquet.FileMetaData") -> Iterator[str]:
-    """Yield the columns of which no bounds are known that hold for all rows."""
     for number in range(file.num_columns):
         name = file.schema.column(number).path
         if "." in name:

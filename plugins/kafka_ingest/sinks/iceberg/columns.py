@@ -73,7 +73,6 @@ def differences_of_mapping(schema: Schema, mapping: NameMapping | None, names: C
 
 
 def leads_to(mapped: MappedField | None, field: types.NestedField) -> bool:
-    """Whether a mapping leads from a field's name to it, and from the names in it to what it holds."""
     if mapped is None or mapped.field_id != field.field_id:
         return False
     inner = {name: each for each in mapped.fields for name in each.names}
@@ -138,7 +137,6 @@ SAME: Final = (("int", "smallint"),)
 
 
 def parts_of(kind: types.IcebergType, path: str, *, allows_nulls: bool) -> Iterator[Part]:
-    """Yield a type by its path, and what is in it."""
     match kind:
         case types.StructType():
             yield Part(path, "struct", allows_nulls)
@@ -154,7 +152,6 @@ def parts_of(kind: types.IcebergType, path: str, *, allows_nulls: bool) -> Itera
 
 
 def parts_in(columns: Schema | types.StructType, path: str = "") -> Iterator[Part]:
-    """Yield columns or fields, and what is in them."""
     for field in columns.fields:
         yield from parts_of(field.field_type, path_of(path, field.name), allows_nulls=not field.required)
 

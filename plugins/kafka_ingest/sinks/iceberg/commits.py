@@ -69,7 +69,6 @@ class IcebergCommits:
         return IcebergRows(self._table.output, table, self._table.settings, self._older)
 
     def clean_up(self) -> CleanUp:
-        """Return what ``remove_orphan_files`` takes."""
         return ORPHANS
 
     def check_can_remove(self, *, replacing: bool = False) -> None:
@@ -198,7 +197,6 @@ class IcebergCommits:
                 append.append_data_file(data_file)
 
     def _entries(self, table: Table, change: OneTry, files: Mapping[str, Opened]) -> list[DataFile]:
-        """Return what a snapshot records of new files, by their locations."""
         set_mapping(change)
         if self._table.form.decoded:
             return added_files(table.io, change.table_metadata, files)

@@ -78,7 +78,6 @@ class IcebergOutput:
 
     @cached_property
     def _in_catalog(self) -> tuple[CatalogSettings, str]:
-        """How the table's catalog is reached, and its name there."""
         check_installed()
         if missing := [name for name in (CATALOG, TABLE) if name not in self._address]:
             raise OutputNotUsableError(

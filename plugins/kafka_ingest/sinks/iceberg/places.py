@@ -31,7 +31,6 @@ def location_of(place: Place) -> str:
 
 
 def path_of(location: str) -> Path | None:
-    """Return the path of a location on a local or mounted disk, None for any other."""
     if location.startswith("/"):
         return Path(location)
     parts = urlsplit(location)

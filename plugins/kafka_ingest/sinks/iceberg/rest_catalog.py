@@ -64,7 +64,6 @@ class BoundedRestCatalog(RestCatalog):
     def _response_to_staged_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> StagedTable:
-        """Return a table that is about to be made."""
         check_chooses_nothing(table_response.metadata.properties)
         return super()._response_to_staged_table(identifier_tuple, table_response)
 
@@ -74,7 +73,6 @@ class BoundedRestCatalog(RestCatalog):
 
 
 def origin(uri: str) -> tuple[str, str | None, int | None]:
-    """Return whom a request to a URI is sent to."""
     parts = urlsplit(uri)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 

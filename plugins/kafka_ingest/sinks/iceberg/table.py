@@ -41,7 +41,6 @@ FIRST_FIELD_ID = 1000
 
 
 def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
-    """Yield why files cannot be added to a table; nothing where they can."""
     if table.metadata.format_version != FORMAT_VERSION:
         yield f"format version {table.metadata.format_version}, expected {FORMAT_VERSION}"
     if (found := terms_in(table)) != (expected := [str(term) for term in options.partition_by]):
@@ -60,7 +59,6 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
 
 
 def terms_in(table: Table) -> list[str]:
-    """Return what new files of a table are partitioned by, as a feed file has it."""
     found = []
     for field in table.spec().fields:
         column = table.schema().find_column_name(field.source_id)
@@ -80,7 +78,6 @@ def spec_of(options: TableOptions, schema: Schema) -> PartitionSpec:
 
 
 def is_elsewhere(table: Table, output: Place) -> bool:
-    """Whether a table's location is another than the feed's place."""
     location = table.location().rstrip("/")
     if not isinstance(output, Path):
         return comparable(location) != location_of(output)
@@ -94,7 +91,6 @@ MADE_BY_ANOTHER = ("already exists", "duplicate key")
 
 
 def catalog_of(settings: CatalogSettings, output: Place, access: StoreAccess | None) -> Catalog:
-    """Return the catalog of the table in a place on a disk, or in the store that ``access`` leads to."""
     files = Files(settings.properties, access, output)
     own = files.properties()
     if settings.kind == REST:

@@ -284,6 +284,5 @@ def unpacked_pieces(packing: str | None, block: bytes) -> Iterator[int]:
 
 
 def read_through(unpacked: IO[bytes] | gzip.GzipFile) -> Iterator[int]:
-    """Yield how many bytes each piece of a stream has."""
     while piece := unpacked.read(PIECE):
         yield len(piece)

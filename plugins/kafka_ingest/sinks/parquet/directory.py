@@ -149,7 +149,6 @@ class ParquetDirectory:
         return self.output / f"{PUBLISHED}{batch_id}"
 
     def is_there(self, batch_id: UUID) -> bool:
-        """Whether readers see a directory of a batch."""
         return os.path.lexists(self.place_of(batch_id))
 
     def found(self, receipt: Receipt, attempt_directory: Path) -> FoundFiles:
@@ -196,7 +195,6 @@ def file_place(path: Path) -> FilePlace | None:
 
 
 def guess(output: Path, batch_id: str, attempt: int | None) -> list[FilePlace]:
-    """Return the place for these names; none where one of them is no batch id."""
     try:
         return [FilePlace(OutputLocation.local("parquet", output), UUID(batch_id), attempt)]
     except ValueError:

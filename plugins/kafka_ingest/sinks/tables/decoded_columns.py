@@ -89,7 +89,6 @@ def refuse_misfits(table: str, there: WrittenColumns, found: WrittenColumns, nam
 
 
 def wrong_names(named: Iterable[tuple[str, str]], not_in_names: AbstractSet[str]) -> Iterator[str]:
-    """Yield which paths end in a name that a format's tables cannot have."""
     for path, name in named:
         if found := sorted(not_in_names & set(name)):
             yield f"{path} with {listing(map(repr, found))} in its name"

@@ -171,7 +171,6 @@ def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedErr
 
 
 def records_not_read(plan: BatchPlan, lost: list[OffsetRange]) -> RecordsDeletedError:
-    """Return the error of rows whose records Kafka did not return again."""
     return RecordsDeletedError(
         f"batch {plan.batch_id}: expected to read the record of each row again that it replaces, found none for "
         f"{span_of(lost):,} of them: {listing(lost, limit=20)}. Compaction has deleted them, they were read with "
