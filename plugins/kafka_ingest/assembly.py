@@ -56,6 +56,7 @@ from kafka_ingest.settings.connections import (
     control_database,
     database_settings,
     kafka_settings,
+    registry_settings,
     spark_master,
 )
 from kafka_ingest.settings.defaults import FOR_EACH
@@ -72,7 +73,6 @@ from kafka_ingest.settings.feed_files import (
     texts_of,
     the_one_of,
 )
-from kafka_ingest.settings.registry_connection import registry_settings
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.settings.store_connection import store_access
 from kafka_ingest.sinks.choose import SinkConnections, access_to, conn_id_of, format_found, sink_of

@@ -14,7 +14,7 @@ from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.parquet.remover import ParquetRemover
+from kafka_ingest.sinks.parquet.publisher import ParquetRemover
 
 NOW = ("--before", "2100-01-01")
 EXECUTE = ("--execute", "--reason", "older than the contract")

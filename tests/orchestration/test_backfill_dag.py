@@ -184,7 +184,7 @@ def test_what_a_run_that_died_has_claimed_is_named_and_another_run_continues_wit
     conf = {"feed": "orders", "offset_ranges": [f"{topic}:0=0-{end}"]}
 
     died = airflow.run(
-        "backfill_offsets", "kafka_ingest.airflow_tasks.backfill_tasks.BackfillPlanOperator._log_decision", conf=conf
+        "backfill_offsets", "kafka_ingest.airflow_tasks.dags.backfill_dag.BackfillPlanOperator._log_decision", conf=conf
     )
     again = airflow.run("backfill_offsets", conf=conf)
 

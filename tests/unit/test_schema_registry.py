@@ -17,8 +17,7 @@ from kafka_ingest.errors import (
     SubjectMissingError,
 )
 from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
-from kafka_ingest.settings.connections import ConnectionFields
-from kafka_ingest.settings.registry_connection import registry_settings
+from kafka_ingest.settings.connections import ConnectionFields, registry_settings
 from schema_registry import SchemaRegistryServer, running_schema_registry
 
 SECRET = "hunter22"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.group_questions import GroupQuestions
 from kafka_ingest.cluster.kafka_client import KafkaClient
-from kafka_ingest.cluster.offsets_at_time import OffsetsAtTime
+from kafka_ingest.cluster.log_questions import OffsetsAtTime
 from kafka_ingest.cluster.topic_questions import TopicQuestions
 
 

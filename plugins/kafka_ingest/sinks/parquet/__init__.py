@@ -8,7 +8,7 @@ Polars read hidden directories too::
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
     P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be published
     P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
-    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.remover`)
+    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.publisher`)
     P.kafka-ingest/listed.json                    since when P's names need no reading (:mod:`.directory`)
 """
 
@@ -20,8 +20,7 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory, ParquetRows
-from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
-from kafka_ingest.sinks.parquet.remover import ParquetRemover
+from kafka_ingest.sinks.parquet.publisher import ParquetPublisher, ParquetRemover
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in the place of its files: one rename makes it visible."
 

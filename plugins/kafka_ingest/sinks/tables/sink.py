@@ -1,24 +1,190 @@
 """The roles of a table."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.errors import NotADataFileError, OutputConflictError
+from kafka_ingest.errors import (
+    InvalidBackfillError,
+    NotADataFileError,
+    OffsetsMovedError,
+    OutputConflictError,
+    RecordsDeletedError,
+    RecordsFilteredError,
+    TooManyDeadLettersError,
+)
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedCount, PublishedLook
-from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
+from kafka_ingest.model.read_again import ReplacedRange, RowsReplaced
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
-from kafka_ingest.sinks.tables.replacer import TableReplacer
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
 from kafka_ingest.sinks.usable_places import storage_errors
+
+GOES_BACK = (
+    "Nothing was changed. Mend what the feed says of its records, and run the batch again (`kafka-ingest backfill FEED "
+    "open`, or clear its task): it is written again. Or abandon it, and copy the ranges elsewhere (`--copy-to`)."
+)
+
+
+class TableReplacer:
+    """Examines a replacement before its batch is published; the publisher's commit makes it.
+
+    Rows are replaced one by one: each record that was a row is one again, and as many as before are filtered. Then all
+    counts of the earlier batches stay true. Ranges with dead letters are left alone, since rows of replayed ones are in
+    batches of their own.
+    """
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._receipts: dict[UUID, Receipt | None] = {}
+
+    def check_can_replace(self) -> None:
+        with storage_errors(self._parts.output):
+            self._parts.table.commits.check_can_remove(replacing=True)
+
+    def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
+        """Return what the port says; raises InvalidBackfillError, too, on ranges with dead letters."""
+        with storage_errors(self._parts.output):
+            self._check_without_dead_letters(replaced)
+            self._check_not_removed(replaced)
+            files = list(self._parts.table.commits.replaced_files(replaced))
+        return RowsReplaced(
+            rows=sum(file.leaving.num_rows for file in files),
+            files=len(files),
+            rewritten=sum(file.stays for file in files),
+        )
+
+    def _check_without_dead_letters(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise InvalidBackfillError where records of a range were dead letters: a replay may have made rows of them.
+
+        Those are in a batch of the replay, and would be in the table a second time.
+        """
+        found = [f"{each.offset_range} of batch {each.batch_id}" for each in replaced if self._count(each).dead_letters]
+        if found:
+            raise InvalidBackfillError(
+                f"expected ranges without dead letters, found some in {listing(found)}: what replays have made of them "
+                "is in batches of their own. Nothing was planned. Leave these ranges out, and `replay` what is left of "
+                "their dead letters; or copy the ranges into another table (`--copy-to`)."
+            )
+
+    def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
+        """Raise the error that names why these ranges' rows cannot be replaced by what was read.
+
+        RecordsDeletedError where fewer records were read again than were committed, or not one whose row would leave
+        the table; OffsetsMovedError where a range's batch was removed. TooManyDeadLetters- or RecordsFilteredError
+        where records that were rows are none now, or the other way round.
+        """
+        # A third of a second, for replacements only.
+        from kafka_ingest.sinks.file_counts import contents_by_partition, contents_of_files  # noqa: PLC0415
+
+        self.check_can_replace()
+        with storage_errors(self._parts.output):
+            self._check_not_removed(plan.replaces)
+            self._check_one_by_one(plan, receipt)
+            leaving = contents_by_partition(
+                file.leaving for file in self._parts.table.commits.replaced_files(plan.replaces)
+            )
+            data = self._parts.staged(directory, receipt).data
+            read = contents_of_files(data / file.name for file in receipt.files)
+        found = union(each for held in read for each in held.intervals)
+        if lost := subtract(union(each for held in leaving.values() for each in held.intervals), found):
+            raise records_not_read(plan, lost)
+        # Rows that were lost before are no longer among those that leave.
+        with storage_errors(self._parts.output):
+            fewer = list(self._fewer_than_committed(plan, by_partition(found)))
+        if fewer:
+            raise fewer_than_committed(plan, fewer)
+
+    def _check_one_by_one(self, plan: BatchPlan, receipt: Receipt) -> None:
+        """Raise the error that names records which became dead letters, or are filtered where others were."""
+        if receipt.dead_letters:
+            raise TooManyDeadLettersError(
+                f"batch {plan.batch_id}: expected a row for each record whose row it replaces, found "
+                f"{receipt.dead_letter_rows:,} that cannot be decoded. {GOES_BACK}"
+            )
+        before: Counter[TopicPartition] = Counter()
+        for each in plan.replaces:
+            before[each.topic_partition] += self._count(each).filtered
+        now = {count.offset_range.topic_partition: count.filtered for count in receipt.range_counts(plan)}
+        others = [f"{tp}: {before[tp]:,} before, {number:,} now" for tp, number in now.items() if number != before[tp]]
+        if others:
+            raise RecordsFilteredError(
+                f"batch {plan.batch_id}: expected as many filtered records as in the batches whose rows it replaces, "
+                f"found others: {listing(others)}. {GOES_BACK}"
+            )
+
+    def _check_not_removed(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise OffsetsMovedError where a batch is being removed: until that is done, its rows may be there or not."""
+        of_batches = {each.batch_id: self._parts.receipts.removal(each.batch_id) for each in replaced}
+        removed = [
+            f"{each.offset_range} of batch {each.batch_id}, {removal}"
+            for each in replaced
+            if (removal := of_batches[each.batch_id]) is not None
+        ]
+        if removed:
+            raise OffsetsMovedError(
+                f"expected to replace rows of batches that are in {self._parts.output}, found that some were removed: "
+                f"{listing(removed)}. Nothing was changed. Run `expire` again, which finishes what it has begun; "
+                "`abandon` a replacement that is planned already; and leave these ranges out."
+            )
+
+    def _fewer_than_committed(
+        self, plan: BatchPlan, found: Mapping[TopicPartition, Sequence[OffsetRange]]
+    ) -> Iterator[str]:
+        """Say of which ranges fewer records were read again than their batches committed rows."""
+        for each in plan.replaces:
+            rows = self._count(each).rows
+            again = span_of(intersect(found.get(each.topic_partition, ()), [each.offset_range]))
+            if again < rows:
+                yield (
+                    f"{each.offset_range}: {counted(rows, 'row')} committed by batch {each.batch_id}, "
+                    f"{again:,} read again"
+                )
+
+    def _count(self, replaced: ReplacedRange) -> RangeCount:
+        """Return what a range's batch committed of it, replaced since or not."""
+        if replaced.batch_id not in self._receipts:
+            self._receipts[replaced.batch_id] = self._parts.receipts.receipt(replaced.batch_id)
+        receipt = self._receipts[replaced.batch_id]
+        if receipt is None:
+            raise OutputConflictError(
+                f"expected the receipt of batch {replaced.batch_id} beside {self._parts.output}, which says how many "
+                f"rows it committed of {replaced.offset_range}; found none. Nothing was changed; restore the receipts "
+                "from a backup."
+            )
+        [count] = receipt.counts_of([replaced.offset_range])
+        return count
+
+
+def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
+    return RecordsDeletedError(
+        f"batch {plan.batch_id}: expected to read as many records again as were committed, found fewer: "
+        f"{listing(fewer, limit=20)}. Rows of these ranges were lost, or read with another kafka.isolation, and Kafka "
+        "does not have their records any more; replacing would hide that: nothing was changed. Abandon it: "
+        f"`kafka-ingest abandon {plan.batch_id} --reason …`, and replace the other ranges."
+    )
+
+
+def records_not_read(plan: BatchPlan, lost: list[OffsetRange]) -> RecordsDeletedError:
+    return RecordsDeletedError(
+        f"batch {plan.batch_id}: expected to read the record of each row again that it replaces, found none for "
+        f"{span_of(lost):,} of them: {listing(lost, limit=20)}. Compaction has deleted them, they were read with "
+        "another kafka.isolation, or the feed filters them now, and others not. Replacing would lose these rows: "
+        f"nothing was changed. Abandon it: `kafka-ingest abandon {plan.batch_id} --reason …`, and replace the ranges "
+        "without them, if there are such."
+    )
 
 
 class TableInspector:
