@@ -1,4 +1,8 @@
-"""The task that looks at all feeds and says what their files ask to be notified of."""
+"""The task that looks at all feeds and says what their files ask to be notified of, and which wait for a pool's slot.
+
+A pool that does not exist never gives one, and only schedulers log it. A task may not ask Airflow for its pools, but
+for the states of tasks.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The task that finds out which hours or days of a feed are complete, and announces each by its key."""
+"""Asset events: of each batch that a DAG run commits, at least once, and of hours or days that are complete, by key."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What tasks share: their feed's parts, their actor name, and what an error means to Airflow."""
+"""What tasks share: their feed's parts, actor name, what an error means to Airflow, and how ranges are shown."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""The life of a Kafka client: created, authenticated, closed when idle; each failure is raised as a named error."""
+"""The life of a Kafka client: created, authenticated, closed when idle; what its errors mean, and their names."""
 
 import contextlib
 import math

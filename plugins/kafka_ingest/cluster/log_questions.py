@@ -1,4 +1,4 @@
-"""Questions about partitions' logs, in bulk: where they begin and end, and whether their records can be read."""
+"""Questions about partitions' logs, in bulk: where they begin and end, where a time is, whether records can be read."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Questions about the cluster and its topics."""
+"""Questions about the cluster and its topics, their retention, and the client's rights."""
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for messages."""
+"""Numbers with their nouns, for messages, and values by their keys."""
 
 from collections.abc import Iterable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What planning needs to know of a feed."""
+"""What planning needs to know of a feed, and of where a manual run's batch ends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

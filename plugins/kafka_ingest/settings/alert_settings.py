@@ -1,4 +1,4 @@
-"""What a feed asks to be notified of, and by which of Airflow's notifiers."""
+"""What a feed asks to be notified of, by which of Airflow's notifiers, and when its hours or days are complete."""
 
 import hashlib
 import json

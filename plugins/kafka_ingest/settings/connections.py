@@ -1,4 +1,7 @@
-"""Airflow connections → settings. Airflow itself is imported only where the environment cannot answer."""
+"""Airflow connections → settings. Airflow itself is imported only where the environment cannot answer.
+
+Those of schema registries have the keys of Confluent's own client.
+"""
 
 import configparser
 import json

@@ -1,4 +1,4 @@
-"""The JSON Schema of feed files and of ``_defaults.yaml``, for editors: made from the model that reads them."""
+"""The JSON Schema of feed files and of ``_defaults.yaml``, for editors: from the model, with what each key means."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The ``select``, ``where`` and ``transform`` settings of a feed file: which columns and rows records become."""
+"""Where a feed file lets partitions begin, and which columns and rows records become by select, where and transform."""
 
 import re
 from collections.abc import Mapping, Sequence

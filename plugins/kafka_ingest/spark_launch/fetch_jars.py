@@ -22,6 +22,8 @@ from kafka_ingest.foundation.durable_files import sync, temporary_beside
 from kafka_ingest.spark_launch.installation import CONNECTOR_FOLDER, jars_root
 
 KNOWN: Final = Path(__file__).with_name("jars.json")
+"""By Spark's version and by what needs them, the jars' paths as in Maven Central; and of each path the SHA-256. Those
+of stores are known for the versions that were tried with them."""
 
 
 def jars_for(spark_version: str, names: tuple[str, ...]) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Which Java the write job gets: its compiler and its collector follow how much there is to read."""
+"""Which Java the write job gets, beside what the site chose: compiler and collector go by how much there is to read."""
 
 import os
 import re

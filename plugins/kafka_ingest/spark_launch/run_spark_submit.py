@@ -40,6 +40,8 @@ def is_needed(name: str, environment: Mapping[str, str]) -> bool:
 
 
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    # What is named here and no more: a task's environment holds connections, a database's password, and whatever else a
+    # site puts there.
     return {name: value for name, value in environment.items() if is_needed(name, environment)}
 
 

@@ -1,4 +1,4 @@
-"""Why Spark's driver or its Python workers do not start, where only a change on a machine helps."""
+"""Why Spark's driver or its Python workers do not start, or ran out of memory: what to change."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,7 @@
-"""The directory of one spark-submit call on this machine: this user's alone, so no other user decides what runs."""
+"""The directory of one spark-submit call on this machine: this user's alone, so no other user decides what runs.
+
+It has the part of this package that runs inside Spark, as a zip.
+"""
 
 import io
 import shutil

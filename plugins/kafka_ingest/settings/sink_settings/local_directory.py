@@ -1,4 +1,4 @@
-"""What all outputs in a local or mounted directory have in common."""
+"""What all outputs have in common, and what a directory of Parquet files has besides."""
 
 import re
 from collections.abc import Mapping

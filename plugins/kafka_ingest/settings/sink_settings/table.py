@@ -1,4 +1,4 @@
-"""What all outputs that are tables have in common."""
+"""What all outputs that are tables have in common, and what a Delta and an Iceberg table have besides."""
 
 import re
 from collections.abc import Mapping

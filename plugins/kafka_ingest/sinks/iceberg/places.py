@@ -2,6 +2,8 @@
 
 Readers see what the table's manifests name. Locations are URIs: a path without a scheme means HDFS to a Spark that has
 it as its default.
+
+Whether a table is there at all is found without the library: a feed's first plan need not wait for its import.
 """
 
 from pathlib import Path
