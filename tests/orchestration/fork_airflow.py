@@ -31,7 +31,7 @@ IMPORTED = (
     "airflow.timetables.trigger",
     "anyio._backends._asyncio",
     "jinja2.ext",
-    *(f"kafka_ingest.airflow_tasks.{name}_tasks" for name in ("backfill", "check", "feed", "maintenance", "operating")),
+    *(f"kafka_ingest.airflow_tasks.{name}_tasks" for name in ("check", "feed", "maintenance", "operating")),
 )
 
 
