@@ -11,22 +11,27 @@ from confluent_kafka.admin import (
 )
 
 from certificates import Authority, keystore
-from embedded_broker import EmbeddedBroker
+from embedded_broker import QUICK_START, EmbeddedBroker
 from free_ports import LOOPBACK
 
-TLS, MUTUAL_TLS, SASL, SASL_TLS = "TLS", "MUTUALTLS", "SASL", "SASLTLS"
+TLS, MUTUAL_TLS, SASL, SASL_TLS, TOKENS = "TLS", "MUTUALTLS", "SASL", "SASLTLS", "TOKENS"
 
-_LISTENERS = {TLS: "SSL", MUTUAL_TLS: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL"}
+_LISTENERS = {TLS: "SSL", MUTUAL_TLS: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL", TOKENS: "SASL_SSL"}
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _SCRAM_MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
 
 
-def secured_broker(directory: Path, authority: Authority, passwords: dict[str, str]) -> EmbeddedBroker:
+def secured_broker(
+    directory: Path, authority: Authority, passwords: dict[str, str], token_keys: Path
+) -> EmbeddedBroker:
     """Return a broker, not yet started, whose SASL/PLAIN users are the ones of `passwords`.
+
+    It takes tokens that were signed by a key of the file `token_keys` (JWKS).
 
     Clients of its first listener may do everything; all others only what ACLs allow. A client certificate's user is
     `CN=<name>`; a client of the TLS listener without one is `ANONYMOUS`, as are clients of the first listener.
@@ -38,9 +43,17 @@ def secured_broker(directory: Path, authority: Authority, passwords: dict[str, s
         jaas[f"{prefix}.sasl.enabled.mechanisms"] = ",".join(["PLAIN", *_SCRAM_MECHANISMS])
         jaas[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} {users};"
         jaas |= {f"{prefix}.{name.lower()}.sasl.jaas.config": _SCRAM for name in _SCRAM_MECHANISMS}
+    of_tokens = f"listener.name.{TOKENS.lower()}"
+    jaas |= {
+        f"{of_tokens}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{of_tokens}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+        f"{of_tokens}.oauthbearer.sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+        f"{of_tokens}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": token_keys.as_uri(),
+    }
     return EmbeddedBroker(
         directory,
         listeners=_LISTENERS,
+        jvm_flags=(*QUICK_START, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_keys.as_uri()}"),
         extra={
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(keystore(*authority.certify("broker", LOOPBACK, "localhost"))),

@@ -28,6 +28,7 @@ from tests.quick_project import QuickProject
 
 from certificates import Authority
 from embedded_broker import EmbeddedBroker
+from free_ports import free_port_from
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import (
@@ -38,10 +39,12 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.offsets import FirstRecord, Retention, TopicPartition
 from kafka_ingest.ports.cluster import MirrorRefusedError
-from secured_broker import MUTUAL_TLS, SASL, SASL_TLS, TLS, let_scram_users_in, secured_broker
+from secured_broker import MUTUAL_TLS, SASL, SASL_TLS, TLS, TOKENS, let_scram_users_in, secured_broker
+from token_server import TokenServer
 
 PLAIN_USERS = {"alice": "wonder-land-1"}
 SCRAM_USERS = {"bob": 'bob"s;secret\\=1'}
+TOKEN_USERS = {"dave": 'dave"s=secret\\1'}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PATIENCE = {"socket.timeout.ms": "120000"}
 """No refusal may take as long as the question could: a cause that is found out by waiting fails here, by its name."""
@@ -60,8 +63,17 @@ def another_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with secured_broker(tmp_path_factory.mktemp("secured"), authority, PLAIN_USERS) as running:
+def token_server(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    with TokenServer(tmp_path_factory.mktemp("tokens"), authority, TOKEN_USERS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def secured(
+    authority: Authority, token_server: TokenServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedBroker]:
+    folder = tmp_path_factory.mktemp("secured")
+    with secured_broker(folder, authority, PLAIN_USERS, token_server.keys) as running:
         let_scram_users_in(running, SCRAM_USERS)
         yield running
 
@@ -108,6 +120,20 @@ def mutual_tls(secured: EmbeddedBroker, authority: Authority, certified_by: Auth
     }
 
 
+def by_token(secured: EmbeddedBroker, authority: Authority, token_server: TokenServer) -> Connection:
+    [(client, secret)] = TOKEN_USERS.items()
+    return tls(secured, authority) | {
+        "bootstrap.servers": secured.servers_of(TOKENS),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": client,
+        "sasl.oauthbearer.client.secret": secret,
+        "sasl.oauthbearer.token.endpoint.url": token_server.url,
+        "https.ca.location": str(authority.ca),
+    }
+
+
 # ── Let in ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -128,6 +154,12 @@ def test_tls_is_let_in_with_the_authority_as_a_file_and_as_a_text(
 
 def test_a_clients_certificate_is_let_in(secured: EmbeddedBroker, authority: Authority) -> None:
     assert cluster(mutual_tls(secured, authority)).cluster_id() == secured.cluster_id
+
+
+def test_a_client_with_a_token_is_let_in(
+    secured: EmbeddedBroker, authority: Authority, token_server: TokenServer
+) -> None:
+    assert cluster(by_token(secured, authority, token_server)).cluster_id() == secured.cluster_id
 
 
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,6 +239,26 @@ def test_whatever_is_asked_first_a_wrong_password_is_named_at_once(
     for number in range(len(questions(cluster(connection)))):
         with pytest.raises(KafkaLoginRefusedError):
             questions(cluster(connection))[number]()
+
+
+def test_a_client_that_the_token_server_does_not_know_is_a_refused_login(
+    secured: EmbeddedBroker, authority: Authority, token_server: TokenServer
+) -> None:
+    connection = by_token(secured, authority, token_server) | {"sasl.oauthbearer.client.secret": "hunter2"}
+    before = len(token_server.asked)
+    with pytest.raises(KafkaLoginRefusedError, match="invalid_client") as error:
+        cluster(connection).cluster_id()
+    assert token_server.asked[before:] == ["dave"]
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_token_server_that_is_away_may_be_asked_again(
+    secured: EmbeddedBroker, authority: Authority, token_server: TokenServer
+) -> None:
+    url = f"https://127.0.0.1:{free_port_from(20_000)}/token"
+    connection = by_token(secured, authority, token_server) | {"sasl.oauthbearer.token.endpoint.url": url}
+    with pytest.raises(KafkaUnavailableError, match="token"):
+        cluster(connection | {"socket.timeout.ms": "3000"}).cluster_id()
 
 
 def test_a_mechanism_that_the_broker_does_not_have_is_a_refused_login(secured: EmbeddedBroker) -> None:
@@ -394,3 +446,21 @@ def test_a_feed_is_planned_read_and_committed_by_mutual_tls(
     with project.submitting(spark_is_real=True):
         [batch] = project.run()
     assert (batch["state"], batch["rows"]) == ("COMMITTED", 15)
+
+
+def test_a_feed_is_planned_read_and_committed_by_tokens_of_an_openid_server(
+    project: QuickProject,
+    secured: EmbeddedBroker,
+    authority: Authority,
+    token_server: TokenServer,
+    orders: str,
+    allow: Allow,
+) -> None:
+    project.write_feed(orders, kafka={"topics": [orders]})
+    connect(project, by_token(secured, authority, token_server))
+    allow("dave", ResourceType.TOPIC, orders, AclOperation.READ)
+    with project.submitting(spark_is_real=True):
+        [batch] = project.run()
+    assert (batch["state"], batch["rows"]) == ("COMMITTED", 15)
+    for file in project.home.rglob("*"):
+        assert not file.is_file() or b"s=secret" not in file.read_bytes(), file

@@ -60,6 +60,53 @@ def test_a_sasl_login_becomes_a_jaas_configuration(mechanism: str, module: str) 
     }
 
 
+def by_token(**changes: str) -> dict[str, str]:
+    """Return the settings of a login by tokens, with ``client__id`` for ``sasl.oauthbearer.client.id``."""
+    found = {"method": "oidc", "client__id": "me", "client__secret": PASSWORD} | {
+        "token__endpoint__url": "https://login.example.org/token"
+    }
+    return {"sasl__mechanism": "OAUTHBEARER"} | {
+        f"sasl__oauthbearer__{key}": value for key, value in (found | changes).items() if value
+    }
+
+
+def test_a_login_by_tokens_becomes_javas_own_with_scope_extensions_and_authority() -> None:
+    more = by_token(scope="kafka", extensions="logicalCluster=lkc-1,identityPoolId=pool-2")
+    oauth = "org.apache.kafka.common.security.oauthbearer"
+    assert java(security__protocol="sasl_ssl", https__ca__pem="-----BEGIN\nMIIB\n", **more) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{oauth}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
+        "sasl.jaas.config": f'{oauth}.OAuthBearerLoginModule required clientId="me" clientSecret="hunter2" '
+        'scope="kafka" extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2" '
+        'ssl.truststore.type="PEM" ssl.truststore.certificates="-----BEGIN\\nMIIB\\n";',
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "default"}, "expected sasl.oauthbearer.method to be oidc"),
+        ({"method": ""}, "expected sasl.oauthbearer.method to be oidc"),
+        ({"client__secret": ""}, "needs sasl.oauthbearer.client.secret"),
+        ({"token__endpoint__url": "file:///etc/passwd"}, "to be https://HOST/PATH"),
+        ({"token__endpoint__url": "https://me:hunter2@login.example.org/token"}, "to be https://HOST/PATH"),
+        ({"extensions": "logicalCluster"}, "to be NAME=VALUE"),
+    ],
+)
+def test_a_login_by_tokens_that_lacks_something_is_refused_with_its_name(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=message) as refusal:
+        client(**by_token(**changes))
+    assert PASSWORD not in str(refusal.value)
+
+
+def test_of_a_login_by_tokens_the_secret_is_never_shown_and_where_tokens_come_from_is() -> None:
+    found = client(**by_token())
+    assert found.holds_secret
+    assert found.redacted(f"{PASSWORD} https://login.example.org/token") == "*** https://login.example.org/token"
+
+
 def test_librdkafkas_other_name_of_the_mechanism_is_understood() -> None:
     settings = sasl("PLAIN")
     settings["sasl__mechanisms"] = settings.pop("sasl__mechanism")
@@ -281,7 +328,7 @@ def test_the_read_makes_no_topic() -> None:
 
 
 def test_a_mechanism_without_a_known_translation_is_refused() -> None:
-    message = "expected sasl.mechanism to be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, found 'GSSAPI'"
+    message = "expected sasl.mechanism to be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, found 'GSSAPI'"
     with pytest.raises(InvalidConnectionError, match=message):
         java(sasl__mechanism="GSSAPI")
 

@@ -86,12 +86,24 @@ JAAS_MODULE = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+OAUTH = "OAUTHBEARER"
+OF_OAUTH = "sasl.oauthbearer."
+CLIENT_ID, CLIENT_SECRET, SCOPE, EXTENSIONS, TOKEN_URL = (
+    OF_OAUTH + name for name in ("client.id", "client.secret", "scope", "extensions", "token.endpoint.url")
+)
+METHOD = f"{OF_OAUTH}method"
+OAUTH_KEYS = frozenset({METHOD, CLIENT_ID, CLIENT_SECRET, SCOPE, EXTENSIONS, TOKEN_URL})
+AUTHORITIES = frozenset({"https.ca.location", "https.ca.pem"})
+"""Which signed the certificate of the server that gives tokens, where the machine's own do not know it."""
+OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
+NAMED_VALUES = re.compile(r"[A-Za-z]+=[^,=]+(?:,[A-Za-z]+=[^,=]+)*")
 SECRET_KEYS = frozenset(
-    {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.key.location", "ssl.keystore.password"}
+    {"sasl.password", CLIENT_SECRET, "ssl.key.password", "ssl.key.pem", "ssl.key.location", "ssl.keystore.password"}
 )
 SERVERS = re.compile(r"\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+(?:\s*,\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+)*\s*,?\s*")
-MECHANISMS_ELSEWHERE = frozenset({"GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"})
+MECHANISMS_ELSEWHERE = frozenset({"GSSAPI", "AWS_MSK_IAM"})
 
+SHOWN = frozenset({METHOD, SCOPE, TOKEN_URL})
 NEVER_SHOWN = re.compile(r"sasl\.(?!mechanism)|ssl\.|pem|password|secret|token")
 """Of these keys the value may be a secret, or stand where one was meant to."""
 
@@ -134,8 +146,10 @@ class KafkaClientSettings:
         Some of librdkafka's load a library, run a command, or ask a URL, here and in Airflow's API server; others would
         let only one of the two clients in.
         """
+        mechanism = self.mechanism
+        of_tokens = (*OAUTH_KEYS, *AUTHORITIES) if mechanism == OAUTH else ()
         for key, value in self.librdkafka.items():
-            if key not in ALLOWED:
+            if key not in ALLOWED and key not in of_tokens:
                 raise InvalidConnectionError(
                     f"connection {self.conn_id!r}: {key!r} is not among the settings that both clients, librdkafka and "
                     f"the Java client that Spark reads with, may have. Remove it, or use one of: "
@@ -152,12 +166,37 @@ class KafkaClientSettings:
                     "certificates are always verified. Name the authority that signed the brokers' in ssl.ca.location "
                     "or ssl.ca.pem."
                 )
-        mechanism = self.mechanism
-        if mechanism is not None and mechanism not in JAAS_MODULE:
+        if mechanism == OAUTH:
+            self._check_oauth()
+        elif mechanism is not None and mechanism not in JAAS_MODULE:
             raise InvalidConnectionError(
-                f"connection {self.conn_id!r}: expected sasl.mechanism to be one of {', '.join(JAAS_MODULE)}, "
+                f"connection {self.conn_id!r}: expected sasl.mechanism to be one of "
+                f"{', '.join((*JAAS_MODULE, OAUTH))}, "
                 f"found {repr(mechanism) if mechanism in MECHANISMS_ELSEWHERE else 'another one'}, which has no known "
                 "translation to the Java client"
+            )
+
+    def _check_oauth(self) -> None:
+        """Raise InvalidConnectionError on a login by tokens that only one of the two clients could do."""
+        found = self.librdkafka
+        if found.get(METHOD, "").lower() != "oidc":
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected {METHOD} to be oidc with sasl.mechanism {OAUTH}, found "
+                "something else: only the client credentials of OpenID Connect are the same to both clients"
+            )
+        if missing := [key for key in (TOKEN_URL, CLIENT_ID, CLIENT_SECRET) if not found.get(key)]:
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: sasl.mechanism {OAUTH} needs {', '.join(missing)}"
+            )
+        if not re.fullmatch(r"https?://[^\s@/?#]+(?:/[^\s@?#]*)?", found[TOKEN_URL]):
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected {TOKEN_URL} to be https://HOST/PATH, without a user or a "
+                "query, found something else"
+            )
+        if EXTENSIONS in found and not NAMED_VALUES.fullmatch(found[EXTENSIONS]):
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected {EXTENSIONS} to be NAME=VALUE, or several with commas between "
+                "them, found something else"
             )
 
     @property
@@ -176,7 +215,9 @@ class KafkaClientSettings:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that nothing may show, also in the forms that Java's settings and quoted texts have."""
-        found = {value for key, value in self.librdkafka.items() if value and NEVER_SHOWN.search(key)}
+        found = {
+            value for key, value in self.librdkafka.items() if value and NEVER_SHOWN.search(key) and key not in SHOWN
+        }
         lines = {
             line for value in found if "-----BEGIN" in value for line in value.splitlines() if len(line) >= PEM_LINE
         }
@@ -223,6 +264,8 @@ class KafkaClientSettings:
         mechanism = self.mechanism
         if mechanism is None:
             return {}
+        if mechanism == OAUTH:
+            return self._java_oauth()
         missing = [key for key in ("sasl.username", "sasl.password") if not self.librdkafka.get(key)]
         if missing:
             raise InvalidConnectionError(
@@ -234,6 +277,27 @@ class KafkaClientSettings:
             "sasl.jaas.config": f"{JAAS_MODULE[mechanism]} required username={username} password={password};",
         }
 
+    def _java_oauth(self) -> dict[str, str]:
+        found = self.librdkafka
+        options = {"clientId": found[CLIENT_ID], "clientSecret": found[CLIENT_SECRET]}
+        if SCOPE in found:
+            options["scope"] = found[SCOPE]
+        for pair in filter(None, found.get(EXTENSIONS, "").split(",")):
+            name, _, value = pair.partition("=")
+            options[f"extension_{name}"] = value
+        location = found.get("https.ca.location")
+        if authority := found.get("https.ca.pem") or (
+            location and read_pem(self.conn_id, "https.ca.location", location)
+        ):
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+        quoted = " ".join(f"{name}={jaas_quoted(value)}" for name, value in options.items())
+        return {
+            "sasl.mechanism": OAUTH,
+            "sasl.login.callback.handler.class": f"{OAUTH_CLASSES}.OAuthBearerLoginCallbackHandler",
+            TOKEN_URL: found[TOKEN_URL],
+            "sasl.jaas.config": f"{OAUTH_CLASSES}.OAuthBearerLoginModule required {quoted};",
+        }
+
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
     """Return a text in which nothing of these can be read; the longest first, as one may be part of another."""
@@ -243,7 +307,7 @@ def without_secrets(text: str, secrets: Collection[str]) -> str:
 
 
 def jaas_quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
@@ -328,4 +392,4 @@ IN_JAVA: Mapping[str, Callable[[str], str]] = {
 """What a value is to the Java client, of settings that both clients have."""
 
 ALLOWED = frozenset({*IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, VERIFICATION, *NOT_FOR_A_BOUNDED_READ})
-"""The only keys that either client ever gets, or that are left out for both."""
+"""The only keys, but for those of tokens, that either client ever gets, or that are left out for both."""

@@ -43,6 +43,10 @@ TLS_CAUSES = re.compile(r"SSL routines|certificate|wrong version number|PLAINTEX
 OF_A_BROKER = re.compile(r"(?:\S+://)?(?P<address>\S+?:\d+)/\d+: ")
 """So begins what librdkafka says of a broker that it knows by its id: of others "bootstrap" is in its place."""
 
+WITHOUT_ONE = "Failed to acquire SASL OAUTHBEARER token"
+REFUSED_TO_GIVE = re.compile(r"\b(?:invalid_\w+|unauthorized_client|access_denied|40[013])\b")
+"""What a server of tokens says that has refused (RFC 6749, section 5.2); one that is away may be asked again."""
+
 AROUND = re.compile(r"^\S+://\S+: |^\S+:\d+/\S+: | \(after \d+ms in state \w+\)$|error:[0-9A-F]{8}:")
 
 
@@ -64,6 +68,8 @@ class ClientErrors:
             self.advertised = named["address"]
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.all_down = True
+        elif error.code() == KafkaError._AUTHENTICATION and WITHOUT_ONE in text and not REFUSED_TO_GIVE.search(text):
+            self.other = text
         elif error.code() == KafkaError._AUTHENTICATION and "Local: " not in text:
             self.login = text
         elif error.code() in {KafkaError._SSL, KafkaError._TRANSPORT} and TLS_CAUSES.search(text):
@@ -95,8 +101,9 @@ class ClientErrors:
         if self.login is not None:
             return KafkaLoginRefusedError(
                 f"{where} refused the login: {settings.redacted(self.login)}. Expected sasl.mechanism, sasl.username "
-                "and sasl.password of one of its users, and the security.protocol of that listener; correct the "
-                "connection's extra. It was tried once and is not repeated, so that no account is locked."
+                "and sasl.password of one of its users (with OAUTHBEARER what sasl.oauthbearer.client has), and the "
+                "security.protocol of that listener; correct the connection's extra. It was tried once and is not "
+                "repeated, so that no account is locked."
             )
         # A TLS connection that a broker closed is reported twice, once without the reason.
         is_tls = self.tls is not None and self.other is not None and "SSL connection closed" in self.other
