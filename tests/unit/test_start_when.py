@@ -1,6 +1,7 @@
 """When a feed is due by the records that wait, and what is asked to know it."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from kafka_ingest.airflow_tasks.start_trigger import RecordsWaitTrigger
 from kafka_ingest.airflow_tasks.starting import starts_by_what_waits
 from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
 from kafka_ingest.model.hold import Hold, HoldCause
-from kafka_ingest.model.offsets import StoredOffset, TopicPartition
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.start_when import AwaitedFeed, Due, Standing, StartWhen, is_due, position_of
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.due_feeds import due_feeds
@@ -169,6 +170,16 @@ def test_a_topic_that_may_not_be_seen_keeps_no_other_feed_waiting() -> None:
     }
 
 
+def test_brokers_that_are_all_forgotten_are_an_error_though_each_partition_has_an_answer() -> None:
+    kafka = FakeKafkaCluster({"a": topic(Unavailable("_NOENT: No leaders found")), "b": topic(log(0, 20))})
+    assert why(kafka, overview("a", 0), overview("b", 0))["a"] == "0 offsets can be read"
+    del kafka.questions[:]
+    kafka.interleaved = lambda: setattr(kafka, "is_down", True)  # after log_bounds
+    with pytest.raises(KafkaUnavailableError):
+        why(kafka, overview("a", 0))
+    assert kafka.questions[0] == "log_bounds"
+
+
 class FakeStarts:
     """Control tables that know some feeds, and give each start to the first that claims it."""
 
@@ -230,6 +241,7 @@ def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them
 
         def starts(self, awaited: list[AwaitedFeed], _now: datetime) -> dict[str, str]:
             looks.append({each.name for each in awaited})
+            assert not gc.isenabled(), "a collection of all objects keeps the event loop waiting"
             if len(looks) <= 2:
                 raise KafkaUnavailableError("no broker")
             return {"shop": "10 offsets can be read"}
@@ -252,6 +264,7 @@ def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them
         return event.payload
 
     assert asyncio.run(first_event()) == {"why": "10 offsets can be read"}
+    assert gc.isenabled()
     assert looks == [{"a", "b", "c", "of a topic"}] * 3
     said = [record.getMessage() for record in caplog.records if "kafka_default" in record.getMessage()]
     assert said == [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.offsets import Isolation
 from kafka_ingest.model.start_when import AwaitedFeed, StartWhen
 
@@ -131,8 +132,12 @@ def new_check(conn_id: str) -> "StartCheck":
 
 
 def starts_of(check: "StartCheck", triggers: Collection[RecordsWaitTrigger]) -> dict[str, str]:
-    """Ask for starts; called in a thread."""
+    """Ask for starts; called in a thread.
+
+    A look at 1,000 feeds would often make Python visit all objects of the process, half a second for the event loop.
+    """
     now = datetime.now(UTC)
-    feeds = [feed for each in triggers for feed in each.feeds]
-    feeds += check.feeds_of_topics({each.dag_id for each in triggers if each.has_feeds_of_topics}, now)
-    return check.starts(feeds, now) if feeds else {}
+    with without_garbage_collection():
+        feeds = [feed for each in triggers for feed in each.feeds]
+        feeds += check.feeds_of_topics({each.dag_id for each in triggers if each.has_feeds_of_topics}, now)
+        return check.starts(feeds, now) if feeds else {}
