@@ -1,14 +1,16 @@
 """``doctor``: check before the first run that all parts are installed, reachable and of matching versions."""
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
-from kafka_ingest.answers.answer import Answer
+from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.assembly import feed_files
+from kafka_ingest.checks.acls import commands_of
 from kafka_ingest.checks.doctor import examine
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError
+from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
-from kafka_ingest.verbs.request import Call, Deciding, Request
+from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 
 class Doctor(Request):
@@ -19,6 +21,11 @@ class Doctor(Request):
     only_shows = True
     deciding = Deciding.ONLY_SHOWS
     needs_feed = False
+
+    acls: Annotated[
+        str | None,
+        Option("Check nothing: print the commands that give this user what feeds need of Kafka.", metavar="USER"),
+    ] = None
 
     def answer(self, call: Call) -> Answer:
         """Make all checks, of one feed or of all. The exit code is the worst error's."""
@@ -34,6 +41,11 @@ class Doctor(Request):
                     f"expected a feed of {feeds_directory(environment)}, found {call.feed!r}; see `kafka-ingest feeds`"
                 )
             files = named
+        if self.acls is not None:
+            principal = self.acls if ":" in self.acls else f"User:{self.acls}"
+            feeds = [feed_of(file) for file in files]
+            found = dict.fromkeys(line for feed in feeds for line in commands_of(feed, principal, call.find_connection))
+            return Answer({"acls": list(found)}, [Line(line) for line in found])
         errors: list[KafkaIngestError] = []
         checks: list[dict[str, Any]] = []
         for check in examine(files, call.find_connection, environment):

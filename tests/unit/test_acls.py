@@ -1,0 +1,74 @@
+"""The commands that give a Kafka user the least rights of a feed."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kafka_ingest.checks.acls import commands_of, literal_prefix
+from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
+from kafka_ingest.settings.feed import Feed
+
+
+def found(**changes: Any) -> list[str]:
+    sink = {"format": "parquet", "path": "/data/orders"}
+    feed = Feed.model_validate({"name": "orders", "kafka": {"topics": ["orders"]}, "sink": sink, **changes})
+
+    def find(conn_id: str) -> ConnectionFields:
+        extra = {"bootstrap.servers": f"{conn_id}:9092"}
+        return fields_from_json(conn_id, json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    return commands_of(feed, "User:in gest", find)
+
+
+def of(servers: str, *rights: str) -> list[str]:
+    start = f"kafka-acls.sh --bootstrap-server {servers}:9092 --add --allow-principal 'User:in gest'"
+    return [f"{start} {right}" for right in rights]
+
+
+def test_a_feed_reads_its_topics_and_its_group_and_nothing_else() -> None:
+    kafka = {"topics": ["orders", "refunds"], "group": "the orders"}
+    assert found(kafka=kafka) == of(
+        "kafka_default",
+        "--operation Read --topic orders",
+        "--operation Read --topic refunds",
+        "--operation Read --group 'the orders'",
+    )
+
+
+def test_an_alert_about_retention_asks_for_the_topics_settings() -> None:
+    assert found(alerts={"headroom": "1d"}) == of(
+        "kafka_default", "--operation Read --operation DescribeConfigs --topic orders"
+    )
+
+
+def test_kafka_as_output_needs_its_topic_its_marks_and_its_transactions_over_its_own_connection() -> None:
+    sink = {"format": "kafka", "conn_id": "other", "topic": "clean", "path": "/data/clean"}
+    assert found(sink=sink)[1:] == of(
+        "other",
+        "--operation Write --operation DescribeConfigs --topic clean",
+        "--operation Create --operation Read --operation Write --operation DescribeConfigs --topic clean.kafka_ingest",
+        "--operation Write --transactional-id kafka_ingest. --resource-pattern-type prefixed",
+        "--operation DescribeConfigs --cluster",
+        "--operation Read --group kafka_ingest",
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix"),
+    [
+        (r"shop\.(orders|refunds)", ""),
+        (r"shop\.[a-z]+", "shop."),
+        (r"shop\.?x", "shop"),
+        ("shops*", "shop"),
+        ("orders", "orders"),
+        (".*", ""),
+        ("(?i)shop", ""),
+        (r"sho\w", "sho"),
+    ],
+)
+def test_of_a_pattern_the_plain_beginning_is_the_prefix(pattern: str, prefix: str) -> None:
+    assert literal_prefix(pattern) == prefix
+    [command, *_] = found(kafka={"topic_pattern": pattern})
+    assert re.search(rf"--topic {re.escape(prefix)} --res" if prefix else r"--topic '\*'$", command)
