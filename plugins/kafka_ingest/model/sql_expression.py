@@ -10,7 +10,17 @@ from typing import Final
 
 LONGEST: Final = 10_000
 
-AGGREGATES: Final = frozenset(
+NEWER_AGGREGATES: Final = frozenset(
+    {
+        *("approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "bitmap_and_agg", "measure"),
+        *("theta_intersection_agg", "theta_sketch_agg", "theta_union_agg"),
+        *(f"kll_{act}_agg_{kind}" for act in ("merge", "sketch") for kind in ("bigint", "double", "float")),
+        *(f"tuple_{act}_agg_{of}" for act in ("intersection", "sketch", "union") for of in ("double", "integer")),
+    }
+)
+"""Those of Spark 4.1 and 4.2."""
+
+AGGREGATES: Final = NEWER_AGGREGATES | frozenset(
     {
         *("any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg", "bit_and"),
         *("bit_or", "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "collect_list"),
@@ -42,8 +52,8 @@ WINDOWS: Final = frozenset(
 
 CHANGING: Final = frozenset(
     {
-        *("curdate", "current_catalog", "current_database", "current_date", "current_schema", "current_time"),
-        *("current_timestamp", "current_user", "input_file_block_length", "input_file_block_start"),
+        *("curdate", "current_catalog", "current_database", "current_date", "current_path", "current_schema"),
+        *("current_time", "current_timestamp", "current_user", "input_file_block_length", "input_file_block_start"),
         *("input_file_name", "java_method", "localtimestamp", "monotonically_increasing_id", "now", "rand"),
         *("randn", "random", "randstr", "reflect", "session_user", "shuffle", "spark_partition_id"),
         *("try_reflect", "uniform", "user", "uuid", "version"),
