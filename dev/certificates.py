@@ -7,6 +7,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import NameOID
 
 from free_ports import LOOPBACK
@@ -51,6 +52,19 @@ class Authority:
         )
         secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
         return chain, secret
+
+    def pkcs12(self, name: str, password: str) -> Path:
+        """Return a PKCS#12 file with what `certify` made for a name, and this authority's own certificate."""
+        key = serialization.load_pem_private_key((self.directory / f"{name}.key").read_bytes(), None)
+        own, authority = (
+            x509.load_pem_x509_certificate(file.read_bytes()) for file in (self.directory / f"{name}.pem", self.ca)
+        )
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"expected a key that this authority made, found {type(key).__name__}")
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        file = self.directory / f"{name}.p12"
+        file.write_bytes(serialize_key_and_certificates(name.encode(), key, own, [authority], encryption))
+        return file
 
 
 def keystore(chain: Path, secret: Path) -> Path:

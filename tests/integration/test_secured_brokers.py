@@ -156,6 +156,22 @@ def test_a_clients_certificate_is_let_in(secured: EmbeddedBroker, authority: Aut
     assert cluster(mutual_tls(secured, authority)).cluster_id() == secured.cluster_id
 
 
+def test_a_clients_certificate_is_let_in_from_a_pkcs12_file(
+    secured: EmbeddedBroker, authority: Authority, tmp_path: Path
+) -> None:
+    own = Authority(tmp_path)
+    authority.certify("erin")
+    connection = tls(secured, authority) | {
+        "bootstrap.servers": secured.servers_of(MUTUAL_TLS),
+        "ssl.keystore.location": str(authority.pkcs12("erin", "of-the-store")),
+        "ssl.keystore.password": "of-the-store",
+    }
+    assert cluster(connection).cluster_id() == secured.cluster_id
+    own.certify("erin")
+    with pytest.raises(KafkaTlsRefusedError):
+        cluster(connection | {"ssl.keystore.location": str(own.pkcs12("erin", "of-the-store"))}).cluster_id()
+
+
 def test_a_client_with_a_token_is_let_in(
     secured: EmbeddedBroker, authority: Authority, token_server: TokenServer
 ) -> None:

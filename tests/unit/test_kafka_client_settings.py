@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 
+from certificates import Authority
 from kafka_ingest.cluster.client_settings import KafkaClientSettings, jaas_quoted
 from kafka_ingest.errors import InvalidConnectionError
 
@@ -282,7 +283,7 @@ def test_a_connection_without_brokers_is_refused(settings: dict[str, str]) -> No
         "sasl.oauthbearer.config",
         "sasl.oauthbearer.token.endpoint.url",
         "https.ca.location",
-        "ssl.keystore.location",
+        "ssl.truststore.location",
         "ssl.cipher.suites",
         "bootstrap.server",
         "Plugin.Library.Paths",
@@ -295,6 +296,29 @@ def test_no_client_is_made_of_a_key_that_not_both_may_have(key: str) -> None:
     ) as error:
         client(**{key: "hunter2"})
     assert "hunter2" not in str(error.value)
+
+
+def test_key_and_certificates_of_a_pkcs12_file_go_inline_and_what_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    chain, key = authority.certify("carol")
+    store = authority.pkcs12("carol", PASSWORD)
+    settings = {"ssl.keystore.location": str(store), "ssl.keystore.password": PASSWORD}
+    assert client(**settings).holds_secret
+    assert java(**settings) == {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": key.read_text(),
+        "ssl.keystore.certificate.chain": chain.read_text() + authority.ca.read_text(),
+    }
+    (tmp_path / "carol.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    for wrong, message in (
+        ({"ssl.keystore.password": "hunter3"}, "a PKCS#12 file with a key and its certificate"),
+        ({"ssl.keystore.location": str(chain)}, "a PKCS#12 file with a key and its certificate"),
+        ({"ssl.keystore.location": str(tmp_path / "none.p12")}, "cannot be read: No such file"),
+        ({"ssl.keystore.location": str(tmp_path / "carol.jks")}, "JKS, which only Java reads; convert it: keytool"),
+    ):
+        with pytest.raises(InvalidConnectionError, match=message) as refusal:
+            java(**(settings | wrong))
+        assert not any(each in str(refusal.value) for each in ("hunter", str(tmp_path)))
 
 
 @pytest.mark.parametrize("value", ["-1", "1e3", "0x10", "1.5", "", "x", "2147483648", "9" * 5_000, "\uff11"])

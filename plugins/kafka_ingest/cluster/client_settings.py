@@ -39,6 +39,10 @@ RENAMED_IN_JAVA = {"fetch.wait.max.ms": "fetch.max.wait.ms"}
 NUMBERS = frozenset({"fetch.wait.max.ms", *(key for key in SAME_IN_JAVA if key.endswith((".ms", ".bytes")))})
 LARGEST_NUMBER = 2**31 - 1
 
+KEYSTORE, KEYSTORE_PASSWORD = "ssl.keystore.location", "ssl.keystore.password"
+JKS = b"\xfe\xed\xfe\xed"
+"""How Java's own key stores begin, which only Java reads."""
+
 VERIFICATION = "enable.ssl.certificate.verification"
 DEFAULT_PORT = 9092
 
@@ -98,7 +102,7 @@ AUTHORITIES = frozenset({"https.ca.location", "https.ca.pem"})
 OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 NAMED_VALUES = re.compile(r"[A-Za-z]+=[^,=]+(?:,[A-Za-z]+=[^,=]+)*")
 SECRET_KEYS = frozenset(
-    {"sasl.password", CLIENT_SECRET, "ssl.key.password", "ssl.key.pem", "ssl.key.location", "ssl.keystore.password"}
+    {"sasl.password", CLIENT_SECRET, "ssl.key.password", "ssl.key.pem", "ssl.key.location", KEYSTORE, KEYSTORE_PASSWORD}
 )
 SERVERS = re.compile(r"\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+(?:\s*,\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+)*\s*,?\s*")
 MECHANISMS_ELSEWHERE = frozenset({"GSSAPI", "AWS_MSK_IAM"})
@@ -257,6 +261,8 @@ class KafkaClientSettings:
                 java[RENAMED_IN_JAVA.get(key, key)] = IN_JAVA[key](value)
             elif key in SSL_TRANSLATIONS:
                 java.update(SSL_TRANSLATIONS[key](self.conn_id, value))
+        if KEYSTORE in self.librdkafka:
+            java.update(key_of_store(self.conn_id, self.librdkafka[KEYSTORE], self.librdkafka.get(KEYSTORE_PASSWORD)))
         java.update(self._java_sasl())
         return with_readable_key(self.conn_id, java)
 
@@ -333,6 +339,44 @@ def private_key(conn_id: str, pem: str) -> dict[str, str]:
     return {"ssl.keystore.type": "PEM", "ssl.keystore.key": pem}
 
 
+def key_of_store(conn_id: str, location: str, password: str | None) -> dict[str, str]:
+    """Return the Java settings of a PKCS#12 file's key and certificates, as texts: executors need no file then."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only few connections have such a file
+    from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 - the same
+
+    try:
+        stored = Path(location).read_bytes()
+    except OSError as error:
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: {KEYSTORE} should name a readable PKCS#12 file, found one that cannot be read: "
+            f"{error.strerror}"
+        ) from None
+    if stored.startswith(JKS):
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: expected a PKCS#12 file in {KEYSTORE}, found Java's own format, JKS, which only "
+            "Java reads; convert it: keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 "
+            "-deststoretype PKCS12"
+        )
+    try:
+        key, certificate, more = pkcs12.load_key_and_certificates(stored, password.encode() if password else None)
+    except ValueError:
+        # Its own words are not repeated, nor is what it was made from.
+        key = certificate = None
+    if key is None or certificate is None:
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: expected a PKCS#12 file with a key and its certificate in {KEYSTORE}, which "
+            f"{KEYSTORE_PASSWORD} opens, found none"
+        )
+    pem = serialization.Encoding.PEM
+    text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    chain = b"".join(each.public_bytes(pem) for each in (certificate, *more))
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": text.decode(),
+        "ssl.keystore.certificate.chain": chain.decode(),
+    }
+
+
 def with_readable_key(conn_id: str, java: dict[str, str]) -> dict[str, str]:
     """Return the settings with an encrypted key decrypted: Java 17 does not support today's encryption (PBES2)."""
     key, password = java.get("ssl.keystore.key", ""), java.get("ssl.key.password")
@@ -391,5 +435,7 @@ IN_JAVA: Mapping[str, Callable[[str], str]] = {
 }
 """What a value is to the Java client, of settings that both clients have."""
 
-ALLOWED = frozenset({*IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, VERIFICATION, *NOT_FOR_A_BOUNDED_READ})
+ALLOWED = frozenset(
+    {*IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, KEYSTORE, KEYSTORE_PASSWORD, VERIFICATION, *NOT_FOR_A_BOUNDED_READ}
+)
 """The only keys, but for those of tokens, that either client ever gets, or that are left out for both."""
