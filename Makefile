@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
-	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet soak up down clean
+	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet bench-fleet-plan soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -140,6 +140,10 @@ bench-feeds-due: ## measure how many feeds a minute a scheduler works off, on an
 bench-fleet: ## measure 500 small topics that are due at once: a fleet in Airflow, its command, AvailableNow, a script
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/fleet_due.py $(ARGS)
+
+bench-fleet-plan: ## measure the plan of fleets of 1,000 and 2,000 feeds, idle and with new records; some minutes
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/plan_fleet.py $(ARGS)
 
 soak: ## 15 minutes of a live producer, scheduled runs and kill -9 at random, then every record is compared
 	$(SET_UP) run jvm

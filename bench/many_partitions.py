@@ -67,15 +67,15 @@ def create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     there = min(partitions, AT_ONCE)
     new = NewTopic(topic, num_partitions=there, replication_factor=1)
     admin.create_topics([new], operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)[topic].result()
-    _wait_until_led(admin, topic, there)
+    wait_until_led(admin, topic, there)
     while there < partitions:
         there = min(partitions, there + AT_ONCE)
         more = NewPartitions(topic, there)
         admin.create_partitions([more], operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)[topic].result()
-        _wait_until_led(admin, topic, there)
+        wait_until_led(admin, topic, there)
 
 
-def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int]) -> None:
+def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int], *, linger_ms: int = 1_000) -> None:
     """Produce this many records into each partition; raises BenchmarkError unless all are in the log."""
     failures: list[KafkaError] = []
 
@@ -86,7 +86,7 @@ def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int]) -> No
     settings: dict[str, str | int] = {
         "bootstrap.servers": bootstrap_servers,
         "log_level": 0,
-        "linger.ms": 1_000,  # one record batch a partition
+        "linger.ms": linger_ms,  # one record batch a partition
         "queue.buffering.max.messages": sum(counts.values()) + 1,
     }
     with Producer(settings) as producer:
@@ -101,7 +101,8 @@ def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int]) -> No
         )
 
 
-def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+def wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Return once every partition has a leader that answers; raises BenchmarkError where that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not _is_led(admin, topic, partitions):
         if time.monotonic() > deadline:

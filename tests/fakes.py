@@ -511,6 +511,9 @@ class InMemoryControlTables:
     def feed(self, name: str) -> FeedSnapshot | None:
         return self._snapshot(next((row for row in self.state.feeds.values() if row.name == name), None))
 
+    def feeds(self, names: Collection[str]) -> dict[str, FeedSnapshot]:
+        return {name: found for name in names if (found := self.feed(name)) is not None}
+
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
         return self._snapshot(self.state.feeds.get(feed_id))
 
@@ -857,6 +860,13 @@ class InMemoryControlTables:
             state.holds[feed.feed_id] = tuple(record.holds)
             if record.plan is not None:
                 insert_plan(state, record.plan, actor)
+
+    def note_unchanged(self, feeds: Collection[FeedSnapshot], planned_at: datetime) -> set[UUID]:
+        with self.transaction() as state:
+            same = {each.feed_id for each in feeds if state.feeds[each.feed_id].revision == each.revision}
+            for feed_id in same:
+                state.touch(feed_id, planned_at=planned_at)
+        return same
 
     def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         with self.transaction() as state:

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
+from kafka_ingest.batches.ask_together import ask_together
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
 from kafka_ingest.batches.known_output import check_output_known
-from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
@@ -36,6 +37,7 @@ from kafka_ingest.errors import (
     WrongUseError,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.foundation.tried import tried
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
 from kafka_ingest.model.completion import Period
@@ -86,6 +88,8 @@ from kafka_ingest.spark_launch.spark_submission import (
 from kafka_ingest.spark_launch.start_failures import (
     heap_of,
 )
+
+log = logging.getLogger(__name__)
 
 log = logging.getLogger(__name__)
 
@@ -199,15 +203,22 @@ class FeedParts:
         """Where the schemas of records are asked for."""
         return schemas_of(self.find_connection, self.environment)
 
-    def plan(self, *, actor: str | None, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
+    def plan(
+        self,
+        *,
+        actor: str | None,
+        end: EndPositions = None,
+        max_records: int | None = None,
+        asked: Asked | None = None,
+    ) -> PlanOutcome:
         """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once.
 
-        Without an actor only decide what the next batch would be.
+        Without an actor only decide what the next batch would be. ``asked`` is what was asked with other feeds'.
         """
         self.check_spark()
         self.check_no_circle()
         settings = self.settings_of_run(max_records)
-        outcome = plan_batch(settings, self, actor=actor, end=end)
+        outcome = plan_batch(settings, self, actor=actor, end=end, asked=asked)
         if actor is not None and outcome.moved:
             self.mirror(actor=actor)
         return outcome
@@ -351,6 +362,26 @@ def assemble_all(
     ]
 
 
+def ask_of_all(feeds: Sequence[FeedParts], end: EndPositions = None) -> dict[str, Asked]:
+    """Return what the plans of feeds ask first, asked of each Kafka connection at once; what fails each asks again."""
+    of_connection: dict[str, list[FeedParts]] = {}
+    for each in feeds if len(feeds) > 1 else ():
+        of_connection.setdefault(each.feed.kafka.conn_id, []).append(each)
+    found: dict[str, Asked] = {}
+    for conn_id, some in of_connection.items():
+        asked = tried(partial(ask_those, end), some)
+        if asked.error is not None:
+            log.info("each feed of connection %s asks by itself: %s", conn_id, asked.error)
+        found |= asked.result or {}
+    return found
+
+
+def ask_those(end: EndPositions, feeds: Sequence[FeedParts]) -> dict[str, Asked]:
+    """Ask for feeds of one Kafka connection; those whose settings are wrong say so in their own plans."""
+    settings = (tried(lambda each: each.plan_settings, each).result for each in feeds)
+    return ask_together([each for each in settings if each is not None], feeds[0].control, feeds[0].kafka, end)
+
+
 def assemble_named(
     name: str, find_connection: FindConnection, environment: Mapping[str, str] = os.environ
 ) -> FeedParts:
@@ -369,6 +400,12 @@ def feed_files(find_connection: FindConnection, environment: Mapping[str, str] =
     if all(file.topics is None for file in files):
         return files
     return with_topics(files, control_tables(find_connection).topic_memory(), environment)
+
+
+def files_of_topics(fleet: str, files: Iterable[FeedFile]) -> dict[str, FeedFile]:
+    """Return the feeds that a fleet's files for many topics came to, by their names."""
+    of_topics = ((each, each.feed) for each in files if each.topic is not None)
+    return {feed.name: each for each, feed in of_topics if feed is not None and feed.fleet == fleet}
 
 
 def with_topics(files: list[FeedFile], memory: TopicMemory, environment: Mapping[str, str]) -> list[FeedFile]:

@@ -23,6 +23,9 @@ from tests.contract.builders import (
     bring_to,
     commit,
     counts_of,
+    gap,
+    hold,
+    jump,
     orders,
     pin,
     plan_first,
@@ -30,6 +33,7 @@ from tests.contract.builders import (
     plan_of,
     publish,
     receipt_of,
+    record,
     seed,
     snapshot_of,
     stored,
@@ -1240,3 +1244,41 @@ def test_what_a_dag_run_commits_is_to_be_announced_until_that_is_noted(control: 
 def test_what_the_command_line_commits_is_not_announced(control: ControlTables):
     bring_to(control, BatchState.COMMITTED)
     assert control.to_announce(ORDERS_FEED) == []
+
+
+# ── Many feeds ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_several_feeds_are_read_at_once_each_with_its_own_rows(store: Store) -> None:
+    control = store.connect()
+    plan_first(control)
+    commit(control, FIRST_PLAN)
+    record(control, jumps=[jump(orders(0), 100, 110)], holds=[hold(1)], waiting_since=NOON)
+    record(control, jumps=[jump(orders(0), 110, 120)], holds=[hold(1)], plan=plan_of((orders(1), 50, 60), number=2))
+    refunds = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=OTHER_FEED, feed_name="refunds")
+    plan_first(control, refunds)
+    control.file_gap(snapshot_of(control, "refunds"), gap(TopicPartition("refunds", 0), 7, 8), seed=None, actor="ops")
+
+    found = control.feeds(["refunds", "never planned", "orders"])
+
+    assert found == {name: snapshot_of(control, name) for name in ("orders", "refunds")}
+    assert found["orders"].behind_losses == {orders(0)}
+    assert found["orders"].published_to == FIRST_PLAN.output
+    assert found["orders"].open_batch == control.batch(batch_id_of(2))
+    assert found["refunds"].open_batch == control.batch(refunds.batch_id)
+    assert found["orders"].holds == [hold(1)]
+    assert control.feeds([]) == {}
+
+
+def test_a_plan_that_changes_nothing_is_noted_of_the_feeds_that_are_as_it_found_them(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 0))
+    other = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=OTHER_FEED, feed_name="refunds")
+    plan_first(control, other)
+    known = [snapshot_of(control, name) for name in ("orders", "refunds")]
+    write(control, other)
+
+    assert control.note_unchanged(known, NOON) == {ORDERS_FEED}
+
+    assert snapshot_of(control) == replace(known[0], planned_at=NOON, revision=known[0].revision + 1)
+    assert snapshot_of(control, "refunds").planned_at is None

@@ -41,7 +41,7 @@ from kafka_ingest.airflow_tasks.metrics import (
     step_duration,
 )
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
+from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
 from kafka_ingest.model.batch import Batch, BatchState
@@ -92,15 +92,15 @@ class PlanOperator(BaseOperator, SkipMixin):
         return str(outcome.batch.batch_id)
 
 
-def planned(parts: FeedParts, request: RunRequest, *, actor: str) -> PlanOutcome:
+def planned(parts: FeedParts, request: RunRequest, *, actor: str, asked: Asked | None = None) -> PlanOutcome:
     """Plan, and send where the feed stands: also of one that has stopped, since it falls behind."""
     try:
         with step_duration(parts.feed.name, "plan"):
-            outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
+            outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records, asked=asked)
     except OperatorDecisionError:
         send_standing(parts)
         raise
-    send_standing(parts)
+    send_standing(parts, asked)
     return outcome
 
 

@@ -17,13 +17,13 @@ from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.airflow_tasks.start_checks import has_active_run
 from kafka_ingest.airflow_tasks.starting import asset_of_starts
-from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
+from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.tried import each_tried
+from kafka_ingest.foundation.tried import each_tried, tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed_file import FeedFile
@@ -60,12 +60,12 @@ def summary(fleet: Fleet, failed: Failures) -> str:
     return f"{len(failed):,} {of} fleet {fleet.name} failed: {listing(why)}"
 
 
-def parts_by_name(fleet: Fleet, names: Iterable[str]) -> dict[str, FeedParts]:
-    """Return the parts of feeds of a fleet; those of topics by what its plans remember."""
+def parts_by_name(fleet: Fleet, names: Iterable[str], of_all: Sequence[FeedFile] | None = None) -> dict[str, FeedParts]:
+    """Return the parts of feeds of a fleet; those of topics by what its plans remember, ``of_all`` if that was read."""
     wanted = set(names)
     files = {each.feed.name: each.file for each in fleet.members if each.feed.name in wanted}
     if fleet.sources and (left := wanted - files.keys()):
-        of_all = feed_files(find_connection_in_task)
+        of_all = feed_files(find_connection_in_task) if of_all is None else of_all
         files |= {file.feed.name: file for file in of_all if file.feed is not None and file.feed.name in left}
     return {parts.feed.name: parts for parts in assemble_all(files.values(), find_connection_in_task)}
 
@@ -154,7 +154,8 @@ class FleetPlanOperator(FleetOperator):
         """Return the batches to write and commit."""
         actor = run_of(context)
         with errors_for_airflow():
-            asked = request_of(self.fleet, context).feeds
+            files = remembered(self.fleet, context)
+            asked = request_of(self.fleet, context, files).feeds
             members = {
                 each.feed.name: each.file.path
                 for each in self.fleet.members
@@ -163,7 +164,7 @@ class FleetPlanOperator(FleetOperator):
             # A file whose topics could not be found is in the retry under its own name.
             sources = [each for each in self.fleet.sources if asked is None or each.path.name in asked]
             of_topics_now, refused = of_topics(sources)
-            parts = parts_by_name(self.fleet, [*members, *((asked or ()) if self.fleet.sources else ())])
+            parts = parts_by_name(self.fleet, [*members, *((asked or ()) if self.fleet.sources else ())], files)
             parts |= {each.feed.name: each for each in assemble_all(of_topics_now, find_connection_in_task)}
             now = (
                 {file.path: file for file in read_feed_files(folder_of_feeds(next(iter(members.values()))))}
@@ -171,16 +172,24 @@ class FleetPlanOperator(FleetOperator):
                 else {}
             )
 
-            def plan(name: str) -> tuple[PlanOutcome, bool]:
+            def check(name: str) -> None:
                 if (path := members.get(name)) in now and path is not None:
                     parts[name].check_keeps_running(now[path])
-                outcome = planned(parts[name], RunRequest(), actor=actor)
+
+            checks = {name: tried(check, name).error for name in parts}
+            usable = [name for name, error in checks.items() if error is None]
+            together = ask_of_all([parts[name] for name in usable])
+
+            def plan(name: str) -> tuple[PlanOutcome, bool]:
+                outcome = planned(parts[name], RunRequest(), actor=actor, asked=together.get(name))
                 return outcome, self.is_left(parts[name], outcome, is_for_all=asked is None)
 
-            results = dict(zip(parts, each_tried(plan, list(parts)), strict=True))
-            errors = {name: each.error for name, each in results.items() if each.error is not None} | refused
-            check_some_left(self.fleet, errors, all_failed=len(errors) == len(results) + len(refused))
-        for name in results.keys() - errors.keys():
+            results = dict(zip(usable, each_tried(plan, usable), strict=True))
+            failed = checks | {name: each.error for name, each in results.items()} | refused
+            errors = {name: error for name, error in failed.items() if error is not None}
+            check_some_left(self.fleet, errors, all_failed=len(errors) == len(failed))
+            lost = next((each.control.feeds_to_announce() for each in parts.values()), set[str]())
+        for name in lost.intersection(results) - errors.keys():
             self.announcements_of(name).add_lost(context, parts[name])
         batches: dict[str, str] = {}
         for name, (outcome, is_left) in ((name, each.result) for name, each in results.items() if each.result):
@@ -189,11 +198,10 @@ class FleetPlanOperator(FleetOperator):
                 self.leave(name, outcome, context)
             elif outcome.batch is not None:
                 batches[name] = str(outcome.batch.batch_id)
-        failed = failures(errors)
-        if not batches and not failed:
+        if not batches and not errors:
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
             return None
-        return {"batches": batches, "failed": failed}
+        return {"batches": batches, "failed": failures(errors)}
 
 
 class FleetWriteOperator(WriteOperator):
@@ -275,14 +283,16 @@ class FleetCommitOperator(FleetOperator):
         return {"committed": done, "again": again, "failed": failures(errors)}
 
 
-def request_of(fleet: Fleet, context: Context) -> FleetRequest:
-    """Return what a run is for; raises InvalidRunRequestError."""
-    conf, names = context["dag_run"].conf or {}, [each.feed.name for each in fleet.members]
-    if fleet.sources and conf:
-        feeds = [file.feed for file in feed_files(find_connection_in_task) if file.topic is not None]
-        names += [each.path.name for each in fleet.sources]
-        names += [feed.name for feed in feeds if feed is not None and feed.fleet == fleet.name]
-    return FleetRequest.of(conf, names)
+def remembered(fleet: Fleet, context: Context) -> list[FeedFile]:
+    """Return all feed files, with what topics came to, where a run may name feeds of these."""
+    return feed_files(find_connection_in_task) if fleet.sources and context["dag_run"].conf else []
+
+
+def request_of(fleet: Fleet, context: Context, files: Sequence[FeedFile]) -> FleetRequest:
+    """Return what a run is for, among ``remembered`` files; raises InvalidRunRequestError."""
+    names = [each.feed.name for each in fleet.members]
+    sources = [each.path.name for each in fleet.sources]
+    return FleetRequest.of(context["dag_run"].conf or {}, [*names, *sources, *files_of_topics(fleet.name, files)])
 
 
 def said_by(step: str, context: Context) -> dict[str, Any]:
@@ -310,10 +320,10 @@ class NextFleetOperator(TriggerDagRunOperator):
 
     def execute(self, context: Context) -> None:
         """Trigger it."""
-        tried = request_of(self.fleet, context).retry or {}
+        before = request_of(self.fleet, context, remembered(self.fleet, context)).retry or {}
         again = list((context["ti"].xcom_pull(task_ids="commit") or {}).get("again", []))
         # Of each feed the retries since it was last committed.
-        retry = {name: tried.get(name, 0) + 1 for name, each in failed_in(context).items() if each["may_retry"]}
+        retry = {name: before.get(name, 0) + 1 for name, each in failed_in(context).items() if each["may_retry"]}
         retry = {name: count for name, count in retry.items() if count <= self.fleet.first.airflow.retries}
         if not again and not retry:
             raise AirflowSkipException("no records are left, and no retry may succeed")

@@ -13,6 +13,8 @@ from uuid import UUID
 from airflow.providers.common.compat.sdk import Stats, conf
 
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.ask_together import as_asked
+from kafka_ingest.batches.plan_batch import Asked
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.observing.feed_measures import FeedMeasures, feed_measures
@@ -121,13 +123,24 @@ def send_count(metric: Metric, feed: str) -> None:
         metric.send(1, feed=feed)
 
 
-def send_standing(parts: FeedParts) -> None:
-    """Send where a feed stands now, asking its control tables and Kafka; without Kafka's answer what is stored."""
+def send_standing(parts: FeedParts, asked: Asked | None = None) -> None:
+    """Send where a feed stands now, asking its control tables and Kafka; without Kafka's answer what is stored.
+
+    Of a feed that its plan has not changed, what was ``asked`` for that is not asked again.
+    """
     with sending():
-        if not are_sent() or (snapshot := parts.control.feed(parts.feed.name)) is None:
+        if not are_sent():
+            return
+        unchanged = asked if asked is not None and asked.nothing is not None else None
+        snapshot = unchanged.feed if unchanged is not None else parts.control.feed(parts.feed.name)
+        if snapshot is None:
             return
         # With a shorter time limit than the feed's own client: a batch that is written already can do without Kafka.
-        kafka = ConfluentKafkaCluster(lambda: parts.kafka_client, at_most_s=KAFKA_TIMEOUT_S)
+        kafka = (
+            as_asked(unchanged.answers)
+            if unchanged is not None
+            else ConfluentKafkaCluster(lambda: parts.kafka_client, at_most_s=KAFKA_TIMEOUT_S)
+        )
         measures = feed_measures(snapshot, parts.control, kafka, parts.feed.kafka.isolation)
         if measures.kafka_error is not None:
             log.info("metrics that need Kafka's answer are not sent: %s", measures.kafka_error)

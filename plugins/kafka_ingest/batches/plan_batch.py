@@ -26,6 +26,7 @@ from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.limits import with_default_limit, within
 from kafka_ingest.planning.open_batch import decide_open_batch, held_topics
 from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
+from kafka_ingest.planning.topic_age import KafkaAnswers
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.parts import Parts
 
@@ -94,19 +95,39 @@ class PlanOutcome:
     moved: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a plan would ask first, asked together with that of others; ``nothing``: its decision, which is noted."""
+
+    feed: FeedSnapshot | None
+    answers: KafkaAnswers
+    asked_at: datetime
+    nothing: PlanDecision | None = None
+
+
 @without_garbage_collection()
-def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, end: EndPositions = None) -> PlanOutcome:
+def plan_batch(
+    settings: FeedPlanSettings,
+    parts: Parts,
+    *,
+    actor: str | None,
+    end: EndPositions = None,
+    asked: Asked | None = None,
+) -> PlanOutcome:
     """Return the feed's open batch, a new one that is durable now, or nothing new.
 
-    Without an actor nothing is written: a dry run decides, and is refused, as the plan itself is.
+    Without an actor nothing is written: a dry run decides, and is refused, as the plan itself is. What was ``asked``
+    before is not asked again, unless another process wrote in the meantime.
 
     No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and
     the whole step is retried a few times where another process wrote in the meantime.
     """
+    if asked is not None and asked.nothing is not None:
+        return PlanOutcome(PlanResult.NOTHING_NEW, None, asked.nothing)
     control, sinks = parts.control, parts.sinks
     at_first: FeedSnapshot | None = None
     for _ in range(TRIES):
-        known = control.feed(settings.name)
+        known = control.feed(settings.name) if asked is None else asked.feed
         at_first = at_first or known
         if known is not None:
             check_newest_known(known, settings, control, sinks, actor=actor)
@@ -117,9 +138,9 @@ def plan_batch(settings: FeedPlanSettings, parts: Parts, *, actor: str | None, e
             # An open batch keeps its output; a new one must not split the feed's.
             check_same_root(known, settings.output, settings.relative_path, control, sinks)
         feed = known or never_planned(settings)
-        asked_at = datetime.now(UTC)
-        answers = ask_kafka(feed, settings, parts.kafka, end)
-        now = datetime.now(UTC)
+        asked_at = datetime.now(UTC) if asked is None else asked.asked_at
+        answers = ask_kafka(feed, settings, parts.kafka, end) if asked is None else asked.answers
+        asked, now = None, datetime.now(UTC)
         if beyond := newly_beyond_log(feed, answers, now):
             if actor is not None:
                 # Recorded first, so that it still stops the feed once the log has grown past the stored offset again.

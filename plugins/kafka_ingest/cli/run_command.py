@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.answers.answer import error_document
-from kafka_ingest.assembly import FeedParts, assemble_all, file_of_feed
+from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, file_of_feed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
 from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
@@ -209,9 +209,11 @@ class Planned:
 def plan_all(runs: Sequence[FeedRun], request: RunRequest) -> dict[UUID, Planned]:
     """Return the batches to write, each the feed's open one or a new one."""
     name, found = actor(), dict[UUID, Planned]()
+    end, limit = request.end(), request.max_records
     with step("plan"):
+        asked = ask_of_all([each.feed_parts for each in runs], end)
         planned = each_tried(
-            lambda each: each.feed_parts.plan(actor=name, end=request.end(), max_records=request.max_records), runs
+            lambda each: each.feed_parts.plan(actor=name, end=end, max_records=limit, asked=asked.get(each.name)), runs
         )
     for run, each in zip(runs, planned, strict=True):
         if (outcome := each.result) is None:

@@ -83,6 +83,12 @@ class BatchStore(Store):
     def to_announce(self, feed_id: UUID) -> list[Batch]:
         return self._batches(batch.c.feed_id == feed_id, batch.c.to_announce, limit=ANNOUNCED_AT_ONCE)
 
+    def feeds_to_announce(self) -> set[str]:
+        """Return the names of feeds that have such batches."""
+        of_feeds = select(batch.c.feed_id).where(batch.c.to_announce)
+        with self.reading() as connection:
+            return set(connection.execute(select(feed.c.name).where(feed.c.feed_id.in_(of_feeds))).scalars())
+
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)

@@ -1,6 +1,6 @@
 """Feeds: their rows as of one instant, their names, and a line for each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,8 +9,9 @@ from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.control.database import Store, transaction
-from kafka_ingest.control.feed_snapshot import FEED_OF_ID, FEED_OF_NAME, snapshot
+from kafka_ingest.control.feed_snapshot import FEED_OF_ID, FEED_OF_NAME, FEEDS_OF_NAMES, snapshot, snapshots
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
+from kafka_ingest.control.many_rows import batched
 from kafka_ingest.control.schema import feed, stored_offset
 from kafka_ingest.control.standing import last_committed_at, not_rows, open_live_batches
 from kafka_ingest.errors import FeedChangedError
@@ -25,6 +26,14 @@ class FeedStore(Store):
 
     def feed(self, name: str) -> FeedSnapshot | None:
         return self._snapshot(FEED_OF_NAME, name=name)
+
+    def feeds(self, names: Collection[str]) -> dict[str, FeedSnapshot]:
+        with self.reading() as connection:
+            return {
+                each.name: each
+                for some in batched(sorted(names))
+                for each in snapshots(connection, FEEDS_OF_NAMES, {"names": some})
+            }
 
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
         return self._snapshot(FEED_OF_ID, of_feed=feed_id)

@@ -1,10 +1,20 @@
-"""Insert many rows at once: a plan over 10,000 partitions writes 20,000."""
+"""Many rows at once: a plan over 10,000 partitions writes 20,000, and a fleet has hundreds of feeds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, column, func, insert, select
 from sqlalchemy.dialects.postgresql import ARRAY
+
+AT_ONCE = 500
+"""A statement has a limited number of parameters."""
+
+Item = TypeVar("Item")
+
+
+def batched(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Return items in parts that a statement can name."""
+    return [items[first : first + AT_ONCE] for first in range(0, len(items), AT_ONCE)]
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

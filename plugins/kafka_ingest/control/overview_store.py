@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
 from kafka_ingest.control.database import Store
+from kafka_ingest.control.many_rows import batched
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
 from kafka_ingest.control.rows import OF_STORED_OFFSETS, gaps_of
 from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
@@ -22,8 +23,6 @@ from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchLine, FeedOverview,
 
 HOUR_S = 3600
 IS_OPEN, IS_UNDECIDED = gap.c.closed_by_batch.is_(None), gap.c.cause.not_in(DECIDED)
-FEEDS_AT_ONCE = 500
-"""A statement has a limited number of parameters."""
 
 
 class OverviewStore(Store):
@@ -89,12 +88,10 @@ class OverviewStore(Store):
             .where(counts, batch.c.planned_at >= since)
             .group_by(batch.c.feed_id, hour)
         )
-        ids = sorted(feed_ids)
         found: dict[UUID, dict[datetime, int]] = {}
         with self.reading() as connection:
-            for first in range(0, len(ids), FEEDS_AT_ONCE):
-                these = batch.c.feed_id.in_(ids[first : first + FEEDS_AT_ONCE])
-                for row in connection.execute(query.where(these)):
+            for some in batched(sorted(feed_ids)):
+                for row in connection.execute(query.where(batch.c.feed_id.in_(some))):
                     begins = datetime.fromtimestamp(row.hour, UTC)
                     found.setdefault(row.feed_id, {})[begins] = int(row.total)
         return found

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from kafka_ingest.control.output_columns import OUTPUT, output_of
-from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
+from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
@@ -29,7 +29,6 @@ from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import BatchRange
@@ -49,6 +48,9 @@ def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
     return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
 
 
+OF_FEEDS = bindparam("feed_ids", type_=feed.c.feed_id.type, expanding=True)
+
+
 def _behind_losses() -> Select[Any]:
     before = gap.alias("before")
     follows = and_(
@@ -66,11 +68,11 @@ def _behind_losses() -> Select[Any]:
         gap.c.end_offset == stored_offset.c.next_offset,
     )
     return (
-        select(stored_offset.c.topic, stored_offset.c.partition)
+        select(stored_offset.c.feed_id, stored_offset.c.topic, stored_offset.c.partition)
         .join(gap, ends_there)
         .join(before, follows)
         .where(
-            stored_offset.c.feed_id == bindparam("feed_id"),
+            stored_offset.c.feed_id.in_(OF_FEEDS),
             *(each.c.cause == GapCause.RETENTION.value for each in (before, gap)),
             *(each.c.applied_at.is_not(None) for each in (before, gap)),
         )
@@ -85,21 +87,8 @@ OF_STORED_OFFSETS = [
 ]
 STORED_OFFSETS = select(*OF_STORED_OFFSETS).where(stored_offset.c.feed_id == bindparam("feed_id"))
 GAPS = select(gap).where(gap.c.feed_id == bindparam("feed_id"))
-HOLDS = select(hold).where(hold.c.feed_id == bindparam("feed_id"))
 BATCH = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == bindparam("batch_id"))
 LOCKED_BATCH = BATCH.with_for_update(of=batch)
-
-
-def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicPartition]:
-    """Return the partitions whose stored offset is where the second of two adjoining gaps ends that retention made."""
-    rows = connection.execute(BEHIND_LOSSES, {"feed_id": feed_id})
-    return frozenset(TopicPartition(row.topic, row.partition) for row in rows)
-
-
-def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
-    holds = [read_row(Hold, row) for row in connection.execute(HOLDS, {"feed_id": feed_id}).mappings()]
-    # Not by the database: databases differ in the order of names and of nulls.
-    return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
 
 
 def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -> dict[UUID, list[BatchRange]]:

@@ -55,6 +55,9 @@ class ControlReader(Protocol):
     def feed(self, name: str) -> FeedSnapshot | None:
         """Return the feed's control rows as of one instant, None where it was never planned."""
 
+    def feeds(self, names: Collection[str]) -> dict[str, FeedSnapshot]:
+        """Return the control rows of several feeds as of one instant; those that were never planned are left out."""
+
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
         """Return the same by the feed's id, also after the feed was renamed."""
 
@@ -260,6 +263,9 @@ class ControlTables(ControlReader, Protocol):
 
     def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:
         """Write what a plan decided; raises FeedChangedError where the feed has changed since the snapshot."""
+
+    def note_unchanged(self, feeds: Collection[FeedSnapshot], planned_at: datetime) -> set[UUID]:
+        """Note when feeds were planned whose plans change nothing else; return those that are as in their snapshots."""
 
     def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         """Write a backfill's chunks, all or none; no stored offset moves.
