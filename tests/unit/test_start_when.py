@@ -47,7 +47,6 @@ QUIET = Standing("here")
             replace(QUIET, waiting=99, has_open_batch=True),
             Due(is_due=False, why="a batch is open: its next run resumes it"),
         ),
-        (replace(QUIET, waiting=99, has_active_run=True), Due(is_due=False, why="a run is active")),
         (replace(QUIET, waiting=99, stop="lost"), Due(is_due=False, why="lost")),
         (
             replace(QUIET, waiting=99, asked_position="here", asked_at=NOW - timedelta(minutes=9)),

@@ -13,6 +13,7 @@ from kafka_ingest.errors import InstallationError, InvalidNotifierError, KafkaIn
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.alert import Notifier
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.settings.feed import CHECKING_DAG
 
 
 def pool(name: str) -> str:
@@ -29,9 +30,6 @@ def pool(name: str) -> str:
             f"ever. Make it: `airflow pools set {name} SLOTS DESCRIPTION`, or correct airflow.pool."
         )
     return f"{name}, {counted(found.slots, 'slot')}"
-
-
-CHECKING_DAG = "check_feeds"
 
 
 def looked_at() -> str:

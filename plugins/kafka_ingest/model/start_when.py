@@ -44,7 +44,6 @@ class Standing:
     asked_position: str | None = None
     asked_at: datetime | None = None
     has_open_batch: bool = False
-    has_active_run: bool = False
     stop: str | None = None
     waiting: int = 0
     has_older: bool = False
@@ -65,8 +64,6 @@ def why_not_now(standing: Standing, now: datetime) -> str | None:
     """
     if standing.has_open_batch:
         return "a batch is open: its next run resumes it"
-    if standing.has_active_run:
-        return "a run is active"
     if standing.stop is not None:
         return standing.stop
     asked = standing.asked_at

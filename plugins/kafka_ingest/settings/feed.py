@@ -49,7 +49,8 @@ LEAST_RETENTION = timedelta(days=7)
 """Of control rows: runs, retries and the operators who watch them only ask about younger batches."""
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which is always there."""
-PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", "check_feeds"})
+CHECKING_DAG = "check_feeds"
+PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets", "operate_feed", CHECKING_DAG})
 LONGEST_PATTERN = 10_000
 # Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
 BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")

@@ -13,9 +13,10 @@ from kafka_ingest.airflow_tasks.check_tasks import CheckFeedsOperator
 from kafka_ingest.airflow_tasks.start_checks import StartFeedsOperator
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.defaults import defaults_of
+from kafka_ingest.settings.feed import CHECKING_DAG
 from kafka_ingest.settings.feed_files import feed_folders, feed_paths, feeds_directory, texts_of
 
-DAG_ID, START = "check_feeds", "start"
+START = "start"
 
 
 def some_start_by_what_waits() -> bool:
@@ -36,7 +37,7 @@ def some_start_by_what_waits() -> bool:
 
 def checking_dag() -> DAG:
     with DAG(
-        dag_id=DAG_ID,
+        dag_id=CHECKING_DAG,
         description="Alerts of all feeds: lag, records that wait for too long, headroom, holds, gaps",
         doc_md=__doc__,
         schedule="*/5 * * * *",

@@ -68,9 +68,9 @@ class SeenMarks:
     def note(self, message: "Message") -> None:
         offset = message.offset() or 0
         if offset >= self.next_offset:
-            self.next_offset = offset + 1
             self.offsets[message.key() or b""] = offset
             self.newest.append(message.value() or b"")
+            self.next_offset = offset + 1
 
 
 @dataclass(frozen=True, slots=True)
