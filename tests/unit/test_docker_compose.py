@@ -203,9 +203,21 @@ def test_what_the_image_copies_is_in_the_repository_and_keeps_its_layout(dockerf
             assert (ROOT / source).exists(), source
             assert target in {source, "./"}, line
             copied.add(source)
-    assert {"plugins", "jobs", "dags", "dev/jvm", "requirements.txt", "pyproject.toml"} == copied
+    extras = {each.name for each in ROOT.glob("requirements-*.txt")} - {"requirements-dev.txt", "requirements-docs.txt"}
+    assert {"plugins", "jobs", "dags", "requirements.txt", "pyproject.toml"} | extras == copied
     assert "WORKDIR /opt/kafka_ingest" in dockerfile
-    assert "-retrieve '/opt/kafka_ingest/.jvm/[conf]/" in dockerfile
+
+
+def test_the_image_has_every_sink_format_and_store_with_its_jars(dockerfile):
+    [named] = re.findall("for extra in (.*); do", dockerfile)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(named.split()) == set(extras)
+    assert "ENV KAFKA_INGEST_JARS=/opt/kafka_ingest/.jvm" in dockerfile
+    assert "&& kafka-ingest jars s3 gcs azure" in dockerfile
+
+
+def test_no_service_takes_all_memory_of_the_machine(services):
+    assert [name for name in services.keys() - ONE_SHOT if "mem_limit" not in services[name]] == []
 
 
 def test_airflow_finds_the_dags_and_the_plugins_where_the_image_has_them(services):
