@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from embedded_postgresql import EMPTY
 from kafka_ingest.cli.app import app
 from kafka_ingest.control import copy_tables as copying
-from kafka_ingest.control.copy_tables import copy_tables
+from kafka_ingest.control.copy_tables import copy_tables, would_copy
 from kafka_ingest.control.database import MOVED, ControlDatabaseSettings, open_database
 from kafka_ingest.control.upgrade import upgrade
 from kafka_ingest.errors import ControlSchemaError
@@ -55,8 +55,11 @@ def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tu
     old, new = both
     before = old.dump()
 
+    begun = old.connect()
     found = copied(old, new)
 
+    with pytest.raises(ControlSchemaError, match="has copied into another database, where feeds go on"):
+        begun.complete_commit(COMMITTING.batch_id, actor="a task that had begun")
     assert new.dump() == old.dump() == before
     assert {name: rows for name, rows in found.items() if rows} == {
         name: len(rows) + (name == "event") for name, rows in ROWS.items()
@@ -133,6 +136,16 @@ def test_a_database_with_other_rows_is_refused_with_the_table_and_neither_is_cha
     assert (new.dump(), version_of(old)) == (before, version)
 
 
+def test_a_database_is_not_copied_into_itself(both: tuple[SqlStore, SqlStore]) -> None:
+    old, _ = both
+    before = old.dump()
+    for ask in (would_copy, lambda one, other: copy_tables(one, other, lambda _: None)):
+        with pytest.raises(ControlSchemaError, match=r"expected another database.*the same|locked"):
+            ask(old.open(), old.open())
+    assert old.dump() == before
+    assert version_of(old) != MOVED
+
+
 def engine_of(file: Path) -> Engine:
     return open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))), create=True)
 
@@ -154,6 +167,16 @@ def test_the_command_shows_what_would_be_copied_then_copies_and_says_what_to_do(
     assert done["executed"]
     assert done["rows"] == json.loads(shown.stdout)["rows"]
     assert done["rows"]["batch"] == len(ROWS["batch"])
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "old.db")}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_KAFKA_INGEST", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "new.db")})
+    )
+    for arguments in (["--dry-run"], []):
+        refused = CliRunner().invoke(app, ["db", "copy", "--to", "other", "--json", *arguments])
+        assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, "CONTROL_SCHEMA")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_KAFKA_INGEST", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "old.db")})
+    )
     again = CliRunner().invoke(app, ["status", "--json"])
     assert again.exit_code == 2
     assert "go on" in json.loads(again.stdout)["error"]["message"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -27,7 +28,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.schema import AddConstraint, DropConstraint
 from sqlalchemy.types import TypeEngine
 
-from kafka_ingest.control.database import MOVED, check_version, described, transaction
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.control.database import MOVED, NO_MORE_WRITES, check_version, described, transaction
 from kafka_ingest.control.schema import VERSION_TABLE, StorableDocument, StorableText, batch, event, metadata
 from kafka_ingest.errors import ControlSchemaError
 
@@ -38,11 +40,33 @@ PINNED: Final = next(each for each in batch.foreign_key_constraints if each.use_
 """Batches name attempts, and these batches: one of both references can only be checked once all rows are there."""
 
 
-def row_counts(engine: Engine) -> dict[str, int]:
-    """Return how many rows each table has; raises ControlSchemaError where they are not this version's."""
-    check_version(engine)
-    with transaction(engine, "read") as connection:
-        return counted(connection)
+SAYS_SO: Final = f"$$ BEGIN RAISE EXCEPTION '{NO_MORE_WRITES}'; END $$"
+REFUSALS: Final = {
+    "sqlite": [
+        f"CREATE TRIGGER IF NOT EXISTS moved_{verb} BEFORE {verb} ON feed "
+        f"BEGIN SELECT RAISE(ABORT, '{NO_MORE_WRITES}'); END"
+        for verb in ("INSERT", "UPDATE")
+    ],
+    "postgresql": [
+        f"CREATE OR REPLACE FUNCTION kafka_ingest_moved() RETURNS trigger LANGUAGE plpgsql AS {SAYS_SO}",
+        "CREATE OR REPLACE TRIGGER moved BEFORE INSERT OR UPDATE ON feed EXECUTE FUNCTION kafka_ingest_moved()",
+    ],
+}
+"""Each write to a feed's rows changes its revision: a step that had begun before the copy ends here, and as a whole."""
+
+
+def would_copy(source: Engine, target: Engine | None) -> dict[str, int]:
+    """Return how many rows each table has; raises what :func:`copy_tables` raises. No ``target``: it is to be made."""
+    check_version(source)
+    if target is not None:
+        check_version(target)
+        check_another(source, target)
+    with transaction(source, "read") as old:
+        if target is not None:
+            with transaction(target, "read") as new:
+                if any(counted(new).values()):
+                    compare_all(old, new)
+        return counted(old)
 
 
 def copy_tables(source: Engine, target: Engine, advance: Callable[[int], object]) -> dict[str, int]:
@@ -54,19 +78,40 @@ def copy_tables(source: Engine, target: Engine, advance: Callable[[int], object]
     """
     check_version(source)
     check_version(target)
+    check_another(source, target)
     with transaction(source, "rebuild") as old:
         if old.dialect.name == "postgresql":
             names = ", ".join(each.name for each in metadata.sorted_tables)
-            old.execute(text(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE"))
+            old.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
         with transaction(target, "upgrade") as new:
             if not any(counted(new).values()):
                 insert_all(old, new, advance)
-            for each in metadata.sorted_tables:
-                compare(old, new, each)
+            compare_all(old, new)
             found = counted(new)
         # After the copy is there for good: without this mark, old tasks would go on where the new ones begin.
+        for statement in REFUSALS[old.dialect.name]:
+            old.execute(text(statement))
         old.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = :moved").bindparams(moved=MOVED))  # noqa: S608 - a constant
     return found
+
+
+def check_another(source: Engine, target: Engine) -> None:
+    """Raise ControlSchemaError where both are one database: its only tables would be marked."""
+    if {source.dialect.name, target.dialect.name} == {"sqlite"}:
+        own, other = (Path(described(each.url).removeprefix("sqlite:///")) for each in (source, target))
+        is_same = own.samefile(other)
+    else:
+        with transaction(target, "read") as new:
+            is_same = SqlControlTables(source).are_in(new)
+    if is_same:
+        raise ControlSchemaError(
+            f"expected another database than {described(source.url)}, found that it is the same. Nothing was changed."
+        )
+
+
+def compare_all(old: Connection, new: Connection) -> None:
+    for each in metadata.sorted_tables:
+        compare(old, new, each)
 
 
 def counted(connection: Connection) -> dict[str, int]:

@@ -35,6 +35,9 @@ BY_FORM = "the action db-upgrade of the DAG operate_feed does it, too"
 MOVED = "moved"
 """The version of tables whose rows are in another database since ``db copy``: no step uses them any more."""
 
+NO_MORE_WRITES = "kafka_ingest: these control tables were copied into another database"
+"""What a trigger of such tables says to a step that had begun before."""
+
 Kind = Literal["read", "write", "rebuild", "upgrade"]
 """What a transaction does. A ``rebuild`` writes what a whole output's receipts record, years of batches at once."""
 UNLIMITED: frozenset[Kind] = frozenset({"rebuild", "upgrade"})
@@ -166,15 +169,17 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
             else:
                 with connection.begin():
                     yield connection
-    except (IntegrityError, ProgrammingError, DataError) as error:
+    except DBAPIError as error:
+        if NO_MORE_WRITES in str(error.orig):
+            raise were_moved(described(engine.url)) from error
         if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
             raise ControlAccessDeniedError(
                 f"the control database {described(engine.url)} refused: {cause_of(engine.url, error)}. Expected a role "
                 "that may read and write all control tables; nothing was changed. Grant it the rights, or correct the "
                 "connection's login."
             ) from error
-        raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
-    except DBAPIError as error:
+        if isinstance(error, (IntegrityError, ProgrammingError, DataError)):
+            raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
         if getattr(error.orig, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
             raise ControlSchemaError(
                 f"{described(engine.url)}: expected a SQLite database, found: {error.orig}. Nothing was changed; "
@@ -255,10 +260,7 @@ def found_version(engine: Engine) -> str | None:
 def check_supported(found: str, where: str) -> None:
     """Raise ControlSchemaError where tables are newer than this code, older than all that are upgraded, or moved."""
     if found == MOVED:
-        raise ControlSchemaError(
-            f"{where} has control tables that `kafka-ingest db copy` has copied into another database, where feeds go "
-            "on. They were not changed; let the connection name that database."
-        )
+        raise were_moved(where)
     if found > SCHEMA_VERSION:
         raise ControlSchemaError(
             f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one supports "
@@ -272,6 +274,13 @@ def check_supported(found: str, where: str) -> None:
             "--reason TEXT` for each feed. That reads offsets and gaps back from the receipts beside the output; what "
             "was not committed is planned again."
         )
+
+
+def were_moved(where: str) -> ControlSchemaError:
+    return ControlSchemaError(
+        f"{where} has control tables that `kafka-ingest db copy` has copied into another database, where feeds go on. "
+        "They were not changed; let the connection name that database."
+    )
 
 
 def check_version(engine: Engine) -> None:

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.control.database import open_database
+from kafka_ingest.control.database import found_version, open_database
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database
 from kafka_ingest.verbs.request import Call, Deciding, Needed, Option, Request
@@ -29,15 +29,19 @@ class CopyTables(Request):
     ] = ""
 
     def answer(self, call: Call) -> Answer:
-        from kafka_ingest.control.copy_tables import copy_tables, row_counts  # noqa: PLC0415 - for this verb only
+        from kafka_ingest.control.copy_tables import copy_tables, would_copy  # noqa: PLC0415 - for this verb only
         from kafka_ingest.control.upgrade import upgrade  # noqa: PLC0415 - Alembic, for this verb only
 
         source, target = (control_database(call.find_connection(name)) for name in (CONTROL_CONN_ID, self.to))
-        if call.decided is None:
-            rows = row_counts(open_database(source))
-        else:
-            rows = row_counts(old := open_database(source))
-            upgrade(new := open_database(target, create=True), create=True)
+        old, file = open_database(source), target.sqlite_file
+        is_there = file is None or file.exists()
+        new = open_database(target) if is_there else None
+        is_new = new is None or found_version(new) is None
+        rows = would_copy(old, None if is_new else new)
+        if call.decided is not None:
+            new = open_database(target, create=True)
+            if is_new:
+                upgrade(new, create=True)
             with call.counting("rows copied") as advance:
                 rows = copy_tables(old, new, advance)
         executed = call.decided is not None
