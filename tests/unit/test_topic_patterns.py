@@ -5,6 +5,7 @@ import pytest
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model import topic_patterns
 from kafka_ingest.model.topic_patterns import is_selected, selection
+from kafka_ingest.settings.feed import check_pattern
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", r"([a-z]+-?)+\.x", "(.*)*(.*)*z"])
@@ -26,3 +27,22 @@ def test_groups_are_those_of_the_match_and_kafkas_own_topics_and_marks_are_never
     assert found.groupdict() == {"table": "orders"}
     assert not any(is_selected(each, ".*") for each in ("__consumer_offsets", "orders.kafka_ingest"))
     assert not is_selected("shop.orders.old", "shop.orders")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["orders-{e}", "orders-{eu,us}", "(?:orders){e}", r"orders\\{i}", "{env}-orders", "[[:alpha:]_-]+", "shop{e"],
+)
+def test_what_means_something_else_than_to_python_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="expected a regular expression"):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["a{2}", "a{2,}", "a{,2}", "a{2,3}", r"shop\{x\}", "[a-z]{1,20}", r"(?P<t>[a-z]+)"])
+def test_repetitions_and_escaped_braces_are_taken(pattern: str) -> None:
+    check_pattern(pattern)
+
+
+def test_a_pattern_of_an_earlier_plan_that_is_none_here_is_named() -> None:
+    with pytest.raises(InvalidFeedError, match=r"expected a regular expression for topics, found 'shop\{e'"):
+        is_selected("shop", "shop{e")

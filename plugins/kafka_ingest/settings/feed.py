@@ -28,7 +28,7 @@ from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
 from kafka_ingest.model.start_when import StartWhen
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.model.topic_patterns import match_whole
+from kafka_ingest.model.topic_patterns import match_whole, why_not_the_same
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
@@ -110,6 +110,8 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
     if not pattern.strip():
         raise ValueError(f"expected a regular expression, found {pattern!r}")
+    if (reason := why_not_the_same(pattern)) is not None:
+        raise ValueError(f"expected a regular expression, found {pattern!r}: {reason}")
 
 
 class Topic(Settings):
