@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,17 +10,18 @@ import pytest
 from kafka_ingest.checks.acls import commands_of, literal_prefix
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
+
+
+def find(conn_id: str) -> ConnectionFields:
+    extra = {"bootstrap.servers": conn_id}
+    return fields_from_json(conn_id, json.dumps({"conn_type": "kafka", "extra": extra}))
 
 
 def found(**changes: Any) -> list[str]:
     sink = {"format": "parquet", "path": "/data/orders"}
     feed = Feed.model_validate({"name": "orders", "kafka": {"topics": ["orders"]}, "sink": sink, **changes})
-
-    def find(conn_id: str) -> ConnectionFields:
-        extra = {"bootstrap.servers": f"{conn_id}:9092"}
-        return fields_from_json(conn_id, json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    return commands_of(feed, "User:in gest", find)
+    return commands_of(FeedFile(Path("orders.yaml"), feed=feed), "User:in gest", find)
 
 
 def of(servers: str, *rights: str) -> list[str]:
@@ -31,15 +33,15 @@ def test_a_feed_reads_its_topics_and_its_group_and_nothing_else() -> None:
     kafka = {"topics": ["orders", "refunds"], "group": "the orders"}
     assert found(kafka=kafka) == of(
         "kafka_default",
-        "--operation Read --topic orders",
-        "--operation Read --topic refunds",
-        "--operation Read --group 'the orders'",
+        "--operation Read --topic=orders",
+        "--operation Read --topic=refunds",
+        "--operation Read --group='the orders'",
     )
 
 
 def test_an_alert_about_retention_asks_for_the_topics_settings() -> None:
     assert found(alerts={"headroom": "1d"}) == of(
-        "kafka_default", "--operation Read --operation DescribeConfigs --topic orders"
+        "kafka_default", "--operation Read --operation DescribeConfigs --topic=orders"
     )
 
 
@@ -47,11 +49,27 @@ def test_kafka_as_output_needs_its_topic_its_marks_and_its_transactions_over_its
     sink = {"format": "kafka", "conn_id": "other", "topic": "clean", "path": "/data/clean"}
     assert found(sink=sink)[1:] == of(
         "other",
-        "--operation Write --operation DescribeConfigs --topic clean",
-        "--operation Create --operation Read --operation Write --operation DescribeConfigs --topic clean.kafka_ingest",
-        "--operation Write --transactional-id kafka_ingest. --resource-pattern-type prefixed",
+        "--operation Write --operation DescribeConfigs --topic=clean",
+        "--operation Create --operation Read --operation Write --operation DescribeConfigs --topic=clean.kafka_ingest",
+        "--operation Write --transactional-id=kafka_ingest. --resource-pattern-type prefixed",
         "--operation DescribeConfigs --cluster",
-        "--operation Read --group kafka_ingest",
+        "--operation Read --group=kafka_ingest",
+    )
+
+
+def test_the_group_from_whose_offsets_a_feed_begins_is_described() -> None:
+    start = {"group": "old", "otherwise": "earliest"}
+    assert found(start=start)[1:] == of("kafka_default", "--operation Describe --group=old")
+
+
+def test_a_file_for_many_topics_needs_what_its_pattern_selects_since_no_plan_finds_others(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "{fleet: shop, for_each_topic: 'shop[.](?P<table>[a-z]+)', "
+        "feed: {name: '{topic}', sink: {format: parquet, path: '/data/{topic}'}}}"
+    )
+    assert commands_of(read_feed_file(file), "User:in gest", find) == of(
+        "kafka_default", "--operation Read --topic=shop --resource-pattern-type prefixed"
     )
 
 
@@ -65,10 +83,11 @@ def test_kafka_as_output_needs_its_topic_its_marks_and_its_transactions_over_its
         ("orders", "orders"),
         (".*", ""),
         ("(?i)shop", ""),
+        (r"^shop\..*", "shop."),
         (r"sho\w", "sho"),
     ],
 )
 def test_of_a_pattern_the_plain_beginning_is_the_prefix(pattern: str, prefix: str) -> None:
     assert literal_prefix(pattern) == prefix
     [command, *_] = found(kafka={"topic_pattern": pattern})
-    assert re.search(rf"--topic {re.escape(prefix)} --res" if prefix else r"--topic '\*'$", command)
+    assert re.search(rf"--topic={re.escape(prefix)} --res" if prefix else r"--topic='\*'$", command)

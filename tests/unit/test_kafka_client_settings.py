@@ -93,6 +93,7 @@ def test_a_login_by_tokens_becomes_javas_own_with_scope_extensions_and_authority
         ({"client__secret": ""}, "needs sasl.oauthbearer.client.secret"),
         ({"token__endpoint__url": "file:///etc/passwd"}, "to be https://HOST/PATH"),
         ({"token__endpoint__url": "https://me:hunter2@login.example.org/token"}, "to be https://HOST/PATH"),
+        ({"token__endpoint__url": "http://login.example.org/token"}, "to be https://HOST/PATH"),
         ({"extensions": "logicalCluster"}, "to be NAME=VALUE"),
     ],
 )

@@ -192,7 +192,7 @@ class KafkaClientSettings:
             raise InvalidConnectionError(
                 f"connection {self.conn_id!r}: sasl.mechanism {OAUTH} needs {', '.join(missing)}"
             )
-        if not re.fullmatch(r"https?://[^\s@/?#]+(?:/[^\s@?#]*)?", found[TOKEN_URL]):
+        if not re.fullmatch(r"https://[^\s@/?#]+(?:/[^\s@?#]*)?", found[TOKEN_URL]):
             raise InvalidConnectionError(
                 f"connection {self.conn_id!r}: expected {TOKEN_URL} to be https://HOST/PATH, without a user or a "
                 "query, found something else"
@@ -313,7 +313,7 @@ def without_secrets(text: str, secrets: Collection[str]) -> str:
 
 
 def jaas_quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 
 

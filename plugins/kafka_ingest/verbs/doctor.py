@@ -8,7 +8,6 @@ from kafka_ingest.assembly import feed_files
 from kafka_ingest.checks.acls import commands_of
 from kafka_ingest.checks.doctor import examine
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError
-from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
@@ -43,8 +42,7 @@ class Doctor(Request):
             files = named
         if self.acls is not None:
             principal = self.acls if ":" in self.acls else f"User:{self.acls}"
-            feeds = [feed_of(file) for file in files]
-            found = dict.fromkeys(line for feed in feeds for line in commands_of(feed, principal, call.find_connection))
+            found = dict.fromkeys(line for file in files for line in commands_of(file, principal, call.find_connection))
             return Answer({"acls": list(found)}, [Line(line) for line in found])
         errors: list[KafkaIngestError] = []
         checks: list[dict[str, Any]] = []
