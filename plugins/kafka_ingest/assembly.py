@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
+from threading import Lock
 from uuid import UUID
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
@@ -88,8 +89,6 @@ from kafka_ingest.spark_launch.spark_submission import (
 from kafka_ingest.spark_launch.start_failures import (
     heap_of,
 )
-
-log = logging.getLogger(__name__)
 
 log = logging.getLogger(__name__)
 
@@ -355,7 +354,12 @@ def assemble_all(
     found = cache(find_connection)
     control = control_tables(found)
     clusters = cache(lambda conn_id: ConfluentKafkaCluster(lambda: kafka_settings(found(conn_id))))
-    circles = cache(partial(circles_of, found, environment))
+    known_circles, one_asks = cache(partial(circles_of, found, environment, clusters)), Lock()
+
+    def circles() -> Mapping[str, InvalidFeedError]:
+        with one_asks:  # a cache alone lets all threads ask that come before the first answer
+            return known_circles()
+
     return [
         FeedParts(each.contested or feed_of(each), control, found, environment, clusters, each.found_after, circles)
         for each in files
@@ -439,7 +443,11 @@ def file_of_feed(
     return the_one_of(name, files) or feed_file_named(name, directory, environment, texts=texts)
 
 
-def circles_of(find_connection: FindConnection, environment: Mapping[str, str]) -> dict[str, InvalidFeedError]:
+def circles_of(
+    find_connection: FindConnection,
+    environment: Mapping[str, str],
+    clusters: Callable[[str], ConfluentKafkaCluster] | None = None,
+) -> dict[str, InvalidFeedError]:
     """Return an error for each feed whose records come back to it by several connections to one cluster.
 
     Brokers are asked only where the topics' names allow it. A cluster that does not answer counts as one of its own.
@@ -448,6 +456,8 @@ def circles_of(find_connection: FindConnection, environment: Mapping[str, str]) 
     @cache
     def cluster_of(conn_id: str) -> str:
         try:
+            if clusters is not None:
+                return clusters(conn_id).cluster_id()
             return ConfluentKafkaCluster(lambda: kafka_settings(find_connection(conn_id))).cluster_id()
         except KafkaIngestError as error:
             log.warning("to which cluster connection %s leads is unknown: %s", conn_id, error)

@@ -21,7 +21,6 @@ from tests.contract.interference import Died, dying_before, watched
 from tests.contract.test_sink_postgresql import losing_the_commit
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, SparkStandIn, WholeFeed, at_rest, whole_feed
 
-from kafka_ingest.answers.answer import committed_lines
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import (
     BackfillRequest,
@@ -58,6 +57,7 @@ from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.explain import Explain
 from kafka_ingest.verbs.request import Call
+from kafka_ingest.verbs.restore import committed_lines
 from kafka_ingest.verbs.skip import decide_skip, skip
 from kafka_ingest.verbs.status import newest_in_one
 

@@ -1,20 +1,27 @@
 """What many feeds' plans ask is asked at once, and each comes to what it would have come to alone."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes import FeedInMemory, feed_settings, log, partition, topic
 from tests.outputs import parquet_at
 
+from kafka_ingest import assembly
 from kafka_ingest.batches.ask_together import ask_together
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, plan_batch
-from kafka_ingest.errors import KafkaUnavailableError
+from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
+from kafka_ingest.model import topic_patterns
 from kafka_ingest.model.offsets import Unavailable
 from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
 from kafka_ingest.planning.start_rules import FromGroup, Latest
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
 
 IN_BULK = ["describe_topics", "log_bounds", "cluster_id"]
 
@@ -223,3 +230,33 @@ def test_what_keeps_kafka_from_answering_is_raised_and_each_feed_then_asks_by_it
     feed.kafka.is_down = True
     with pytest.raises(KafkaUnavailableError):
         ask_together([feed.settings], feed.control, feed.kafka)
+
+
+def test_a_pattern_that_cannot_be_decided_leaves_the_other_feeds_their_answers(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_patterns, "MATCHED_WITHIN_S", 0.01)
+    feed.kafka.topics["a" * 60 + "b"] = topic(log(0, 9))
+    slow = replace(settings_of("slow"), topic_pattern="(a|aa)+", start_rules={})
+
+    asked = ask_together([feed.settings, slow], feed.control, feed.kafka)
+
+    assert (asked["orders"].nothing is not None, "slow" in asked) == (True, False)
+    assert feed.kafka.questions == ["topic_names", *IN_BULK]
+
+
+def test_threads_that_look_for_circles_at_once_share_one_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    looks = []
+
+    def look(*_: object) -> dict[str, InvalidFeedError]:
+        looks.append(1)
+        time.sleep(0.05)
+        return {}
+
+    monkeypatch.setattr(assembly, "circles_of", look)
+    monkeypatch.setattr(assembly, "control_tables", lambda _: None)
+    feed = Feed.model_validate({"name": "a", "kafka": {"topics": ["a"]}, "sink": {"format": "parquet", "path": "/a"}})
+    [parts] = assembly.assemble_all([FeedFile(tmp_path / "a.yaml", feed=feed)], lambda _: None, {})
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: parts.circles(), range(4))) == [{}] * 4
+    assert looks == [1]

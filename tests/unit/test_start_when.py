@@ -24,7 +24,7 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.start_when import AwaitedFeed, Due, Standing, StartWhen, is_due, position_of
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.due_feeds import due_feeds
+from kafka_ingest.observing.due_feeds import DeniedTopics, due_feeds
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 
@@ -169,6 +169,22 @@ def test_a_topic_that_may_not_be_seen_keeps_no_other_feed_waiting() -> None:
     }
 
 
+def test_a_topic_that_may_not_be_seen_is_asked_about_again_after_some_minutes_since_all_are_described_for_it() -> None:
+    kafka = FakeKafkaCluster({"idle": topic(log(0, 0)), "secret": topic(log(0, 20))})
+    kafka.denied = {"secret"}
+    known = {AwaitedFeed(name, name, RULE): overview(name, 0) for name in ("idle", "secret")}
+    denied = DeniedTopics()
+    described = []
+    for minutes in (0, 5, 9, 10):
+        del kafka.questions[:]
+        due_feeds(kafka, known, NOW + timedelta(minutes=minutes), denied)
+        described.append("describe_topics" in kafka.questions)
+    assert described == [True, False, False, True]
+    kafka.denied = set()
+    found = due_feeds(kafka, known, NOW + timedelta(minutes=20), denied)
+    assert [feed.name for feed, each in found.items() if each.is_due] == ["secret"]
+
+
 def test_brokers_that_are_all_forgotten_are_an_error_though_each_partition_has_an_answer() -> None:
     kafka = FakeKafkaCluster({"a": topic(Unavailable("_NOENT: No leaders found")), "b": topic(log(0, 20))})
     assert why(kafka, overview("a", 0), overview("b", 0))["a"] == "0 offsets can be read"
@@ -233,10 +249,14 @@ def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them
         assert RecordsWaitTrigger(**json.loads(json.dumps(arguments))).feeds == trigger.feeds
     assert len({trigger.shared_stream_key() for trigger in triggers}) == 1
     looks: list[set[str]] = []
+    closed: list[int] = []
 
     class Check:
         def feeds_of_topics(self, dag_ids: set[str], _now: datetime) -> list[AwaitedFeed]:
             return [AwaitedFeed("of a topic", dag_id, RULE) for dag_id in dag_ids]
+
+        def close(self) -> None:
+            closed.append(len(looks))
 
         def starts(self, awaited: list[AwaitedFeed], _now: datetime) -> dict[str, str]:
             looks.append({each.name for each in awaited})
@@ -265,6 +285,7 @@ def test_triggers_of_a_connection_share_one_look_and_a_failure_ends_none_of_them
     assert asyncio.run(first_event()) == {"why": "10 offsets can be read"}
     assert gc.isenabled()
     assert looks == [{"a", "b", "c", "of a topic"}] * 3
+    assert closed[:2] == [1, 2], "a client that failed would go on logging in"
     said = [record.getMessage() for record in caplog.records if "kafka_default" in record.getMessage()]
     assert said == [
         "schedules alone start the feeds of connection kafka_default for now: KAFKA_UNAVAILABLE: no broker",

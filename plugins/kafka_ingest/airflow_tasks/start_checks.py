@@ -17,7 +17,7 @@ from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidFeedError, KafkaIngestError
 from kafka_ingest.model.start_when import AwaitedFeed, position_of
-from kafka_ingest.observing.due_feeds import due_feeds
+from kafka_ingest.observing.due_feeds import DeniedTopics, due_feeds
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
 
 KAFKA_TIMEOUT_S: Final = 10.0
@@ -34,6 +34,7 @@ class StartCheck:
         self._find_connection = find_connection
         self._of_topics: list[AwaitedFeed] = []
         self._read_at: datetime | None = None
+        self._denied = DeniedTopics()
 
     @cached_property
     def _control(self) -> SqlControlTables:
@@ -43,6 +44,11 @@ class StartCheck:
     def _kafka(self) -> ConfluentKafkaCluster:
         settings = kafka_settings(self._find_connection(self._conn_id))
         return ConfluentKafkaCluster(lambda: settings, at_most_s=KAFKA_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close its Kafka client, in the thread that asks; it is not used any more."""
+        if "_kafka" in self.__dict__:
+            self._kafka.close()
 
     def feeds_of_topics(self, dag_ids: Collection[str], now: datetime) -> list[AwaitedFeed]:
         """Return the feeds that files for many topics of these fleets came to at their last plans.
@@ -63,7 +69,8 @@ class StartCheck:
         control tables from answering.
         """
         overviews = {each.name: each for each in self._control.feed_standings()}
-        decided = due_feeds(self._kafka, {feed: overviews.get(feed.name) for feed in feeds}, now)
+        known = {feed: overviews.get(feed.name) for feed in feeds}
+        decided = due_feeds(self._kafka, known, now, self._denied)
         due = [feed for feed, each in decided.items() if each.is_due]
         busy = {dag_id for dag_id in {feed.dag_id for feed in due} if has_active_run(dag_id)}
         due = [feed for feed in due if feed.dag_id not in busy]

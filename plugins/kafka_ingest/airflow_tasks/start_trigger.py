@@ -84,6 +84,8 @@ class RecordsWaitTrigger(BaseEventTrigger):
                     starts = await loop.run_in_executor(thread, starts_of, check, triggers)
                 except Exception as error:  # noqa: BLE001 - an error here would end all triggers of the connection
                     failure = f"{error.code}: {error}" if isinstance(error, KafkaIngestError) else repr(error)
+                    if check is not None:
+                        await loop.run_in_executor(thread, check.close)
                     check = None
                     pause_s = PAUSE_AFTER_REFUSAL_S if isinstance(error, WrongUseError) else PAUSE_AFTER_FAILURE_S
                 if failure and failure != before:
@@ -93,8 +95,10 @@ class RecordsWaitTrigger(BaseEventTrigger):
                 if starts:
                     yield starts
         finally:
+            if check is not None:
+                thread.submit(check.close)
             # A question that is not answered must not keep the event loop.
-            thread.shutdown(wait=False, cancel_futures=True)
+            thread.shutdown(wait=False)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Yield the events of this DAG."""

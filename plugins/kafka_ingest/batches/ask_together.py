@@ -93,9 +93,12 @@ def answers_about(
 ) -> KafkaCluster:
     """Ask a cluster about feeds, in the order in which a plan asks."""
     names = kafka.topic_names() if any(each.topic_pattern is not None for each in feeds) else []
-    wanted = {
-        topic for each in feeds for topic in topics_wanted(known.get(each.name) or never_planned(each), each, names)
-    }
+    # What stops one feed there, such as a pattern that takes too long, it says by itself.
+    found = [
+        tried(lambda each: topics_wanted(known.get(each.name) or never_planned(each), each, names), each).result
+        for each in feeds
+    ]
+    wanted = {topic for topics in found for topic in topics or ()}
     topics, denied = kafka.visible_topics(wanted) if wanted else ({}, {})
     bounds = kafka.log_bounds([tp for described in topics.values() for tp in described.topic_partitions()])
     return cast("KafkaCluster", AnswersInBulk(kafka.cluster_id(), names, topics, denied.keys(), bounds))

@@ -249,6 +249,12 @@ class KafkaClient:
                 self._asking -= 1
                 self._used_at = time.monotonic()
 
+    def close(self) -> None:
+        """Close the client for good, if nobody asks: an error that holds it would otherwise keep it logging in."""
+        with self._lock:
+            if not self._asking:
+                self._close()
+
     def _close(self) -> None:
         """Close the client, if there is one, in this thread: see :attr:`kafka_ingest.assembly.FeedParts.kafka`."""
         client, self._client = self._client, None

@@ -19,3 +19,4 @@ class ConfluentKafkaCluster(TopicQuestions, OffsetsAtTime, GroupQuestions):
         """
         super().__init__(KafkaClient(find_settings, at_most_s=at_most_s))
         self.large_records = self._client.large_records
+        self.close = self._client.close

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, Select, String, bindparam, select
+from sqlalchemy import Connection, RowMapping, Select, bindparam, select
 
 from kafka_ingest.control.batch_conditions import NOT_COMMITTED
 from kafka_ingest.control.output_columns import output_of
@@ -35,8 +35,8 @@ FEED = select(
     NEWEST.offset(RECENT_BATCHES - 1).scalar_subquery().label("recent_batch"),
     PUBLISHED.scalar_subquery().label("published_batch"),
 )
-FEED_OF_NAME = FEED.where(feed.c.name == bindparam("name", type_=String()))
-FEEDS_OF_NAMES = FEED.where(feed.c.name.in_(bindparam("names", type_=String(), expanding=True)))
+FEED_OF_NAME = FEED.where(feed.c.name == bindparam("name", type_=feed.c.name.type))
+FEEDS_OF_NAMES = FEED.where(feed.c.name.in_(bindparam("names", type_=feed.c.name.type, expanding=True)))
 FEED_OF_ID = FEED.where(feed.c.feed_id == bindparam("of_feed"))
 STORED = select(stored_offset.c.feed_id, *OF_STORED_OFFSETS).where(stored_offset.c.feed_id.in_(OF_FEEDS))
 GAPS_AHEAD = select(gap).where(gap.c.feed_id.in_(OF_FEEDS), gap.c.applied_at.is_(None))

@@ -49,7 +49,7 @@ class PlanStore(Store):
         for some in batched(sorted(known)):
             with transaction(self._engine, "write") as connection:
                 rows = select(feed_table.c.feed_id, feed_table.c.revision).where(feed_table.c.feed_id.in_(some))
-                locked = connection.execute(rows.order_by(feed_table.c.feed_id).with_for_update())
+                locked = connection.execute(rows.order_by(feed_table.c.feed_id).with_for_update(skip_locked=True))
                 same = [row.feed_id for row in locked if row.revision == known[row.feed_id]]
                 values = {
                     "planned_at": planned_at,

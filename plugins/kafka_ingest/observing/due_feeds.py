@@ -9,8 +9,9 @@ confluent-kafka 2.16 never frees the id of a topic that it has described: of 1,0
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from kafka_ingest.errors import KafkaAccessDeniedError
 from kafka_ingest.model.hold import HoldCause
@@ -24,16 +25,21 @@ from kafka_ingest.ports.cluster import KafkaCluster
 MAY_BE_READ = frozenset({HoldCause.OPEN_TRANSACTION, HoldCause.NO_ANSWER})
 """Holds that the next plan ends by itself, or that leave records to be read."""
 
+DENIED_FOR: Final = timedelta(minutes=10)
+
 NEVER_PLANNED = Due(is_due=False, why="it was never planned: its schedule, or a run by hand, starts it first")
 
 
 def due_feeds(
-    kafka: KafkaCluster, feeds: Mapping[AwaitedFeed, FeedOverview | None], now: datetime
+    kafka: KafkaCluster,
+    feeds: Mapping[AwaitedFeed, FeedOverview | None],
+    now: datetime,
+    denied: "DeniedTopics | None" = None,
 ) -> dict[AwaitedFeed, Due]:
     """Return which of these feeds are due, and why, apart from whether a run is active.
 
     Raises KafkaUnavailableError and what else keeps Kafka from answering; it is not asked about feeds that cannot be
-    due, whatever it says.
+    due, whatever it says. ``denied`` is what earlier looks have found.
     """
     found = dict.fromkeys(feeds, NEVER_PLANNED)
     open_questions: dict[AwaitedFeed, tuple[FeedOverview, Standing]] = {}
@@ -47,7 +53,8 @@ def due_feeds(
             open_questions[feed] = overview, standing
     if not open_questions:
         return found
-    bounds = bounds_of(kafka, {partition for overview, _ in open_questions.values() for partition in overview.stored})
+    partitions = {partition for overview, _ in open_questions.values() for partition in overview.stored}
+    bounds = bounds_of(kafka, partitions, now, denied or DeniedTopics())
     standings: dict[AwaitedFeed, Standing] = {}
     asked: list[OlderThan] = []
     for feed, (overview, standing) in open_questions.items():
@@ -67,19 +74,34 @@ def due_feeds(
     return found | stopped(kafka, {feed: open_questions[feed][0] for feed in standings if found[feed].is_due})
 
 
+@dataclass(slots=True)
+class DeniedTopics:
+    """Topics that may not be seen, which are left out for some minutes: each look would describe all others again."""
+
+    topics: frozenset[str] = frozenset()
+    found_at: datetime | None = None
+
+    def at(self, now: datetime) -> frozenset[str]:
+        return self.topics if self.found_at is not None and now - self.found_at < DENIED_FOR else frozenset()
+
+
 def bounds_of(
-    kafka: KafkaCluster, partitions: Collection[TopicPartition]
+    kafka: KafkaCluster, partitions: Collection[TopicPartition], now: datetime, denied: DeniedTopics
 ) -> Mapping[TopicPartition, LogBounds | Unavailable]:
     """Return the bounds of these logs; a topic that may not be seen keeps no other from its answer.
 
     Where no broker is known any more, each partition has an answer of the client's own, and none is an error. It may
     take minutes to find one again: the question for topics fails, and its error lets the caller make a new client.
     """
+    left_out = denied.at(now)
+    seen = [each for each in partitions if each.topic not in left_out]
     with contextlib.suppress(KafkaAccessDeniedError):
-        bounds = kafka.log_bounds(partitions)
-        if any(isinstance(log, LogBounds) for log in bounds.values()):
+        bounds = kafka.log_bounds(seen)
+        if any(isinstance(log, LogBounds) for log in bounds.values()) or not seen:
             return bounds
-    return ask_logs(kafka, partitions).bounds
+    logs = ask_logs(kafka, seen)
+    denied.topics, denied.found_at = left_out | logs.denied.keys(), now
+    return logs.bounds
 
 
 def rows_to_read(overview: FeedOverview) -> list[StoredOffset]:

@@ -19,8 +19,8 @@ from kafka_ingest.sinks.tables.table_format import Staged
 PIECE: Final = 1_000
 """So many rows are in memory at most, all of one row group, which has 32 MB (``model/spark_settings.py``)."""
 PIECE_BYTES: Final = 32_000_000
-LARGE: Final = ("key", "value")
 HEADERS: Final = "kafka_headers"
+LARGE: Final = ("key", "value")
 """Of these, a group's rows may be more, where a dictionary holds them."""
 PARTITION_UA: Final = -1
 """Of librdkafka: the partitioner decides."""
