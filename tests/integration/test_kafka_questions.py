@@ -355,23 +355,24 @@ def test_the_times_around_an_offset_are_found_without_reading_a_record(
     assert Around(seconds(found.before_ms), seconds(found.after_ms)) == around  # type: ignore[arg-type]
 
 
-def test_no_question_makes_a_topic_that_is_not_there(kafka: ConfluentKafkaCluster, orders: str) -> None:
+def test_no_question_makes_a_topic_that_is_not_there(kafka: ConfluentKafkaCluster, servers: str, orders: str) -> None:
     """The broker makes a topic for whoever asks in a way that lets it."""
+    asked = cluster(servers, **{"socket.timeout.ms": "4000"})  # some wait for the topic until then
     missing, now = TopicPartition(f"{orders}-missing", 0), datetime.now(UTC)
     questions: list[Callable[[], object]] = [
-        lambda: kafka.describe_topics([missing.topic]),
-        lambda: kafka.visible_topics([missing.topic]),
-        lambda: kafka.log_bounds([missing]),
-        lambda: kafka.offsets_at({missing: now}),
-        lambda: kafka.records_from({missing: now}),
-        lambda: kafka.newest_records([missing]),
-        lambda: kafka.first_records({missing: 0}),
-        lambda: kafka.unreadable_at({missing: 0}),
-        lambda: kafka.epoch_ends({missing: 0}),
-        lambda: kafka.retentions([missing.topic]),
-        lambda: kafka.group_offsets("nobody", [missing]),
-        lambda: kafka.set_group_offsets("nobody", {missing: 0}, ""),
-        lambda: kafka.missing_rights([missing.topic], None),
+        lambda: asked.describe_topics([missing.topic]),
+        lambda: asked.visible_topics([missing.topic]),
+        lambda: asked.log_bounds([missing]),
+        lambda: asked.offsets_at({missing: now}),
+        lambda: asked.records_from({missing: now}),
+        lambda: asked.newest_records([missing]),
+        lambda: asked.first_records({missing: 0}),
+        lambda: asked.unreadable_at({missing: 0}),
+        lambda: asked.epoch_ends({missing: 0}),
+        lambda: asked.retentions([missing.topic]),
+        lambda: asked.group_offsets("nobody", [missing]),
+        lambda: asked.set_group_offsets("nobody", {missing: 0}, ""),
+        lambda: asked.missing_rights([missing.topic], None),
     ]
     for ask in questions:
         with contextlib.suppress(KafkaIngestError, MirrorRefusedError, KafkaException):

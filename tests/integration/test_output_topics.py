@@ -58,7 +58,7 @@ def test_a_topic_of_the_same_name_is_an_output_where_it_is_perhaps_in_another_cl
     quick: QuickProject, orders: str
 ) -> None:
     quick.environment["AIRFLOW_CONN_KAFKA_OTHER"] = (
-        '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}'
+        '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "3000"}}'
     )
     write(quick, "itself", by("kafka_default", orders), by("kafka_other", orders))
     _, code, _ = quick.refusal("plan", "itself")
