@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.checks.acls import commands_of, literal_prefix
+from kafka_ingest.checks.acls import PREFIXED, commands_of, literal_prefix
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
@@ -71,6 +71,23 @@ def test_a_file_for_many_topics_needs_what_its_pattern_selects_since_no_plan_fin
     assert commands_of(read_feed_file(file), "User:in gest", find) == of(
         "kafka_default", "--operation Read --topic=shop --resource-pattern-type prefixed"
     )
+
+
+def test_of_names_with_placeholders_all_are_named_that_begin_so(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "{fleet: shop, for_each_topic: 'shop[.](?P<table>[a-z]+)', feed: {name: '{topic}', "
+        "kafka: {group: 'lake-{table}'}, sink: {format: kafka, conn_id: other, topic: 'clean.{table}', "
+        "path: '/data/{topic}'}}}"
+    )
+    read = read_feed_file(file)
+    assert read.error is None
+    found = [each.partition(" 'User:in gest' ")[2] for each in commands_of(read, "User:in gest", find)]
+    assert found[1:4] == [
+        "--operation Read --group=lake- --resource-pattern-type prefixed",
+        "--operation Write --operation DescribeConfigs --topic=clean. --resource-pattern-type prefixed",
+        f"--operation Create --operation Read --operation Write --operation DescribeConfigs --topic=clean.{PREFIXED}",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from kafka_ingest.settings.connections import FindConnection, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.shape_settings import GroupStart
+from kafka_ingest.settings.topics_file import PLACEHOLDER
 
 Right = tuple[str, tuple[str, ...]]
 """The options that name a resource, and the operations on it."""
@@ -23,13 +24,18 @@ OF_OUR_OWN: Final = "kafka_ingest"
 def commands_of(file: FeedFile, principal: str, find_connection: FindConnection) -> list[str]:
     """Return the commands that give a principal, such as ``User:ingest``, what a file needs, one for each resource.
 
-    A file for many topics needs what its pattern selects: without a right on them, no plan finds any.
+    A file for many topics needs what its pattern selects: without a right on them, no plan finds any. Of names with
+    placeholders it needs all that begin as they do.
     """
-    of_topics = file.topics.pattern if file.topics is not None else None
-    feed = file.topics.specimen if file.topics is not None else feed_of(file)
-    rights = [(feed.kafka.conn_id, right) for right in rights_to_read(feed, of_topics)]
-    if (written := feed.sink.written_topic) is not None:
-        rights += [(written[0], right) for right in rights_to_write(written[1])]
+    of_many = file.topics
+    feed = of_many.specimen if of_many is not None else feed_of(file)
+    pattern = of_many.pattern if of_many is not None else feed.kafka.topic_pattern
+    group, (conn_id, topic) = feed.kafka.group, feed.sink.written_topic or ("", None)
+    if of_many is not None:
+        group, topic = of_many.document.get("kafka", {}).get("group"), of_many.document["sink"].get("topic")
+    rights = [(feed.kafka.conn_id, right) for right in rights_to_read(feed, pattern, group)]
+    if topic is not None:
+        rights += [(conn_id, right) for right in rights_to_write(topic)]
     servers = {conn_id: with_ports(kafka_settings(find_connection(conn_id)).bootstrap_servers) for conn_id, _ in rights}
     return [
         " ".join(
@@ -44,27 +50,34 @@ def commands_of(file: FeedFile, principal: str, find_connection: FindConnection)
     ]
 
 
-def rights_to_read(feed: Feed, of_topics: str | None = None) -> Iterator[Right]:
+def named(option: str, name: str) -> str:
+    """Return the options that name a resource, or all that begin as far as a name with placeholders says."""
+    plain, *more = PLACEHOLDER.split(name, maxsplit=1)
+    if not more:
+        return f"--{option}={shlex.quote(name)}"
+    return f"--{option}={shlex.quote(plain)}{PREFIXED}" if plain else f"--{option}='*'"
+
+
+def rights_to_read(feed: Feed, pattern: str | None, group: str | None) -> Iterator[Right]:
     """Yield what planning, reading and committing needs: READ includes DESCRIBE."""
     asks_configs = feed.alerts is not None and feed.alerts.headroom is not None
     operations = ("Read", *(("DescribeConfigs",) if asks_configs else ()))
-    pattern = of_topics or feed.kafka.topic_pattern
     if pattern is None:
         yield from ((f"--topic={topic.name}", operations) for topic in feed.kafka.listed)
     else:
         prefix = literal_prefix(pattern)
         yield f"--topic={prefix}{PREFIXED}" if prefix else "--topic='*'", operations
-    if feed.kafka.group is not None:
-        yield f"--group={shlex.quote(feed.kafka.group)}", ("Read",)
+    if group is not None:
+        yield named("group", group), ("Read",)
     starts = [feed.start, *(topic.start for topic in feed.kafka.listed)]
-    for group in dict.fromkeys(each.group for each in starts if isinstance(each, GroupStart)):
-        yield f"--group={shlex.quote(group)}", ("Describe",)
+    for other in dict.fromkeys(each.group for each in starts if isinstance(each, GroupStart)):
+        yield named("group", other), ("Describe",)
 
 
 def rights_to_write(topic: str) -> Iterator[Right]:
     """Yield what Kafka as output needs (docs/sinks.md)."""
-    yield f"--topic={topic}", ("Write", "DescribeConfigs")
-    yield f"--topic={topic}{MARKS_SUFFIX}", ("Create", "Read", "Write", "DescribeConfigs")
+    yield named("topic", topic), ("Write", "DescribeConfigs")
+    yield named("topic", f"{topic}{MARKS_SUFFIX}"), ("Create", "Read", "Write", "DescribeConfigs")
     yield f"--transactional-id={OF_OUR_OWN}.{PREFIXED}", ("Write",)
     yield "--cluster", ("DescribeConfigs",)
     yield f"--group={OF_OUR_OWN}", ("Read",)
