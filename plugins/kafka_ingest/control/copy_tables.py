@@ -13,7 +13,6 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    bindparam,
     cast,
     collate,
     column,
@@ -24,12 +23,12 @@ from sqlalchemy import (
     text,
     type_coerce,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.schema import AddConstraint, DropConstraint
 from sqlalchemy.types import TypeEngine
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import MOVED, NO_MORE_WRITES, check_version, described, transaction
+from kafka_ingest.control.many_rows import insert_arrays
 from kafka_ingest.control.schema import VERSION_TABLE, StorableDocument, StorableText, batch, event, metadata
 from kafka_ingest.errors import ControlSchemaError
 
@@ -158,16 +157,12 @@ def stored_rows(connection: Connection, of: Table) -> Select[Any]:
 
 def insert_stored(connection: Connection, into: Table, rows: list[tuple[Any, ...]]) -> None:
     """Insert rows as :func:`stored_rows` returns them."""
-    plain = table(into.name, *(column(each.name, stored_as(each.type)) for each in into.columns))
-    names = [each.name for each in into.columns]
-    if connection.dialect.name != "postgresql":
-        connection.execute(insert(plain), [dict(zip(names, row, strict=True)) for row in rows])
+    if connection.dialect.name == "postgresql":
+        sent = {each.key: stored_as(each.type) for each in into.columns}
+        insert_arrays(connection, into, dict(zip(sent, zip(*rows, strict=True), strict=True)), sent)
         return
-    values = zip(names, zip(*rows, strict=True), strict=True)
-    arrays = [bindparam(name, list(given), type_=ARRAY(plain.c[name].type)) for name, given in values]
-    unnested = func.unnest(*arrays).table_valued(*plain.columns).render_derived()
-    taken = [cast(unnested.c[each.name], each.type) for each in into.columns]
-    connection.execute(insert(plain).from_select(names, select(*taken)))
+    plain = table(into.name, *(column(each.name, stored_as(each.type)) for each in into.columns))
+    connection.execute(insert(plain), [dict(zip(plain.c.keys(), row, strict=True)) for row in rows])
 
 
 def compare(old: Connection, new: Connection, of: Table) -> None:

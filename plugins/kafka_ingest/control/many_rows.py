@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, column, func, insert, select
+from sqlalchemy import Connection, Table, bindparam, cast, column, func, insert, select
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import TypeEngine
 
 AT_ONCE = 500
 """A statement has a limited number of parameters."""
@@ -27,8 +28,19 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     if connection.dialect.name != "postgresql":
         connection.execute(insert(table), list(rows))
         return
-    names = list(rows[0])
-    arrays = [bindparam(name, [row[name] for row in rows], type_=ARRAY(table.c[name].type)) for name in names]
-    columns = [column(name, table.c[name].type) for name in names]
-    unnested = func.unnest(*arrays).table_valued(*columns).render_derived()
-    connection.execute(insert(table).from_select(names, select(*(unnested.c[name] for name in names))))
+    sent = {name: table.c[name].type for name in rows[0]}
+    insert_arrays(connection, table, {name: [row[name] for row in rows] for name in sent}, sent)
+
+
+def insert_arrays(
+    connection: Connection,
+    table: Table,
+    values: Mapping[str, Sequence[object]],
+    sent: Mapping[str, TypeEngine[Any]],
+) -> None:
+    """Insert rows into a table of PostgreSQL as an array of each column's ``values``, of the types ``sent``."""
+    arrays = [bindparam(name, list(given), type_=ARRAY(sent[name])) for name, given in values.items()]
+    unnested = func.unnest(*arrays).table_valued(*(column(name, sent[name]) for name in values)).render_derived()
+    kept = {name: table.c[name].type for name in values}
+    taken = [unnested.c[name] if sent[name] is kept[name] else cast(unnested.c[name], kept[name]) for name in values]
+    connection.execute(insert(table).from_select(list(values), select(*taken)))

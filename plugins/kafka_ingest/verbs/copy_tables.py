@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.control.database import found_version, open_database
+from kafka_ingest.control.database import check_version, found_version, open_database
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database
 from kafka_ingest.verbs.request import Call, Deciding, Needed, Option, Request
@@ -34,13 +34,14 @@ class CopyTables(Request):
 
         source, target = (control_database(call.find_connection(name)) for name in (CONTROL_CONN_ID, self.to))
         old, file = open_database(source), target.sqlite_file
-        is_there = file is None or file.exists()
-        new = open_database(target) if is_there else None
-        is_new = new is None or found_version(new) is None
-        rows = would_copy(old, None if is_new else new)
-        if call.decided is not None:
+        check_version(old)  # before the other database is made
+        new = open_database(target) if file is None or file.exists() else None
+        has_tables = new is not None and found_version(new) is not None
+        if call.decided is None:
+            rows = would_copy(old, new if has_tables else None)
+        else:
             new = open_database(target, create=True)
-            if is_new:
+            if not has_tables:
                 upgrade(new, create=True)
             with call.counting("rows copied") as advance:
                 rows = copy_tables(old, new, advance)
