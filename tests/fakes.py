@@ -2009,6 +2009,15 @@ class FeedInMemory:
         """Finds the one sink, whatever output is named."""
         return sinks(self.sink)
 
+    @classmethod
+    def of_two_batches(cls) -> "FeedInMemory":
+        """Return a feed that committed two: orders-0[0, 100) with orders-1[0, 50), then orders-0[100, 130)."""
+        feed = cls()
+        feed.committed()
+        feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50))
+        feed.committed()
+        return feed
+
     def copied(self) -> "FeedInMemory":
         """Return the same feed with parts of its own, which hold what these hold now."""
         return replace(

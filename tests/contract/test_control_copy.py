@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Connection, Engine, Table
-from tests.contract.builders import NOON, ORDERS_FEED, commit, orders, plan_next, plan_of, stored
+from tests.contract.builders import NOON, ORDERS_FEED
 from tests.contract.conftest import PostgresqlServer, SqlStore
-from tests.contract.test_control_upgrade import COMMITTING, ROWS, WRITTEN, make_older, version_of
+from tests.contract.test_control_upgrade import COMMITTING, ROWS, WRITTEN, check_goes_on, make_older, version_of
 from typer.testing import CliRunner
 
 from embedded_postgresql import EMPTY
@@ -69,13 +69,7 @@ def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tu
     with pytest.raises(ControlSchemaError, match="has copied into another"):
         upgrade(old.open(), create=False)
     control = new.connect()
-    control.complete_commit(COMMITTING.batch_id, actor="committer")
-    control.begin_commit(WRITTEN.batch_id, 1)
-    control.complete_commit(WRITTEN.batch_id, actor="committer")
-    later = plan_of((orders(0), 120, 125), number=6)
-    plan_next(control, later)
-    commit(control, later)
-    assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+    check_goes_on(control)
     control.record_event(ORDERS_FEED, "clean", actor="ops", batch_id=None, detail={})
     assert [each.actor for each in new.events("clean")] == ["ops"]
 

@@ -37,6 +37,7 @@ from tests.contract.conftest import PostgresqlServer, SqlStore
 from embedded_postgresql import EMPTY
 from kafka_ingest.control import database, schema
 from kafka_ingest.control import upgrade as upgrading
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
 from kafka_ingest.control.upgrade import alembic_config, pending, upgrade
 from kafka_ingest.errors import ControlSchemaError
@@ -183,6 +184,17 @@ def make_older(engine: Engine) -> None:
             )
 
 
+def check_goes_on(control: SqlControlTables) -> None:
+    """Finish the open batches of these tables, and plan and commit the next one."""
+    control.complete_commit(COMMITTING.batch_id, actor="committer")
+    control.begin_commit(WRITTEN.batch_id, 1)
+    control.complete_commit(WRITTEN.batch_id, actor="committer")
+    later = plan_of((orders(0), 120, 125), number=6)
+    plan_next(control, later)
+    commit(control, later)
+    assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+
+
 class Databases:
     """Databases of one kind, each a copy of one that was brought somewhere once."""
 
@@ -309,15 +321,7 @@ def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore, trial: s
 
 def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore, trial: str) -> None:
     assert upgrade(older.open(), create=False)[1] == trial
-    control = older.connect()
-    control.complete_commit(COMMITTING.batch_id, actor="committer")
-    control.begin_commit(WRITTEN.batch_id, 1)
-    control.complete_commit(WRITTEN.batch_id, actor="committer")
-    later = plan_of((orders(0), 120, 125), number=6)
-    plan_next(control, later)
-    commit(control, later)
-
-    assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+    check_goes_on(older.connect())
 
 
 def test_constraints_and_foreign_keys_hold_after_the_upgrade(older: SqlStore, trial: str) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from tests.fakes import FeedInMemory, log, partition, sinks, span, topic
+from tests.fakes import FeedInMemory, partition, sinks, span
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
@@ -23,11 +23,7 @@ from kafka_ingest.verbs.skip import decide_skip, skip
 @pytest.fixture
 def feed() -> FeedInMemory:
     """A feed of two batches: orders-0[0, 100) with orders-1[0, 50), then orders-0[100, 130)."""
-    feed = FeedInMemory()
-    feed.committed()
-    feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50))
-    feed.committed()
-    return feed
+    return FeedInMemory.of_two_batches()
 
 
 def oldest(feed: FeedInMemory) -> UUID:

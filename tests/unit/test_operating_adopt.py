@@ -61,11 +61,7 @@ OTHER_FEED = UUID("01990000-0000-7000-8000-00000000beef")
 @pytest.fixture
 def feed() -> FeedInMemory:
     """A feed that committed two batches: orders-0[0, 100) with orders-1[0, 50), then orders-0[100, 130)."""
-    feed = FeedInMemory()
-    feed.committed()
-    feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50))
-    feed.committed()
-    return feed
+    return FeedInMemory.of_two_batches()
 
 
 def decided(feed: FeedInMemory) -> AdoptDecision:

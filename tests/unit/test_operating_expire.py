@@ -31,11 +31,7 @@ class Killed(BaseException):
 @pytest.fixture
 def feed() -> FeedInMemory:
     """A feed of two batches: orders-0[0, 100) with orders-1[0, 50), then orders-0[100, 130)."""
-    feed = FeedInMemory()
-    feed.committed()
-    feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50))
-    feed.committed()
-    return feed
+    return FeedInMemory.of_two_batches()
 
 
 def oldest(feed: FeedInMemory) -> UUID:
