@@ -86,9 +86,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
     check_master,
 )
-from kafka_ingest.spark_launch.start_failures import (
-    heap_of,
-)
+from kafka_ingest.spark_launch.start_failures import heap_of
 
 log = logging.getLogger(__name__)
 
@@ -452,13 +450,12 @@ def circles_of(
 
     Brokers are asked only where the topics' names allow it. A cluster that does not answer counts as one of its own.
     """
+    ask = clusters or (lambda conn_id: ConfluentKafkaCluster(lambda: kafka_settings(find_connection(conn_id))))
 
     @cache
     def cluster_of(conn_id: str) -> str:
         try:
-            if clusters is not None:
-                return clusters(conn_id).cluster_id()
-            return ConfluentKafkaCluster(lambda: kafka_settings(find_connection(conn_id))).cluster_id()
+            return ask(conn_id).cluster_id()
         except KafkaIngestError as error:
             log.warning("to which cluster connection %s leads is unknown: %s", conn_id, error)
             return conn_id
