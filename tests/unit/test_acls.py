@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from kafka_ingest.checks.acls import PREFIXED, commands_of, literal_prefix
+from kafka_ingest.cli.app import app
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
@@ -71,6 +73,30 @@ def test_a_file_for_many_topics_needs_what_its_pattern_selects_since_no_plan_fin
     assert commands_of(read_feed_file(file), "User:in gest", find) == of(
         "kafka_default", "--operation Read --topic=shop --resource-pattern-type prefixed"
     )
+
+
+def test_the_command_prints_them_for_all_files_or_one_and_needs_no_control_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many.yaml").write_text(
+        "{fleet: shop, for_each_topic: 'shop[.](?P<table>[a-z]+)', "
+        "feed: {name: '{topic}', sink: {format: parquet, path: '/data/{topic}'}}}"
+    )
+    (tmp_path / "orders.yaml").write_text(
+        "{name: orders, kafka: {topics: [orders]}, sink: {format: parquet, path: /data/o}}"
+    )
+    monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(tmp_path))
+    extra = {"bootstrap.servers": "kafka"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    monkeypatch.delenv("AIRFLOW_CONN_KAFKA_INGEST", raising=False)
+
+    def printed(*names: str) -> list[str]:
+        answer = CliRunner().invoke(app, ["doctor", *names, "--acls", "me", "--json"])
+        assert answer.exit_code == 0, answer.output
+        return [line.partition("User:me ")[2] for line in json.loads(answer.stdout)["acls"]]
+
+    of_many, of_one = f"--operation Read --topic=shop{PREFIXED}", "--operation Read --topic=orders"
+    assert (printed("many"), printed("orders"), printed()) == ([of_many], [of_one], [of_many, of_one])
 
 
 def test_of_names_with_placeholders_all_are_named_that_begin_so(tmp_path: Path) -> None:

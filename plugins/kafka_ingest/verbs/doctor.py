@@ -8,6 +8,7 @@ from kafka_ingest.assembly import feed_files
 from kafka_ingest.checks.acls import commands_of
 from kafka_ingest.checks.doctor import examine
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError
+from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
@@ -29,21 +30,16 @@ class Doctor(Request):
     def answer(self, call: Call) -> Answer:
         """Make all checks, of one feed or of all. The exit code is the worst error's."""
         environment = os.environ
+        if self.acls is not None:
+            return self._commands(self.acls, call)
         try:
             files = feed_files(call.find_connection, environment)
         except KafkaIngestError:
             files = read_feed_files(feeds_directory(environment))  # a check says what is wrong with the tables
         if call.feed is not None:
-            named = [file for file in files if call.feed in {file.path.stem, file.name}]
-            if not named:
-                raise UnknownFeedError(
-                    f"expected a feed of {feeds_directory(environment)}, found {call.feed!r}; see `kafka-ingest feeds`"
-                )
-            files = named
-        if self.acls is not None:
-            principal = self.acls if ":" in self.acls else f"User:{self.acls}"
-            found = dict.fromkeys(line for file in files for line in commands_of(file, principal, call.find_connection))
-            return Answer({"acls": list(found)}, [Line(line) for line in found])
+            files = those_named(call.feed, files)
+            if not files:
+                raise unknown(call.feed)
         errors: list[KafkaIngestError] = []
         checks: list[dict[str, Any]] = []
         for check in examine(files, call.find_connection, environment):
@@ -60,3 +56,25 @@ class Doctor(Request):
             )
             call.on_check(check)
         return Answer({"checks": checks}, exit_code=max((error.exit_code for error in errors), default=0))
+
+    def _commands(self, user: str, call: Call) -> Answer:
+        """Return the commands for the user, by the files: no plan finds topics that it may not see."""
+        files = read_feed_files(feeds_directory(os.environ))
+        if call.feed is not None:
+            # A feed of a file for many topics is known by the control tables alone.
+            files = those_named(call.feed, files) or those_named(call.feed, feed_files(call.find_connection))
+            if not files:
+                raise unknown(call.feed)
+        principal = user if ":" in user else f"User:{user}"
+        found = dict.fromkeys(line for file in files for line in commands_of(file, principal, call.find_connection))
+        return Answer({"acls": list(found)}, [Line(line) for line in found])
+
+
+def those_named(name: str, files: list[FeedFile]) -> list[FeedFile]:
+    return [file for file in files if name in {file.path.stem, file.name}]
+
+
+def unknown(name: str) -> UnknownFeedError:
+    return UnknownFeedError(
+        f"expected a feed of {feeds_directory(os.environ)}, found {name!r}; see `kafka-ingest feeds`"
+    )
