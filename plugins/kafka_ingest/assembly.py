@@ -320,7 +320,7 @@ class FeedParts:
             output = self.plan_settings.output
             terms = TableOptions.of(dict(output.options)).partition_by
             while periods := self.control.periods_to_mark(feed.feed_id, rules.by, limit=MOST_AT_ONCE):
-                write_success_files(output.path, rules.by, terms, periods)
+                write_success_files(output.path, rules, terms, periods)
                 self.control.note_success_files(feed.feed_id, rules.by, periods, now)
         return waiting
 

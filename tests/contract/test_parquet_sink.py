@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from tests.contract.builders import at_once, batch_id_of, orders, plan_of
+from tests.contract.builders import NOON, at_once, batch_id_of, orders, plan_of
 from tests.contract.ordinary_user import ordinary_user
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below, write_rows
@@ -32,11 +32,15 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.completion import CompletionRules, Period, Unit
+from kafka_ingest.model.partition_term import PartitionTerm
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory, write_success_files
 
 ROUNDS = 25
 BATCH = batch_id_of(1)
@@ -851,6 +855,60 @@ def two_batches(output: Path) -> Path:
     Staged(output, number=2).publish()
     Staged(output, number=3).verify()
     return output
+
+
+def mark(output: Path, by: Unit = Unit.DAY, terms: tuple[str, ...] = ("dt: day(kafka_timestamp)",)) -> list[str]:
+    """Mark the hour or day of noon, and return where there are marks."""
+    rules = CompletionRules(by, timedelta(0), timedelta(0), success_file="in_output")
+    noon = Period(by.start_of(NOON), NOON, "run-1", 0, None, 0, None, None)
+    write_success_files(output, rules, map(PartitionTerm.parse, terms), [noon])
+    return sorted(str(path.relative_to(output.parent).parent) for path in output.parent.rglob("_SUCCESS"))
+
+
+def test_a_complete_hour_has_its_mark_below_the_folders_of_its_times_and_a_second_write_changes_nothing(output: Path):
+    Staged(output).publish()
+    terms = ("land: value.country", "dt: day(kafka_timestamp)", "hr: hour(kafka_timestamp)")
+
+    marked = [mark(output, Unit.HOUR, terms) for _ in range(2)]
+
+    expected = ["orders.kafka-ingest/complete/hr=2026-03-01T12", "orders/dt=2026-03-01/hr=2026-03-01T12"]
+    assert marked == [expected, expected]
+
+
+def test_readers_pass_over_the_mark_of_a_complete_day(two_batches: Path):
+    mark(two_batches)
+
+    assert pyarrow.dataset.dataset(two_batches, partitioning="hive").count_rows() == 40
+    assert pl.scan_parquet(two_batches, hive_partitioning=True).collect().height == 40
+    for path in (f"{two_batches}", f"{two_batches}/**/*.parquet"):
+        assert duckdb.read_parquet(path, hive_partitioning=True).aggregate("count(*)").fetchall() == [(40,)]
+
+
+def test_marks_of_complete_days_are_no_batches_and_stay_when_batches_expire(two_batches: Path):
+    sink = parquet_sink(two_batches)
+    mark(two_batches)
+
+    assert sink.publisher.known_batches() == [str(batch_id_of(number)) for number in (1, 2)]
+    assert {each.files.state for each in sink.publisher.published_receipts()} == {FilesState.INTACT}
+    assert sink.contents is not None
+    held, unreadable, _ = sink.contents.held(sink.contents.evidence())
+    assert (sum(each.rows for each in held), list(unreadable)) == (40, [])
+    assert sink.remover is not None
+    for number in (1, 2):
+        sink.archive.note_removal(Removal(batch_id_of(number), RemovalCause.EXPIRED, NOON, "test", "old"))
+        sink.remover.hide(batch_id_of(number))
+    assert below(two_batches) == {"dt=2026-03-01/_SUCCESS": b""}
+
+
+def test_a_mark_does_not_let_the_names_of_an_output_be_read_again(output: Path):
+    Staged(output).publish()
+    directory = ParquetDirectory.at(output)
+    parquet_sink(output).publisher.known_batches(batch_id_of(1))
+    assert directory.listed.is_unchanged()
+
+    mark(output)
+
+    assert directory.listed.is_unchanged()
 
 
 COUNTS = [

@@ -332,7 +332,8 @@ def test_nothing_is_cut_on_a_terminal_of_60_80_or_120_columns(quick: QuickProjec
 def test_run_completes_the_days_that_all_partitions_have_passed_and_partitions_shows_them(
     quick: QuickProject, orders: str
 ) -> None:
-    quick.write_feed(orders, complete={"by": "day", "success_file": True})
+    sink = {"format": "parquet", "path": "orders", "partition_by": {"dt": "day(kafka_timestamp)"}}
+    quick.write_feed(orders, complete={"by": "day", "success_file": "in_output"}, sink=sink)
     quick.run()
 
     found = quick.answer("partitions", "orders", "--limit", "100")
@@ -343,5 +344,7 @@ def test_run_completes_the_days_that_all_partitions_have_passed_and_partitions_s
         "Airflow hears of them by the feed's next run"
     )
     assert found["waiting"]["began_at"] > found["complete"][0]["key"]
-    folders = sorted(path.parent.name for path in quick.output.glob("orders.kafka-ingest/complete/*/_SUCCESS"))
-    assert folders == [f"day={day}" for day in reversed(days)]
+    for place in ("orders.kafka-ingest/complete", "orders"):
+        folders = sorted(path.parent.name for path in quick.output.glob(f"{place}/*/_SUCCESS"))
+        assert folders == [f"dt={day}" for day in reversed(days)]
+    assert quick.kafka_ingest("verify", str(quick.output / "orders")).exit_code == 0

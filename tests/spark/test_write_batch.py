@@ -265,6 +265,8 @@ def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(
     output.mkdir()
     target = output / f"kafka_batch={written.plan.batch_id}"
     target.symlink_to(written.directory / DATA)
+    (output / "dt=2026-01-31").mkdir()
+    (output / "dt=2026-01-31" / "_SUCCESS").touch()
     by_spark = spark.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
 
     assert [(row["kafka_batch"], row["count"]) for row in by_spark] == [(str(written.plan.batch_id), 301)]

@@ -1291,6 +1291,26 @@ def test_what_complete_does_not_take_is_named(folder: Path, complete: dict[str, 
     assert expected in field_error(folder, complete=complete)
 
 
+@pytest.mark.parametrize(
+    ("partition_by", "is_refused"),
+    [
+        ({}, True),
+        ({"dt": "day(kafka_timestamp)"}, True),
+        ({"hr": "hour(kafka_timestamp)", "p": "kafka_partition"}, False),
+    ],
+)
+def test_a_success_file_in_the_output_needs_folders_by_the_same_time(
+    folder: Path, partition_by: dict[str, str], *, is_refused: bool
+) -> None:
+    complete = {"by": "hour", "success_file": "in_output"}
+    sink = {"format": "parquet", "path": "/data/orders", "partition_by": partition_by}
+    if is_refused:
+        expected = "expected sink.partition_by with folders by hour(kafka_timestamp), which get the file _SUCCESS"
+        assert expected in field_error(folder, complete=complete, sink=sink)
+    else:
+        assert a_feed(complete=complete, sink=sink).complete_rules().success_file == "in_output"
+
+
 def test_a_success_file_beside_a_table_is_refused(folder: Path) -> None:
     sink = {"format": "delta", "path": "/data/orders"}
 

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from kafka_ingest.model.documents import document_of
 
 KEY = "%Y-%m-%dT%H:%M:%S"
 """The form of a partition's key in Airflow, by which its own mappers roll hours up to days (their input_format)."""
+
+IN_OUTPUT: Final = "in_output"
 
 
 class Unit(StrEnum):
@@ -43,7 +45,7 @@ class CompletionRules:
     delay: timedelta
     idle_after: timedelta
     on_late: OnLate = OnLate.ANNOUNCE
-    success_file: bool = False
+    success_file: bool | Literal["in_output"] = False
 
     def due_at(self, began_at: datetime) -> datetime:
         """Return from which time on records show that the hour or day is over."""

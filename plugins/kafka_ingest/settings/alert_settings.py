@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -115,7 +115,7 @@ class Complete(Settings):
     delay: Duration = timedelta(minutes=10)
     idle_after: Duration = timedelta(hours=1)
     on_late: OnLate = OnLate.ANNOUNCE
-    success_file: Annotated[bool, Field(strict=True)] = False
+    success_file: Annotated[bool, Field(strict=True)] | Literal["in_output"] = False
 
     def rules(self) -> CompletionRules:
         return CompletionRules(**self.model_dump())

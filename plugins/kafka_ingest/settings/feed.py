@@ -19,11 +19,11 @@ from pydantic import (
 from kafka_ingest.errors import InvalidFeedError, WrongUseError
 from kafka_ingest.model.alert import AlertRules, Stops
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
-from kafka_ingest.model.completion import CompletionRules
+from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import EXPECTED
+from kafka_ingest.model.partition_term import EXPECTED, TIME
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
 from kafka_ingest.model.start_when import StartWhen
@@ -442,6 +442,13 @@ class Feed(Settings):
             raise ValueError(
                 f"expected complete.success_file with a directory of Parquet files, found format {self.sink.format}: "
                 "nothing waits for files beside a table"
+            )
+        of_time = {(term.column, term.transform.value) for term in terms}
+        marked = self.complete is not None and self.complete.success_file == IN_OUTPUT and self.complete.by
+        if marked and (TIME, marked) not in of_time:
+            raise ValueError(
+                f"expected sink.partition_by with folders by {marked}({TIME}), which get the file _SUCCESS "
+                f"(complete.success_file: {IN_OUTPUT}), found {', '.join(map(str, terms)) or 'none'}"
             )
         return self
 

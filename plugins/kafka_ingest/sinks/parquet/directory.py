@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID, uuid4
 
-from kafka_ingest.foundation.durable_files import make_directory_durably, write_durably
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.foundation.foreign_json import (
     ENOUGH_BYTES,
     ForeignJsonError,
@@ -26,7 +26,7 @@ from kafka_ingest.foundation.foreign_json import (
 )
 from kafka_ingest.foundation.storage import read_at_most
 from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.completion import Period, Unit
+from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules, Period
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform
 from kafka_ingest.model.place import local
@@ -210,21 +210,33 @@ def is_at(path: Path, place: FilePlace) -> bool:
     return attempt in path.parents[1:] and all("=" in each for each in path.parent.relative_to(attempt).parts[1:])
 
 
-def write_success_files(output: Path, by: Unit, terms: Iterable[PartitionTerm], periods: Sequence[Period]) -> None:
+def write_success_files(
+    output: Path, rules: CompletionRules, terms: Iterable[PartitionTerm], periods: Sequence[Period]
+) -> None:
     """Write ``complete/dt=2026-01-31/_SUCCESS`` of each, named as the output's own folders are; safe to repeat.
 
+    Where the rules say so then also ``P/dt=2026-01-31/_SUCCESS``, below the folders of all times that are no shorter.
     Raises OutputUnavailableError.
     """
-    transform = Transform(by.value)
-    own = [term for term in terms if term.name and (term.column, term.transform) == (TIME, transform)]
-    term = own[0] if own else PartitionTerm(TIME, transform, by.value)
-    with storage_errors(place := beside(output)):
+    unit = Transform(rules.by.value)
+    own = [term for term in terms if term.name and term.column == TIME and term.transform in {Transform.DAY, unit}]
+    beside_it = [term for term in own if term.transform is unit][:1] or [PartitionTerm(TIME, unit, unit.value)]
+    directory = ParquetDirectory.at(output)
+    with storage_errors(directory.beside):
         # A disk that is not mounted is not to get folders of its own.
-        place.stat()
-        for each in periods:
-            folder = place / "complete" / f"{term.name}={term.text_of(each.began_at)}"
-            make_directory_durably(folder)
-            write_durably(folder / "_SUCCESS", b"")
+        directory.beside.stat()
+        write_success(directory.beside / "complete", beside_it, periods)
+        if rules.success_file == IN_OUTPUT:
+            with directory.listed.kept_up():
+                write_success(output, own, periods)
+
+
+def write_success(above: Path, terms: Sequence[PartitionTerm], periods: Sequence[Period]) -> None:
+    for each in periods:
+        folder = above.joinpath(*(f"{term.name}={term.text_of(each.began_at)}" for term in terms))
+        make_directory_durably(folder)
+        (folder / "_SUCCESS").touch()
+        sync(folder)
 
 
 NOT_YET = frozenset({FilesState.STAGED, FilesState.BROKEN, FilesState.REVOKED})
