@@ -1,8 +1,6 @@
 """Text of any origin can be stored, encoded and shown, and ordinary text stays as it is."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -61,17 +59,3 @@ def test_a_document_keeps_its_shape(document: object) -> None:
 @given(st.dictionaries(st.text(st.characters(), max_size=5), ANY_JSON, max_size=3))
 def test_canonical_json_has_a_text_for_every_document_and_gives_it_back(document: dict[str, object]) -> None:
     assert json.loads(canonical_json(document)) == document
-
-
-def test_with_json_an_error_without_a_name_is_an_object_too() -> None:
-    # In a process of its own: what is not caught anywhere is Python's to report.
-    broken = (
-        "import sys; from kafka_ingest.cli import app\n"
-        "def boom(**_): raise RuntimeError('caf\\udce9')\n"
-        "app.app = boom; sys.argv = ['kafka-ingest', 'feeds', '--json']; app.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, check=False)
-    assert done.returncode == 1
-    error = json.loads(done.stdout)["error"]
-    assert (error["code"], error["message"]) == ("UNEXPECTED", r"RuntimeError: caf\xe9")
-    assert b"Traceback" in done.stderr
