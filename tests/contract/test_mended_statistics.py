@@ -71,6 +71,7 @@ def table(output: DeltaOutput) -> DeltaTable:
     return DeltaTable(str(output.path))
 
 
+@pytest.mark.long
 def test_one_commit_lets_readers_find_every_row_of_an_older_table_and_a_second_call_makes_none(
     older: DeltaOutput,
 ) -> None:

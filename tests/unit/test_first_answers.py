@@ -67,6 +67,7 @@ def produce(servers: str, partition: int, sizes: list[int], codec: str = "none")
         assert producer.flush(60) == 0
 
 
+@pytest.mark.long
 def test_a_record_too_large_for_any_process_is_found_at_its_offset_and_the_others_with_their_sizes(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_any_number_of_levels_is_read_or_refused_and_python_keeps_its_limit() ->
     assert sys.getrecursionlimit() == limit
 
 
+@pytest.mark.long
 def test_a_value_of_more_than_a_million_elements_is_refused_before_it_is_read() -> None:
     read = JsonReader("x string", "ignore").read
 
