@@ -139,7 +139,7 @@ def write_with(parts: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(feed_tasks, "parts_of_run", lambda *_: parts)
     monkeypatch.setattr(feed_tasks, "run_of", lambda _: "airflow")
-    monkeypatch.setattr(feed_tasks, "submission", parts.submission)
+    monkeypatch.setattr(write_step, "submission", parts.submission)
     for step in ("open_attempt", "needs_schemas", "pin_attempt"):
         monkeypatch.setattr(write_step, step, getattr(parts, step))
     monkeypatch.setattr(SparkSubmitOperator, "execute", run_spark)

@@ -116,18 +116,21 @@ def test_the_page_comes_from_the_plugins_folder_only_where_the_package_does_not_
 
 @pytest.mark.usefixtures("airflow_home")
 @pytest.mark.long
-def test_the_pages_plugin_imports_nothing_that_only_the_page_needs() -> None:
-    # Every component of Airflow imports it, and each task's process.
+def test_airflow_imports_nothing_that_only_the_page_or_only_a_task_needs() -> None:
+    # The plugin every component of Airflow imports, the DAG file the process that reads it, again and again.
     code = """
 import sys
 import airflow.plugins_manager, kafka_ingest
 before = set(sys.modules)
 import kafka_ingest.page.plugin
 print(*sorted(set(sys.modules) - before))
+import kafka_ingest.airflow_tasks.dags.feed_dags
+print(*sorted({"pyspark", "pyarrow", "confluent_kafka", "kafka_ingest.assembly", "deltalake"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    of_package = [f"kafka_ingest.page{name}" for name in ("", ".plugin")]
-    assert done.stdout.split() == of_package
+    by_plugin, by_dag_file = done.stdout.split("\n")[:2]
+    assert by_plugin.split() == [f"kafka_ingest.page{name}" for name in ("", ".plugin")]
+    assert by_dag_file == ""
 
 
 def test_all_files_of_the_page_are_declared_as_the_packages_data() -> None:

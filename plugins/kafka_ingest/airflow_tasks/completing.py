@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Context, TriggerRule
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
-from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
@@ -17,6 +16,9 @@ from kafka_ingest.model.completion import OnLate, Period
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.settings.feed import Feed
+
+if TYPE_CHECKING:
+    from kafka_ingest.assembly import FeedParts
 
 
 class Announcements:
@@ -31,13 +33,13 @@ class Announcements:
         self.alias = AssetAlias(name=f"kafka_ingest/{name}")
         self._added: list[tuple[FeedParts, Batch]] = []
 
-    def add(self, context: Context, batch: Batch, counts: Sequence[RangeCount], parts: FeedParts) -> None:
+    def add(self, context: Context, batch: Batch, counts: Sequence[RangeCount], parts: "FeedParts") -> None:
         self._added.append((parts, batch))
         context["outlet_events"][self.alias].add(
             asset_of(batch.plan, parts.feed), extra=announcement(batch.plan, counts)
         )
 
-    def add_lost(self, context: Context, parts: FeedParts) -> int:
+    def add_lost(self, context: Context, parts: "FeedParts") -> int:
         """Add the events of batches whose tasks died before they announced them, and return their number."""
         feed = parts.control.feed(parts.feed.name)
         found = parts.control.to_announce(feed.feed_id) if feed is not None else []
@@ -74,7 +76,7 @@ class CompletionEvents:
         self._added: list[Period] = []
         self._parts: FeedParts | None = None
 
-    def add(self, context: Context, parts: FeedParts) -> list[str]:
+    def add(self, context: Context, parts: "FeedParts") -> list[str]:
         """Add the events of what is complete and not announced to the task's, and return their keys."""
         self._parts, due = parts, parts.periods_to_announce()
         known = self._known(due, context)

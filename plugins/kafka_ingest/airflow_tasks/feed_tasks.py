@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import (
@@ -31,7 +31,6 @@ from kafka_ingest.airflow_tasks.in_airflow import (
     parts_of_run,
     run_of,
 )
-from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import (
     ATTEMPTS,
     FAILED_ATTEMPTS,
@@ -40,7 +39,6 @@ from kafka_ingest.airflow_tasks.metrics import (
     send_standing,
     step_duration,
 )
-from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
@@ -54,7 +52,11 @@ from kafka_ingest.spark_launch.run_spark_submit import emptied, not_started
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.start_failures import spark_failure
 from kafka_ingest.spark_launch.workplace import begun_in, remove_workplace
-from kafka_ingest.write_step import Opened, submission, write_batch
+
+if TYPE_CHECKING:
+    from kafka_ingest.airflow_tasks.lineage import Lineage
+    from kafka_ingest.assembly import FeedParts
+    from kafka_ingest.write_step import Opened
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -92,7 +94,7 @@ class PlanOperator(BaseOperator, SkipMixin):
         return str(outcome.batch.batch_id)
 
 
-def planned(parts: FeedParts, request: RunRequest, *, actor: str, asked: Asked | None = None) -> PlanOutcome:
+def planned(parts: "FeedParts", request: RunRequest, *, actor: str, asked: Asked | None = None) -> PlanOutcome:
     """Plan, and send where the feed stands: also of one that has stopped, since it falls behind."""
     try:
         with step_duration(parts.feed.name, "plan"):
@@ -138,6 +140,8 @@ class WriteOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Write the batch, unless it is written; once more where Spark found schema ids to ask for."""
+        from kafka_ingest.write_step import write_batch  # noqa: PLC0415 - reading a DAG file needs none of it
+
         with step_duration(name_in_run(self.feed, context), "write"), errors_for_airflow():
             parts = parts_of_run(self.feed, context)
             batch_id = id_of_batch(self.batch_id)
@@ -146,7 +150,9 @@ class WriteOperator(SparkSubmitOperator):
             failed = partial(send_count, FAILED_ATTEMPTS, parts.feed.name)
             write_batch(parts, batch_id, partial(self.submit, context), actor=run_of(context), on_failure=failed)
 
-    def submit(self, context: Context, opened: Sequence[Opened]) -> None:
+    def submit(self, context: Context, opened: "Sequence[Opened]") -> None:
+        from kafka_ingest.write_step import submission  # noqa: PLC0415 - as above
+
         call = submission(opened)
         for each in opened:
             send_count(ATTEMPTS, each.parts.feed.name)
@@ -168,7 +174,7 @@ class WriteOperator(SparkSubmitOperator):
         finally:
             remove_workplace(call.workplace)
 
-    def take(self, submission: SparkSubmission, parts: FeedParts) -> None:
+    def take(self, submission: SparkSubmission, parts: "FeedParts") -> None:
         """Take over what the provider's operator makes its call of."""
         self._hook = None  # it holds the former call
         self._conn_id = parts.feed.spark.conn_id
@@ -225,6 +231,8 @@ class CommitOperator(BaseOperator, SkipMixin):
         self.lineage: Lineage | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from kafka_ingest.airflow_tasks.lineage import lineage_of  # noqa: PLC0415 - reading a DAG file needs none of it
+
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
             began = datetime.now(UTC)

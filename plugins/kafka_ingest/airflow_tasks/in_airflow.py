@@ -3,29 +3,35 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import structlog
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
-from kafka_ingest.assembly import FeedParts, assemble, assemble_named
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import Feed
 
+if TYPE_CHECKING:
+    from kafka_ingest.assembly import FeedParts
 
-def parts_of(feed: Feed) -> FeedParts:
+
+def parts_of(feed: Feed) -> "FeedParts":
+    from kafka_ingest.assembly import assemble  # noqa: PLC0415 - reading a DAG file needs none of the parts
+
     return assemble(feed, find_connection_in_task)
 
 
-def parts_of_run(feed: Feed | None, context: Context) -> FeedParts:
+def parts_of_run(feed: Feed | None, context: Context) -> "FeedParts":
     """Return the parts of the DAG's feed, or without one, of the feed that the run names in its params."""
     if feed is not None:
         return parts_of(feed)
+    from kafka_ingest.assembly import assemble_named  # noqa: PLC0415 - as above
+
     return assemble_named(name_in_run(feed, context), find_connection_in_task)
 
 

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kafka_ingest.assembly import FeedParts
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import OutputConflictError
@@ -33,6 +32,9 @@ from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
+
+if TYPE_CHECKING:
+    from kafka_ingest.assembly import FeedParts
 
 KAFKA_PORT: Final = "9092"
 """Where a server's port is left out, clients take this one."""
@@ -127,7 +129,7 @@ class Lineage:
     outputs: tuple[WrittenTo, ...]
 
 
-def lineage_of(committed: Committed, parts: FeedParts) -> Lineage | None:
+def lineage_of(committed: Committed, parts: "FeedParts") -> Lineage | None:
     """Return the lineage of what a caller committed; None where it is not wanted, and where it cannot be found.
 
     A batch does not fail for its lineage: the log says why there is none.
@@ -148,7 +150,7 @@ def is_asked() -> bool:
     return not conf.is_disabled()
 
 
-def found_lineage(committed: Committed, parts: FeedParts) -> Lineage:
+def found_lineage(committed: Committed, parts: "FeedParts") -> Lineage:
     plan, counts = committed.batch.plan, committed.counts
     said = announcement(plan, counts)
     return Lineage(
@@ -159,7 +161,7 @@ def found_lineage(committed: Committed, parts: FeedParts) -> Lineage:
 
 
 def inputs_of(
-    plan: BatchPlan, counts: Sequence[RangeCount], said: Mapping[str, Any], parts: FeedParts
+    plan: BatchPlan, counts: Sequence[RangeCount], said: Mapping[str, Any], parts: "FeedParts"
 ) -> list[ReadFrom]:
     """Return the topics that a batch has read, as many as the Asset event names; of a replay the dead letters."""
     if plan.replays:
@@ -188,7 +190,7 @@ def read_from(name: DatasetName, counts: Sequence[RangeCount], ranges: Sequence[
     )
 
 
-def outputs_of(plan: BatchPlan, parts: FeedParts) -> list[WrittenTo]:
+def outputs_of(plan: BatchPlan, parts: "FeedParts") -> list[WrittenTo]:
     receipt = parts.sinks(plan.output).archive.receipt(plan.batch_id)
     if receipt is None:
         raise OutputConflictError(f"expected the receipt of batch {plan.batch_id} in {plan.output}, found none")
@@ -206,7 +208,7 @@ def outputs_of(plan: BatchPlan, parts: FeedParts) -> list[WrittenTo]:
     return found
 
 
-def columns_of(receipt: Receipt, output: OutputLocation, parts: FeedParts) -> Struct | None:
+def columns_of(receipt: Receipt, output: OutputLocation, parts: "FeedParts") -> Struct | None:
     """Return the columns of a published batch, as its first file has them; None where it has no file."""
     inspector = parts.sinks(output).inspector
     if inspector is None or not receipt.files:
@@ -233,7 +235,7 @@ def written_to(
     )
 
 
-def in_catalog_of(output: OutputLocation, parts: FeedParts) -> DatasetName | None:
+def in_catalog_of(output: OutputLocation, parts: "FeedParts") -> DatasetName | None:
     options = dict(output.options)
     if CATALOG not in options or TABLE not in options:
         return None

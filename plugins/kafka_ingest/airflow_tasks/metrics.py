@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from airflow.providers.common.compat.sdk import Stats, conf
 
-from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.ask_together import as_asked
 from kafka_ingest.batches.plan_batch import Asked
-from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.observing.feed_measures import FeedMeasures, feed_measures
+
+if TYPE_CHECKING:
+    from kafka_ingest.assembly import FeedParts
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def send_count(metric: Metric, feed: str) -> None:
         metric.send(1, feed=feed)
 
 
-def send_standing(parts: FeedParts, asked: Asked | None = None) -> None:
+def send_standing(parts: "FeedParts", asked: Asked | None = None) -> None:
     """Send where a feed stands now, asking its control tables and Kafka; without Kafka's answer what is stored.
 
     Of a feed that its plan has not changed, what was ``asked`` for that is not asked again.
@@ -132,6 +133,8 @@ def send_standing(parts: FeedParts, asked: Asked | None = None) -> None:
         if not are_sent():
             return
         unchanged = asked if asked is not None and asked.nothing is not None else None
+        from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster  # noqa: PLC0415 - not to read a DAG file
+
         snapshot = unchanged.feed if unchanged is not None else parts.control.feed(parts.feed.name)
         if snapshot is None:
             return
@@ -165,7 +168,7 @@ def gauges(measures: FeedMeasures) -> Iterator[tuple[Metric, int]]:
             yield HEADROOM, logs.headroom
 
 
-def send_committed(committed: Committed, parts: FeedParts, began: datetime) -> None:
+def send_committed(committed: Committed, parts: "FeedParts", began: datetime) -> None:
     """Send what a commit did that began then. What an earlier try committed was counted by that one."""
     feed, plan = parts.feed.name, committed.batch.plan
     if committed.mirrored.failure is not None:
