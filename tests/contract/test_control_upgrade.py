@@ -1,7 +1,7 @@
 """Control tables in use, on real databases: an upgrade brings them to the next schema whole or not at all.
 
-The first schema is version 0.1.0's, and no other has followed: so a trial revision follows it here. It does to each
-table what SQLite can do only by copying it, as real ones will.
+From the first version on that is upgraded, version 0.1.0's, and from the newest to one that is still to come: a trial
+revision, which does to each table what SQLite can do only by copying it.
 """
 
 import errno
@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Engine, MetaData, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
@@ -27,6 +28,7 @@ from tests.contract.builders import (
     attempt_of,
     commit,
     orders,
+    pin,
     plan_next,
     plan_of,
     receipt_of,
@@ -120,6 +122,12 @@ def stored_row(partition: int, first: int | None, following: int | None, **value
     return row | values
 
 
+def gap_row(partition: int, start: int, end: int, **values: Any) -> dict[str, Any]:
+    row = {"gap_id": UUID(int=start), "feed_id": ORDERS_FEED, "topic": "orders", "partition": partition}
+    row |= {"topic_id": TOPIC_ID, "start_offset": start, "end_offset": end, "cause": "skipped", "reason": "poisoned"}
+    return row | {"decided_by": "ops", "decided_at": NOON, "applied_at": None} | values
+
+
 PINNED = {"state": "PINNED", "receipt_sha256": SHA}
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     "feed": [
@@ -153,6 +161,16 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         stored_row(1, 40, 50, batch_id=COMMITTED.batch_id),
         stored_row(2, None, None, seeded_by="latest"),
     ],
+    "gap": [gap_row(0, 20, 40, applied_at=NOON), gap_row(1, 60, 70)],
+    "hold": [
+        {"hold_id": UUID(int=1), "feed_id": ORDERS_FEED, "topic": "orders", "partition": 1, "cause": "unreadable"}
+        | {"reason": "its checksum is wrong", "at_offset": 50, "since": NOON}
+    ],
+    "alert": [
+        {"alert_id": UUID(int=2), "feed_id": ORDERS_FEED, "kind": "held", "subject": "orders-1", "text": "held"}
+        | {"began_at": NOON}
+    ],
+    "alert_notice": [{"alert_id": UUID(int=2), "notifier": "mail", "change": "begun", "said_at": NOON}],
     "event": [
         {"feed_id": ORDERS_FEED, "kind": "seeded", "at": NOON, "actor": "planner", "detail": SEEDED},
         {"feed_id": ORDERS_FEED, "kind": "abandoned", "at": ONE_O_CLOCK, "actor": "ops", "detail": {"was": "PLANNED"}}
@@ -174,6 +192,19 @@ PINS: Mapping[UUID, dict[str, Any]] = {
 def make_older(engine: Engine) -> None:
     """Make control tables with a feed that has a batch in each state."""
     upgrade(engine, create=True)
+    fill(engine)
+
+
+def make_first(engine: Engine) -> None:
+    """Make those of version 0.1.0."""
+    config = alembic_config()
+    with transaction(engine, "upgrade") as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, schema.FIRST_VERSION)
+    fill(engine)
+
+
+def fill(engine: Engine) -> None:
     with transaction(engine, "write") as connection:
         for name, rows in ROWS.items():
             for row in rows:
@@ -192,7 +223,15 @@ def check_goes_on(control: SqlControlTables) -> None:
     later = plan_of((orders(0), 120, 125), number=6)
     plan_next(control, later)
     commit(control, later)
+    control.open_attempt(attempt_of(PLANNED, 2))
+    pin(control, PLANNED, 2)
+    control.begin_commit(PLANNED.batch_id, 2)
+    control.complete_commit(PLANNED.batch_id, actor="committer")
     assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+    closed = {(each.offset_range.start_offset, each.closed_by_batch) for each in control.gaps(ORDERS_FEED)}
+    assert closed == {(20, COMMITTING.batch_id), (30, PLANNED.batch_id), (60, None)}
+    [alert] = control.alerts()
+    assert alert.subject == "orders-1"
 
 
 class Databases:
@@ -340,7 +379,55 @@ def test_an_upgrade_that_fails_half_way_leaves_the_tables_as_they_were(
 ) -> None:
     known = columns_of(older)
     before = content(older, known)
-    engine = older.open()
+    fail_at(older.open(), statement)
+
+    assert version_of(older) == schema.SCHEMA_VERSION
+    assert columns_of(older) == known
+    assert content(older, known) == before
+    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, trial)
+    assert content(older, known) == before
+
+
+# ── From the first version ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def first(databases: Databases) -> Iterator[SqlStore]:
+    """Version 0.1.0's control tables, with a feed that has a batch in each state, gaps, a hold and an alert."""
+    with databases.store(make_first) as store:
+        yield store
+
+
+def test_from_version_0_1_0_every_row_is_kept_and_every_open_batch_is_finished(first: SqlStore) -> None:
+    known = columns_of(first)
+    before = content(first, known)
+    assert {name: len(rows) for name, rows in before.items() if rows} == {
+        name: len(rows) for name, rows in ROWS.items()
+    }
+    with pytest.raises(ControlSchemaError, match=rf"version {schema.FIRST_VERSION}.*Run `kafka-ingest db upgrade`"):
+        first.connect()
+
+    assert upgrade(first.open(), create=False) == (schema.FIRST_VERSION, schema.SCHEMA_VERSION)
+
+    assert content(first, known) == before
+    assert dict.fromkeys(columns_of(first)).keys() == {*schema.metadata.tables, schema.VERSION_TABLE}
+    check_goes_on(first.connect())
+
+
+@pytest.mark.parametrize("statement", ["ck_alert_kind", "CREATE TABLE file_topic", "UPDATE kafka_ingest_schema"])
+def test_an_upgrade_from_version_0_1_0_that_fails_half_way_leaves_it(first: SqlStore, statement: str) -> None:
+    known = columns_of(first)
+    before = content(first, known)
+    fail_at(first.open(), statement)
+
+    assert (version_of(first), columns_of(first)) == (schema.FIRST_VERSION, known)
+    assert content(first, known) == before
+    upgrade(first.open(), create=False)
+    check_goes_on(first.connect())
+
+
+def fail_at(engine: Engine, statement: str) -> None:
+    """Upgrade, and let a statement with this text fail."""
     seen: list[str] = []
 
     @event.listens_for(engine, "before_cursor_execute")
@@ -351,13 +438,7 @@ def test_an_upgrade_that_fails_half_way_leaves_the_tables_as_they_were(
 
     with pytest.raises(OSError, match="power cut"):
         upgrade(engine, create=False)
-
     assert seen == [statement]
-    assert version_of(older) == schema.SCHEMA_VERSION
-    assert columns_of(older) == known
-    assert content(older, known) == before
-    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, trial)
-    assert content(older, known) == before
 
 
 # ── Before the first version ──────────────────────────────────────────────────────────────────────────────────────────
