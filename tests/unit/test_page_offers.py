@@ -48,7 +48,7 @@ def said(offers: Iterable[Offer]) -> list[dict[str, object]]:
 
 COUNT = {"action": "verify-coverage"}
 ALWAYS = [{"action": "preview", "records": None, "show_values": False}, COUNT]
-DECIDE = {"action": "topic-changed", "topics": ["orders"], "choice": None, "open_batch": None}
+DECIDE = {"action": "topic-changed", "topics": ["orders"], "choice": None, "old_connection": None, "open_batch": None}
 
 
 def test_of_a_quiet_feed_the_newest_records_can_be_decoded_and_the_output_counted() -> None:

@@ -12,8 +12,8 @@ def check_cluster(known: str | None, found: str, feed_name: str) -> None:
         raise WrongClusterError(
             f"feed {feed_name}: its stored offsets belong to Kafka cluster {known}, but the connection leads to "
             f"cluster {found}. Offsets of one cluster mean nothing in another. Nothing was moved: point the connection "
-            f"back, or, if the feed is to read the other cluster from now on: `kafka-ingest topic-changed {feed_name} "
-            "--choice start-over`."
+            f"back, or, if the feed is to read the other cluster from now on: `kafka-ingest topic-changed {feed_name}` "
+            "shows the choices."
         )
 
 

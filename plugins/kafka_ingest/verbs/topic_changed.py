@@ -8,11 +8,13 @@ from pydantic import BeforeValidator, Field
 
 from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number, row_document
 from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.assembly import kafka_at
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.control_rows import StartOver
-from kafka_ingest.model.offsets import listing
-from kafka_ingest.settings.form_fields import Lines, blank_is_none
+from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.settings.form_fields import Lines, Text, blank_is_none
 from kafka_ingest.verbs.fields import TOPICS
+from kafka_ingest.verbs.mirrored_offsets import Mirrored, mirrored_offsets, said_of
 from kafka_ingest.verbs.request import Call, InForm, Option, Request
 from kafka_ingest.verbs.topic_changes import (
     CHOICE_IN_WORDS,
@@ -26,6 +28,7 @@ from kafka_ingest.verbs.topic_changes import (
     check_applicable,
     choices_of,
     rows_after,
+    rows_to_mirror,
 )
 
 
@@ -48,8 +51,14 @@ class TopicChanged(Request):
             "topic-changed",
         ),
         Option(
-            "Other records: read from the beginning. The same under another id: keep the offsets. Gone for good: end."
+            "Other records: read from the beginning. The same under another id: keep the offsets. Copies in another "
+            "cluster: by their times. Gone for good: end."
         ),
+    ] = None
+    old_connection: Annotated[
+        Text,
+        InForm("The old cluster's connection", "For by-time: the cluster of the stored offsets.", "topic-changed"),
+        Option("For by-time: the connection that still leads to the cluster of the stored offsets.", metavar="CONN_ID"),
     ] = None
     open_batch: Annotated[
         BatchChoice | None,
@@ -76,7 +85,8 @@ class TopicChanged(Request):
         parts.check_output_known()
         name = parts.feed.name
         changes = changes_of(name, self.topics, parts.plan_settings, parts.control, parts.kafka)
-        after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
+        mirrored = self.mirrored(changes, call)
+        after = rows_after(changes, choice, parts.plan_settings, mirrored) if choice is not None else None
         choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
         mirror_failure = None
         if batch is BatchChoice.ACCEPT:
@@ -97,12 +107,44 @@ class TopicChanged(Request):
             mirror_failure = parts.mirror(actor=decided.actor).failure
         executed = decided is not None
         return Answer(
-            change_document(changes, choices, after, executed=executed) | {"mirror_failure": mirror_failure},
+            change_document(changes, choices, after, executed=executed)
+            | ({"by_time": mirrored_document(mirrored)} if choice is Choice.BY_TIME else {})
+            | {"mirror_failure": mirror_failure},
             chain(
-                lines_of(changes, choices, after, batch, call.named, executed=executed), mirror_lines(mirror_failure)
+                lines_of(changes, choices, after, batch, call.named, executed=executed),
+                map(Line, said_of(mirrored) if choice is Choice.BY_TIME else ()),
+                mirror_lines(mirror_failure),
             ),
             only_shown=bool(changes.topics) and not executed,
         )
+
+    def mirrored(self, changes: Changes, call: Call) -> dict[TopicPartition, Mirrored]:
+        """Return where partitions continue by their records' times, where that is the choice."""
+        if (self.choice is Choice.BY_TIME) != (self.old_connection is not None):
+            raise WrongUseError(
+                f"expected {call.named('choice')} by-time and {call.named('old_connection')} together, found only one. "
+                "Nothing was changed."
+            )
+        if self.choice is not Choice.BY_TIME:
+            return {}
+        settings = call.parts.plan_settings
+        rows = rows_to_mirror(changes, settings)
+        old = kafka_at(None, self.old_connection, call.find_connection)
+        return mirrored_offsets(rows, changes.feed, settings.isolation, old, call.parts.kafka)
+
+
+def mirrored_document(mirrored: Mapping[TopicPartition, Mirrored]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": each.offset,
+            "time": each.time.isoformat() if each.time is not None else None,
+            "read_twice_at_most": each.again,
+            "may_miss": each.may_miss,
+        }
+        for tp, each in sorted(mirrored.items())
+    ]
 
 
 def change_document(

@@ -22,6 +22,7 @@ from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.verbs.mirrored_offsets import Mirrored
 
 
 class Choice(StrEnum):
@@ -31,6 +32,7 @@ class Choice(StrEnum):
     START_RULE = "start-rule"
     REWIND = "rewind"
     SAME_RECORDS = "same-records"
+    BY_TIME = "by-time"
     FORGET = "forget"
 
 
@@ -39,6 +41,7 @@ CHOICE_IN_WORDS: Final = {
     Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
     Choice.REWIND: "the log was truncated: continue from where it ended",
     Choice.SAME_RECORDS: "the same records: keep the stored offsets",
+    Choice.BY_TIME: "another cluster with copies of the records: continue at the first unread record's time",
     Choice.FORGET: "the topic is gone for good: its stored offsets end",
 }
 
@@ -195,13 +198,31 @@ def is_changed(change: TopicChange) -> bool:
     return change.is_other_topic or change.has_fewer_partitions or bool(change.log_ends)
 
 
-def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> list[StartOver]:
+def rows_to_mirror(changes: Changes, settings: FeedPlanSettings) -> list[StoredOffset]:
+    """Return the rows that continue at other offsets of another cluster; raises WrongUseError where it is the same."""
+    if not changes.is_other_cluster:
+        raise WrongUseError(
+            f"feed {changes.feed.name}: the choice by-time is for another cluster, found {changes.cluster_id}, the one "
+            "of the stored offsets. Let the feed's connection lead to the new one. Nothing was changed."
+        )
+    kept = [change for change in changes.topics if change.found is not None and settings.selects(change.topic)]
+    if fewer := [change.topic for change in kept if change.has_fewer_partitions]:
+        raise WrongUseError(
+            f"feed {changes.feed.name}: expected as many partitions in cluster {changes.cluster_id} as have stored "
+            f"offsets, found fewer of {listing(fewer)}. Choose start-over. Nothing was changed."
+        )
+    return [row for change in kept for row in change.stored if not row.is_pending]
+
+
+def rows_after(
+    changes: Changes, choice: Choice, settings: FeedPlanSettings, mirrored: Mapping[TopicPartition, Mirrored] = {}
+) -> list[StartOver]:
     """Return the stored offsets as they would be; raises WrongUseError where the choice does not fit what was found."""
     if not changes.topics:
         raise WrongUseError(
             f"feed {changes.feed.name}: expected a topic or cluster that changed, found none. Nothing was changed."
         )
-    after = [(change, rows_of_topic(change, choice, changes, settings)) for change in changes.topics]
+    after = [(change, rows_of_topic(change, choice, changes, settings, mirrored)) for change in changes.topics]
     return [
         StartOver(
             change.topic,
@@ -235,7 +256,11 @@ def untouched(change: TopicChange, rows: Collection[StoredOffset]) -> list[Topic
 
 
 def rows_of_topic(
-    change: TopicChange, choice: Choice, changes: Changes, settings: FeedPlanSettings
+    change: TopicChange,
+    choice: Choice,
+    changes: Changes,
+    settings: FeedPlanSettings,
+    mirrored: Mapping[TopicPartition, Mirrored] = {},
 ) -> list[StoredOffset]:
     if changes.is_other_cluster and is_left_behind(change, choice, settings):
         return []
@@ -244,6 +269,16 @@ def rows_of_topic(
     check_choice(change, choice, changes)
     if change.found is None:
         return []
+    if choice is Choice.BY_TIME:
+        rows_to_mirror(changes, settings)
+        return [mirrored_row(row, change.found_id, mirrored.get(row.topic_partition)) for row in change.stored]
+    return rows_by_offset(change, change.found, choice, changes, settings)
+
+
+def rows_by_offset(
+    change: TopicChange, found: TopicDescription, choice: Choice, changes: Changes, settings: FeedPlanSettings
+) -> list[StoredOffset]:
+    """Return the rows of a topic that is there, by a choice that takes the stored offsets as they are, or none."""
     if choice is Choice.SAME_RECORDS:
         if problem := why_not_the_same(change):
             raise WrongUseError(
@@ -253,13 +288,22 @@ def rows_of_topic(
     if choice is Choice.REWIND:
         if changes.is_other_cluster or change.is_other_topic or change.has_fewer_partitions or not change.log_ends:
             is_other = not change.log_ends or change.is_other_topic
-            found = "another topic" if is_other else "another cluster, or fewer partitions"
+            instead = "another topic" if is_other else "another cluster, or fewer partitions"
             raise WrongUseError(
-                f"topic {change.topic!r}: expected a log that was truncated to rewind to its end, found {found}. "
+                f"topic {change.topic!r}: expected a log that was truncated to rewind to its end, found {instead}. "
                 "Nothing was changed."
             )
         return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]
-    return started_over(change, change.found, changes, settings)
+    return started_over(change, found, changes, settings)
+
+
+def mirrored_row(row: StoredOffset, topic_id: str | None, found: Mirrored | None) -> StoredOffset:
+    """Return a row as it continues in the new cluster; one whose start is pending waits for that there."""
+    if found is None:
+        return replace(row, topic_id=topic_id)
+    at = f", from {found.time.isoformat()} on" if found.time is not None else ""
+    said = f"another cluster's offset {row.next_offset}{at}"
+    return StoredOffset(row.topic_partition, topic_id, found.offset, found.offset, said)
 
 
 def started_over(
@@ -329,7 +373,9 @@ def is_left_behind(change: TopicChange, choice: Choice, settings: FeedPlanSettin
         return choice is Choice.START_OVER or not settings.selects(change.topic)
     if settings.selects(change.topic):
         return False
-    return choice is Choice.START_OVER or (choice is Choice.SAME_RECORDS and why_not_the_same(change) is not None)
+    return choice in {Choice.START_OVER, Choice.BY_TIME} or (
+        choice is Choice.SAME_RECORDS and why_not_the_same(change) is not None
+    )
 
 
 def why_not_the_same(change: TopicChange) -> str | None:

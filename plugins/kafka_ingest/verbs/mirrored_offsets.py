@@ -1,0 +1,167 @@
+"""Where a feed's offsets are in another cluster that has copies of its records at other offsets: found by their times.
+
+A mirror keeps each partition's order and the records' own times. So the copy of a record is at, or after, the first
+record of its time or later; from there on nothing is missed, and what lies before the copy is read a second time.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kafka_ingest.errors import InvalidRangeError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.offsets import (
+    FirstRecord,
+    Isolation,
+    LogBounds,
+    StoredOffset,
+    TopicPartition,
+    listing,
+)
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.verbs.reset_positions import all_answered, bounds_of, check_identity
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """Where a partition continues: ``time`` is its anchor's, None where the old log has no record left.
+
+    ``again`` is the most offsets of the old log that are read twice; None where nothing says how many. ``may_miss``:
+    the new log begins with a later record than the first unread one, so it may lack some.
+    """
+
+    offset: int
+    time: datetime | None
+    again: int | None
+    may_miss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The first unread record of the old log, or the last one that was read."""
+
+    time: datetime
+    is_unread: bool
+
+
+def mirrored_offsets(
+    rows: Collection[StoredOffset], feed: FeedSnapshot, isolation: Isolation, old: KafkaCluster, new: KafkaCluster
+) -> dict[TopicPartition, Mirrored]:
+    """Return where each of these rows continues in the new cluster; nothing is written.
+
+    Raises InvalidRangeError where times cannot say it, and what planning raises where the old cluster is not the one
+    that the offsets were counted in.
+    """
+    check_identity(rows, feed, old)
+    stored = {row.topic_partition: row.next_offset for row in rows if row.next_offset is not None}
+    logs = bounds_of(stored, feed, old)
+    anchors = anchors_of(stored, logs, isolation, old)
+    times = {tp: anchor.time for tp, anchor in anchors.items()}
+    first_of_time = all_answered(old.offsets_at(times)) if times else {}
+    # The bounds are asked first: what comes in between is then read, and not passed.
+    ends = all_answered(new.log_bounds(stored.keys()))
+    found = all_answered(new.offsets_at(times)) if times else {}
+    offsets = {
+        tp: ends[tp].log_start_offset if tp not in anchors else at if (at := found[tp]) is not None else end
+        for tp in stored
+        for end in [ends[tp].high_watermark]
+    }
+    begins = records_at({tp: offset for tp, offset in offsets.items() if found.get(tp) is not None}, new)
+    if dated := [tp for tp, record in begins.items() if record.by_broker]:
+        raise InvalidRangeError(
+            "expected copies with the times of their records, found that the new brokers date those of "
+            f"{listing(dated)} themselves (message.timestamp.type=LogAppendTime). Choose start-over, with `start: "
+            "{offsets: …}` in the feed file. Nothing was changed."
+        )
+    return {
+        tp: Mirrored(
+            offset,
+            times.get(tp),
+            again=(
+                max(0, stored[tp] - (first_of_time[tp] or 0)) if tp in anchors else 0 if ends[tp].is_empty else None
+            ),
+            may_miss=tp in begins
+            and anchors[tp].is_unread
+            and offset == ends[tp].log_start_offset
+            and time_of(begins[tp], tp) > times[tp],
+        )
+        for tp, offset in offsets.items()
+    }
+
+
+def anchors_of(
+    stored: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogBounds],
+    isolation: Isolation,
+    old: KafkaCluster,
+) -> dict[TopicPartition, Anchor]:
+    """Return the records whose times count; none of a partition whose old log has no readable record left.
+
+    Where all is read, the last record: looked for backwards, since offsets may be without records.
+    """
+    if lost := [tp for tp, offset in stored.items() if offset < logs[tp].log_start_offset]:
+        raise InvalidRangeError(
+            f"expected old logs that hold the stored offsets, found that those of {listing(lost)} begin later: records "
+            "were deleted unread. Let the feed run there first, or `kafka-ingest skip` them. Nothing was changed."
+        )
+    unread = records_at(stored, old, isolation)
+    if waiting := [
+        tp for tp, log in logs.items() if tp not in unread and log.readable_end(isolation) < log.high_watermark
+    ]:
+        raise InvalidRangeError(
+            f"expected old logs without open transactions, found some in {listing(waiting)}. End them, or wait. "
+            "Nothing was changed."
+        )
+    anchors = {tp: Anchor(time_of(record, tp), is_unread=True) for tp, record in unread.items()}
+    left, step = stored.keys() - anchors.keys(), 1
+    while left := {tp for tp in left if stored[tp] > logs[tp].log_start_offset}:
+        back = {tp: max(logs[tp].log_start_offset, stored[tp] - step) for tp in left}
+        read = records_at(back, old, isolation)
+        anchors |= {tp: Anchor(time_of(record, tp), is_unread=False) for tp, record in read.items()}
+        left = {tp for tp in left - read.keys() if back[tp] > logs[tp].log_start_offset}
+        step *= 2
+    return anchors
+
+
+def records_at(
+    offsets: Mapping[TopicPartition, int], kafka: KafkaCluster, isolation: Isolation = Isolation.READ_UNCOMMITTED
+) -> dict[TopicPartition, FirstRecord]:
+    """Return the first record at each offset or later, where there is one."""
+    found = all_answered(kafka.first_records(offsets, isolation)) if offsets else {}
+    return {tp: record for tp, record in found.items() if record is not None}
+
+
+def time_of(record: FirstRecord, tp: TopicPartition) -> datetime:
+    if record.timestamp_ms is None:
+        raise InvalidRangeError(
+            f"expected records with times, found one of {tp} without. Choose start-over, with `start: {{offsets: …}}` "
+            "in the feed file. Nothing was changed."
+        )
+    return EPOCH + timedelta(milliseconds=record.timestamp_ms)
+
+
+def said_of(mirrored: Mapping[TopicPartition, Mirrored]) -> list[str]:
+    """Return what may be read twice, or missed, in words."""
+    sure = {tp: each.again for tp, each in mirrored.items() if each.again}
+    unsure = [tp for tp, each in mirrored.items() if each.again is None]
+    lines = [
+        f"read twice: at most {counted(sum(sure.values()), 'offset')} of the old logs"
+        + (f": {listing(f'{tp} {again:,}' for tp, again in sorted(sure.items()))}" if sure else "")
+    ]
+    if unsure:
+        lines.append(
+            f"no record is left in the old logs of {listing(unsure)}: the copies that the new ones still hold are all "
+            "read, perhaps twice"
+        )
+    if missing := [tp for tp, each in sorted(mirrored.items()) if each.may_miss]:
+        lines.append(
+            f"may be missed: {listing(missing)} begin with later records than the first unread ones. Was all of them "
+            "copied?"
+        )
+    else:
+        lines.append("missed: none, as long as the copies keep each partition's order and the records' own times")
+    return lines
