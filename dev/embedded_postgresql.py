@@ -61,6 +61,11 @@ class EmbeddedPostgresql:
         """The process id of the server's first process."""
         return int(self._server.get_postmaster_info().pid)
 
+    @property
+    def programs(self) -> Path:
+        """The folder of its programs, `pg_dump` and the like, which are of its version."""
+        return Path(self._server.bin_path)
+
     def restart_on_loopback(self, port: int) -> None:
         """Listen on a port, too, for programs that know no socket; then it does not end with a killed starter."""
         server = self._server

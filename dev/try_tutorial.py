@@ -1,4 +1,4 @@
-"""Try docs/tutorial.md as written: its commands in order, on a Kafka of their own, and what it says that they print."""
+"""Try pages as written: their commands in order, on a Kafka of their own, and what they say that these print."""
 
 import os
 import re
@@ -48,8 +48,11 @@ def not_printed(expected: str, output: str) -> str | None:
     return None
 
 
-def try_page(page: str, servers: str, home: Path) -> None:
-    """Run all blocks with this home directory; raises PageError at the first one that is not as the page says."""
+def try_page(page: str, servers: str, home: Path, **given: str) -> None:
+    """Run all blocks with this home directory; raises PageError at the first one that is not as the page says.
+
+    ``given`` are further variables of the reader's shell.
+    """
     folder = home / "blocks"
     folder.mkdir(parents=True)
     blocks = list(blocks_of(page.replace(ADDRESS, servers)))
@@ -57,8 +60,8 @@ def try_page(page: str, servers: str, home: Path) -> None:
     for file, block in zip(files, blocks, strict=True):
         file.write_text(block.commands)
     inherited = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
-    path = os.pathsep.join([str(ROOT / ".venv" / "bin"), os.environ["PATH"]])
-    environment = {**inherited, "PATH": path, "HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    path = os.pathsep.join([str(ROOT / ".venv" / "bin"), given.pop("PATH", os.environ["PATH"])])
+    environment = {**inherited, "PATH": path, "HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", **given}
     shell = ["bash", "-e", "-c", IN_ORDER, str(folder)]
     with subprocess.Popen(shell, stdout=subprocess.PIPE, env=environment, cwd=home, text=True) as running:
         for file, block in zip(files, blocks, strict=True):
