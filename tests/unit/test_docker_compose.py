@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ TEXT = FILE.read_text()
 
 REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?:(?P<rule>:-|:\?)(?P<rest>[^}]*))?\})")
 SECRET = re.compile("PASSWORD|SECRET|KEY")
+METRICS = "AIRFLOW_CONN_KAFKA_INGEST_METRICS"
 ONE_SHOT = {"volume-owner", "airflow-init"}
 SPARK = {"spark-master", "spark-worker"}
 AIRFLOW = {"airflow-init", "airflow-api-server", "airflow-scheduler", "airflow-dag-processor"}
@@ -233,7 +234,8 @@ def test_no_secret_has_a_default_and_none_is_written_down():
     assert {match["rule"] for match in secrets} == {":?"}
     for name, service in yaml.safe_load(TEXT)["services"].items():
         for key, value in service.get("environment", {}).items():
-            assert not SECRET.search(key) or REFERENCE.fullmatch(value), f"{name}: {key}"
+            is_written = SECRET.search(key) and not key.endswith("__FILE") and not REFERENCE.fullmatch(value)
+            assert not is_written, f"{name}: {key}"
 
 
 def test_every_variable_has_a_default_or_is_required():
@@ -260,7 +262,7 @@ def test_the_guide_names_every_other_variable():
 
 
 def test_the_guide_speaks_of_services_that_there_are(services):
-    named = set(re.findall(r"docker compose exec (\S+)", GUIDE))
+    named = set(re.findall(r"docker compose exec (?:-T )?(\S+)", GUIDE))
     assert named
     assert named <= services.keys() - ONE_SHOT
 
@@ -318,7 +320,7 @@ def test_every_airflow_setting_is_one_that_airflow_has(services):
 
 
 def test_every_airflow_component_has_the_same_settings(services):
-    shared = services["airflow-api-server"]["environment"]
+    shared = services["airflow-dag-processor"]["environment"]
     for name in AIRFLOW:
         assert shared.items() <= services[name]["environment"].items(), name
     assert shared["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://airflow-api-server:8080/execution/"
@@ -337,7 +339,7 @@ def test_executors_find_the_driver_by_the_name_of_the_container_that_runs_it(ser
 
 def test_ports_are_open_on_the_machine_itself_only(services):
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert len(ports) == 2
+    assert len(ports) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -354,3 +356,43 @@ def test_postgresql_keeps_its_data_in_the_volume_and_not_in_the_container(servic
     major = int(services["postgres"]["image"].split(":")[1].split(".")[0])
     assert major >= 18
     assert list(mounts(services["postgres"])) == [("volume", "postgres", "/var/lib/postgresql")]
+
+
+def test_prometheus_and_grafana_are_started_only_if_they_are_asked_for(services):
+    optional = {name for name, service in services.items() if "profiles" in service}
+    assert optional == {"prometheus", "grafana"}
+    assert {tuple(services[name]["profiles"]) for name in optional} == {("monitoring",)}
+    assert not any(conditions(service).keys() & optional for service in services.values())
+
+
+def test_prometheus_finds_the_metrics_its_token_and_its_rules_and_grafana_finds_both(compose, services):
+    def targets(name: str) -> dict[str, PurePosixPath]:
+        return {each["source"]: PurePosixPath(each["target"]) for each in services[name]["configs"]}
+
+    def content(name: str) -> Any:
+        config = compose["configs"][name]
+        return yaml.safe_load(config.get("content") or (ROOT / config["file"]).read_text())
+
+    prometheus, grafana = targets("prometheus"), targets("grafana")
+    settings = content("prometheus")
+    [scraped] = settings["scrape_configs"]
+    assert scraped["static_configs"] == [{"targets": ["airflow-api-server:8080"]}]
+    [secret] = services["prometheus"]["secrets"]
+    assert scraped["authorization"]["credentials_file"] == f"/run/secrets/{secret}"
+    variable = compose["secrets"][secret]["environment"]
+    assert f"${{{variable}:-}}" in yaml.safe_load(TEXT)["services"]["airflow-api-server"]["environment"][METRICS]
+    assert [name for name, service in services.items() if METRICS in service.get("environment", {})] == [
+        "airflow-api-server"
+    ]
+    [rules] = settings["rule_files"]
+    assert prometheus["prometheus"].parent / rules == prometheus["prometheus-alerts"]
+    assert services["prometheus"]["command"][0] == f"--config.file={prometheus['prometheus']}"
+
+    [provider] = content("grafana-provider")["providers"]
+    assert PurePosixPath(provider["options"]["path"]) == grafana["grafana-dashboard"].parent
+    [source] = content("grafana-datasource")["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    [secret] = services["grafana"]["secrets"]
+    assert services["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"] == f"/run/secrets/{secret}"
+    for each in compose["secrets"].values():
+        assert f"{each['environment']}=$(openssl rand" in GUIDE
