@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import records_in_iceberg, records_in_table
 from tests.contract.interference import Died
 from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
+from tests.contract.test_offsets_in_transaction import TABLE, reaching
 from tests.contract.test_replay import differences, replay, request_of
-from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
+from tests.contract.whole_feed import JSON, TEXT, WholeFeed, at_rest, whole_feed
 from tests.contract.without_waiting import let_s3_try_at_once
 from tests.fakes import InMemoryControlTables
-from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.backfilling.restore import decide_restore, restore
@@ -24,9 +23,9 @@ from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.sinks import batch_folders
-from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
@@ -41,16 +40,19 @@ DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
     params=[
         ("delta", False),
         ("iceberg", False),
+        ("postgresql", False),
         pytest.param(("delta", True), marks=pytest.mark.long),
     ],
-    ids=["delta", "iceberg", "delta in S3"],
+    ids=["delta", "iceberg", "postgresql", "delta in S3"],
 )
 def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeFeed:
     """A feed of a table that decodes its records, of which no batch has been read.
 
-    Dead letters are no part of the table: in a store they are the same objects beside either format.
+    Dead letters are no part of the table: in a store they are the same objects beside either format of files.
     """
     table_format, is_in_store = request.param
+    if table_format == "postgresql":
+        return in_postgresql(request.getfixturevalue("postgresql"), lake)
     access = None
     if is_in_store:
         request.getfixturevalue("object_store")
@@ -60,6 +62,17 @@ def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeF
     return Feeds(lake, sqlite.connect, table_format, access).new(decoding_from_the_first_batch_on)
 
 
+def in_postgresql(store: SqlStore, lake: Path) -> WholeFeed:
+    """Return a feed whose control tables, rows and dead letters are in one database."""
+    store.execute("CREATE SCHEMA shop")
+    store.execute(TABLE.replace("key bytea, ", ""))
+    made = reaching(whole_feed("orders", store.connect(), lake), store.settings.url, **{RECORDS: DECODED})
+    made.decoding = JSON
+    produce(made)
+    produce(made)
+    return made
+
+
 def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
     decode_into_a_table(feed)
     produce(feed)
@@ -67,15 +80,22 @@ def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
 
 
 def rows_in(feed: WholeFeed) -> list[tuple[int, int]]:
+    if feed.settings.output.format == "postgresql":
+        return sorted(map(tuple, in_database(feed, "SELECT kafka_partition, kafka_offset FROM shop.orders")))
     records_of: Any = records_in_table if feed.settings.output.format == "delta" else records_in_iceberg
     return sorted(record[1:3] for record in records_of(feed.output, feed.access))
+
+
+def in_database(feed: WholeFeed, query: str) -> list[Any]:
+    found: list[Any] = []
+    feed.sink.in_transaction(lambda connection: found.extend(connection.exec_driver_sql(query)) or True)
+    return found
 
 
 def letters_in(feed: WholeFeed) -> list[tuple[int, int]]:
     """Return what `dead-letters` shows."""
     rows = feed.control.coverage(feed.settings.name)
-    files = partial(dead_letters_in_file, connections=connections_beside(feed.output, feed.access))
-    found = list(dead_letters_of(rows, feed.control, feed.sinks, files, samples=99))
+    found = list(dead_letters_of(rows, feed.control, feed.sinks, samples=99))
     assert [each.problem for each in found if each.problem is not None] == []
     samples = [sample for cause in by_cause(found, 99) for sample in cause.samples]
     return sorted((each.topic_partition.partition, each.offset) for each in samples)

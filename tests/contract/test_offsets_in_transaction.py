@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -48,11 +49,13 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.observing.explain_file import explain_batch
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, ConnectionFields, FindConnection
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.explain import Explain
@@ -108,11 +111,16 @@ def written(feed: WholeFeed) -> UUID:
     return batch_id
 
 
-def rows(store: SqlStore) -> Counter[tuple[int, int]]:
+def rows(
+    store: SqlStore, query: str = "SELECT kafka_partition, kafka_offset FROM shop.orders"
+) -> Counter[tuple[int, int]]:
     """Return how often each record is in the table, by partition and offset."""
     with store.by_hand() as connection:
-        query = "SELECT kafka_partition, kafka_offset FROM shop.orders"
         return Counter(tuple(row) for row in connection.exec_driver_sql(query))
+
+
+def letters(store: SqlStore) -> Counter[tuple[int, int]]:
+    return rows(store, "SELECT kafka_partition, kafka_offset FROM shop.orders_dead_letters")
 
 
 def of_partition_0(end: int) -> Counter[tuple[int, int]]:
@@ -465,6 +473,27 @@ def test_after_a_failover_the_offsets_are_those_of_the_rows_and_what_was_lost_is
     assert ([each.plan.batch_id for each in decision.to_revoke], [*decision.to_publish]) == ([lost], [])
 
 
+@pytest.mark.parametrize("are_files", [False, True])
+def test_dead_letters_that_were_lost_with_rows_and_offsets_are_read_again_and_those_in_files_stop_the_plan(
+    feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer, *, are_files: bool
+) -> None:
+    one.execute("ALTER TABLE shop.orders DROP COLUMN key")
+    decoding = at_rest(replace(reaching(feed, one.settings.url, **{RECORDS: DECODED}), decoding=JSON))
+    with failing_over(postgresql_server, one) as fail_over:
+        feed.log.produce(0, 2)
+        lost = max(at_rest(decoding).states())
+        fail_over()
+    if are_files:
+        kept = decoding.sink.archive.published_receipt(lost)
+        as_files = PublishedReceipt(kept.plan, kept.receipt.of_dead_letters(), ())
+        KeptReceipts(decoding.letters.archive.folder).keep(as_files)
+        with pytest.raises(OutputUnknownError, match=str(lost)):
+            decoding.plan("run 3")
+        return
+    at_rest(decoding)
+    assert (stored(one), rows(one) + letters(one)) == ([7], of_partition_0(7))
+
+
 def test_a_process_that_outlives_a_failover_adds_no_rows_that_were_read_again(
     feed: WholeFeed, one: SqlStore, lost: UUID
 ) -> None:
@@ -550,18 +579,20 @@ def with_another_search_path(_: PostgresqlServer, one: SqlStore) -> URL:
     return one.settings.url.update_query_dict({"options": "-csearch_path=shop"})
 
 
-def test_dead_letters_come_between_rows_and_offsets_which_then_are_two_transactions(
-    feed: WholeFeed, one: SqlStore
-) -> None:
+def test_rows_dead_letters_and_offsets_are_one_transaction(feed: WholeFeed, one: SqlStore) -> None:
     one.execute("DROP TABLE shop.orders")
     decoding = replace(reaching(feed, one.settings.url, **{RECORDS: DECODED}), decoding=JSON)
     batch_id = written(decoding)
+    with watched(decoding, dying_after_completing) as (dying, _), pytest.raises(Died):
+        dying.commit(batch_id, "run 1")
+    seen = partial(rows, one), partial(letters, one)
+    assert (states(one), stored(one), *(each() for each in seen)) == (["COMMITTING"], [], Counter(), Counter())
     commit_dying_before(decoding, batch_id, "letters.publish")
-    assert (states(one), stored(one), rows(one)) == (["COMMITTING"], [], Counter([(0, 0), (0, 2), (0, 4)]))
+    everything = Counter([(0, 0), (0, 2), (0, 4)]), Counter([(0, 1), (0, 3)])
+    assert (states(one), stored(one), *(each() for each in seen)) == (["COMMITTED"], [5], *everything)
     assert decoding.commit(batch_id, "run 1").by_us
-    assert (states(one), stored(one)) == (["COMMITTED"], [5])
-    assert decoding.letters.archive.is_kept(batch_id)
-    assert explain_batch(decoding.control.batch(batch_id), decoding.sinks).one_transaction is False
+    assert tuple(each() for each in seen) == everything
+    assert explain_batch(decoding.control.batch(batch_id), decoding.sinks).one_transaction is True
     one.execute("UPDATE shop.orders_kafka_batches SET proof = proof - 'one_transaction'")
     assert explain_batch(decoding.control.batch(batch_id), decoding.sinks).one_transaction is None
 

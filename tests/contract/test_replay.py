@@ -44,7 +44,6 @@ from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
-from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
@@ -129,7 +128,7 @@ def letters_in(feed: WholeFeed, batch_id: UUID) -> list[tuple[str, int, int]]:
 def left_in(feed: WholeFeed) -> dict[DecodingError, int]:
     """Return how many dead letters `dead-letters` shows, by cause."""
     rows = feed.control.coverage(feed.settings.name)
-    found = list(dead_letters_of(rows, feed.control, feed.sinks, dead_letters_in_file, samples=9))
+    found = list(dead_letters_of(rows, feed.control, feed.sinks, samples=9))
     assert [each.problem for each in found if each.problem is not None] == []
     causes = by_cause(found, 9)
     assert all(len(each.samples) == each.records for each in causes)

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
-from tests.table_kinds import Delta, Iceberg, TableKind
+from tests.table_kinds import Delta, Iceberg, Postgresql, TableKind
 
 SCHEMA = "id int, lines array<struct<sku: string>>, total decimal(12,2), due date, labels map<string, bigint>"
 MORE = (
@@ -132,6 +132,30 @@ def test_decoded_records_of_a_table_are_replayed_replaced_transformed_and_asked_
     assert quick.stored_offsets() == quick.group_offsets()
     check_questions(quick, topic, first["batch_id"])
     check_it_is_restored(kind, quick)
+
+
+@of_a(Postgresql())
+def test_dead_letters_of_a_table_in_postgresql_are_rows_beside_it_which_spark_decodes_again(
+    kind: TableKind, quick: QuickProject, servers: str, topic: str
+) -> None:
+    with quick.submitting(spark_is_real=True):
+        quick.write_feed(topic, sink=kind.sink, value={"format": "json", "schema": "id int"}, key="string")
+        headers = (("a", b"\0"),)
+        produce(servers, topic, 2, [Record(b'{"id": 1}'), Record(b"no"), Record(b'{"id": "4"}', b"k", headers=headers)])
+        [first] = quick.run()
+        assert (first["rows"], ids_seen(kind, quick)) == (1, [(0, 1)])
+        cast = {"name": "value", "type": "struct<id int>", "sql": "named_struct('id', cast(value.id as int))"}
+        key = {"name": "key", "type": "string", "sql": "key"}
+        quick.edit_feed(value={"format": "json", "schema": "id string"}, select=[key, cast])
+        [replayed] = quick.answer("replay", "orders", "--error", "DOES_NOT_FIT")["chunks"]
+    assert (replayed["kind"], replayed["rows"]) == ("replay", 1)
+    assert ids_seen(kind, quick) == [(0, 1), (2, 4)]
+    assert kind.rows(quick)[-1]["key"] == "k"
+    assert [each["records"] for each in quick.answer("dead-letters", "orders")["causes"]] == [1]
+    assert not (quick.output / LETTERS).exists()
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    [located] = quick.answer("locate", "orders", topic, "2", "1")["batches"]
+    assert located["record"] == "dead_letter"
 
 
 def check_it_is_restored(kind: TableKind, quick: QuickProject) -> None:

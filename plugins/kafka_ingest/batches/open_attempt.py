@@ -18,8 +18,12 @@ from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, Parts, role_of
 
 
-def files_to_replay(plan: BatchPlan, sinks: Sinks) -> Mapping[UUID, tuple[Place, ...]]:
-    """Return the files of dead letters that a batch replays, by the batches that published them; of others, none.
+def files_to_replay(
+    plan: BatchPlan, sinks: Sinks, directory: Place, *, bring: bool = False
+) -> Mapping[UUID, tuple[Place, ...]]:
+    """Return the files of dead letters that an attempt replays, by the batches that published them; of others, none.
+
+    With ``bring`` those are written that are to be in the attempt's ``directory``.
 
     Raises OutputUnavailableError where one is missing, RecordsDeletedError where an operator gave the letters up since
     the plan.
@@ -29,7 +33,10 @@ def files_to_replay(plan: BatchPlan, sinks: Sinks) -> Mapping[UUID, tuple[Place,
     output = output_of_dead_letters(plan.output)
     reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
     try:
-        return {batch_id: reader.files(batch_id) for batch_id in sorted({each.batch_id for each in plan.replays})}
+        batch_ids = sorted({each.batch_id for each in plan.replays})
+        for batch_id in batch_ids if bring else ():
+            reader.bring(batch_id, directory)
+        return {batch_id: reader.files(batch_id, directory) for batch_id in batch_ids}
     except BatchStateError as error:
         raise RecordsDeletedError(
             f"batch {plan.batch_id} cannot replay what was planned: {error} Nothing was moved. Abandon it "
@@ -77,6 +84,7 @@ def open_attempt(
             log.info("%s", error)  # another process opened, wrote or abandoned it: check again
             continue
         parts.sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
+        files_to_replay(batch.plan, parts.sinks, attempt.directory, bring=True)
         return attempt
     raise FeedChangedError(
         f"batch {batch_id}: {TRIES} times another process opened an attempt at the same time; try again"
@@ -95,7 +103,7 @@ def next_attempt(batch: Batch, parts: Parts, actor: str, fitting: FittingColumns
     sink = parts.sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
-    letters = files_to_replay(batch.plan, parts.sinks)
+    letters = files_to_replay(batch.plan, parts.sinks, directory)
     document = AttemptDocument(batch.plan, number, fitting.decoding, needs, letters, fitting.columns).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,

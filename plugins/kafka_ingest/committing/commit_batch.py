@@ -20,7 +20,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
-from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.dead_letters import where_they_are
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
@@ -79,8 +79,8 @@ def commit_batch(
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
             published = PublishedReceipt(batch.plan, receipt, control.ledger(batch_id))
-            if sink.publish_within is not None and not receipt.dead_letters:
-                # With step 4 in it, where it can be. Dead letters come between the two.
+            if sink.publish_within is not None:
+                # With its dead letters and step 4 in it, where that can be.
                 def within(transaction: object) -> bool:
                     nonlocal in_one
                     in_one = control.are_in(transaction) and control.complete_commit_within(
@@ -113,7 +113,7 @@ def commit_batch(
                 "batch %s: %s could not be decoded, and kept in %s",
                 batch_id,
                 counted(receipt.dead_letter_rows, "record"),
-                output_of_dead_letters(batch.plan.output),
+                where_they_are(batch.plan.output),
             )
         if receipt.left_out:
             log.warning(

@@ -17,13 +17,21 @@ SUFFIX = "_dead_letters"
 """What the name of their output adds to that of the feed's."""
 
 
-ON_DISK, IN_STORE = "parquet", "dead_letters"
-"""Formats: also beside a table, since one commit changes one table, and these have other columns."""
+ON_DISK, IN_STORE, IN_DATABASE = "parquet", "dead_letters", "postgresql_dead_letters"
+"""Formats: files also beside a table whose commit changes no other one, as these have other columns."""
 
 
 def output_of_dead_letters(output: OutputLocation) -> OutputLocation:
-    """Return where the dead letters of an output's batches are published: beside it, as files."""
+    """Return where the dead letters of an output's batches are published: beside it, as files, or in a table."""
+    if output.format == "postgresql":
+        return replace(output, format=IN_DATABASE, uri=f"{output.uri}{SUFFIX}")
     return replace(output, format=ON_DISK if output.is_local else IN_STORE, uri=f"{output.uri}{SUFFIX}", options=())
+
+
+def where_they_are(output: OutputLocation) -> str:
+    """Return where readers find the dead letters of an output: a directory or a place in a store, or a table."""
+    letters = output_of_dead_letters(output)
+    return f"table {dict(output.options).get('table')}{SUFFIX}" if letters.format == IN_DATABASE else str(letters)
 
 
 def directory_of_dead_letters(output: Path) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.errors import KafkaIngestError, OutputUnavailableError
+from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.control_rows import CoverageRows
@@ -20,7 +20,7 @@ from kafka_ingest.model.dead_letters import (
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
+from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.parts import role_of
 
 
@@ -78,7 +78,6 @@ def dead_letters_of(
     rows: CoverageRows,
     control: ControlObserver,
     sinks: Sinks,
-    files: DeadLetterFiles,
     *,
     samples: int,
     only: UUID | None = None,
@@ -95,7 +94,7 @@ def dead_letters_of(
             continue
         try:
             without = replayed.get(batch_id, ())
-            found = tuple(letters_of_batch(control.batch(batch_id), sinks, files, samples, without))
+            found = tuple(letters_of_batch(control.batch(batch_id), sinks, samples, without))
         except (KafkaIngestError, OSError) as error:
             yield DeadLettersOfBatch(batch_id, counted[batch_id], (), str(error))
         else:
@@ -103,19 +102,15 @@ def dead_letters_of(
 
 
 def letters_of_batch(
-    batch: Batch, sinks: Sinks, files: DeadLetterFiles, samples: int, without: Sequence[ReplayedLetters] = ()
+    batch: Batch, sinks: Sinks, samples: int, without: Sequence[ReplayedLetters] = ()
 ) -> Iterator[DeadLettersOfFile]:
     """Yield what each file of a batch's dead letters holds; ``without`` are those that were replayed."""
     output = output_of_dead_letters(batch.plan.output)
     sink = sinks(output)
     if sink.archive.removal(batch.batch_id) is not None:
         return
-    receipt = sink.archive.receipt(batch.batch_id)
-    if receipt is None:
-        raise OutputUnavailableError(f"expected its receipt next to {output}, found none: is its storage mounted?")
-    inspector = role_of(output, sink.inspector, "be asked for dead letters")
-    for file in receipt.files:
-        yield files(inspector.path(batch.batch_id, file), samples=samples, without=without)
+    reader = role_of(output, sink.dead_letters, "be asked for dead letters")
+    yield from reader.of_batch(batch.batch_id, samples=samples, without=without)
 
 
 def by_cause(batches: Iterable[DeadLettersOfBatch], samples: int) -> list[Cause]:

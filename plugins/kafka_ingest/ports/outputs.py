@@ -213,11 +213,22 @@ class Salvage(Protocol):
 class DeadLetterReader(Protocol):
     """Finds dead letters again in an output of dead letters, so that a replay can take them up."""
 
-    def files(self, batch_id: UUID) -> tuple[Place, ...]:
-        """Return where readers find the files of a batch's dead letters, all that its receipt names.
+    def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
+        """Return which files an attempt in that directory reads to replay a batch's dead letters, all of its receipt.
 
-        Raises OutputUnavailableError where its receipt or a file is missing, BatchStateError where an operator gave
+        Raises OutputUnavailableError where its receipt or a letter is missing, BatchStateError where an operator gave
         them up.
+        """
+
+    def bring(self, batch_id: UUID, attempt: Place) -> None:
+        """Write those of the files that are not there, into that directory; raises what :meth:`files` raises."""
+
+    def of_batch(
+        self, batch_id: UUID, *, samples: int, without: Collection[ReplayedLetters] = ()
+    ) -> Iterator[DeadLettersOfFile]:
+        """Yield how many letters of a batch there are of each cause, with the first ones, a file at a time.
+
+        ``without`` do not count, since they were replayed. Raises what :meth:`count` raises.
         """
 
     def count(self, batch_id: UUID, ranges: Sequence[OffsetRange]) -> Mapping[OffsetRange, Mapping[str, int]]:
@@ -342,12 +353,10 @@ class RowsOfFile(Protocol):
 
 
 class DeadLetterFiles(Protocol):
-    """Files of dead letters, of any format's sink."""
+    """Staged files of dead letters."""
 
-    def __call__(self, path: Place, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
+    def __call__(self, path: Place, *, samples: int) -> DeadLettersOfFile:
         """Return how many records a file holds of each cause, with the first ones of each.
-
-        ``without``: letters of the file's batch that do not count, since they were replayed.
 
         Raises NotADataFileError where it is damaged or holds no dead letters, OSError where it cannot be read.
         """

@@ -10,7 +10,9 @@ names. A program that lists the store may see some of a batch's files for a mome
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -20,6 +22,7 @@ from kafka_ingest.foundation.storage import Opened, copy_file, opened, remote_si
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place
@@ -35,6 +38,7 @@ from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, differ
 from kafka_ingest.sinks.usable_places import beside, check_usable, storage_errors
 
 if TYPE_CHECKING:
+    from kafka_ingest.sinks.dead_letter_files import Letters
     from kafka_ingest.sinks.parquet_contents import DataFile
 
 
@@ -110,7 +114,29 @@ class FolderInspector(BatchFolders):
 class PublishedDeadLetters(BatchFolders):
     """Finds and counts dead letters by the receipts that are kept beside the output."""
 
-    def files(self, batch_id: UUID) -> tuple[Place, ...]:
+    def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
+        del attempt
+        return tuple(path for path, _ in self._sources(batch_id))
+
+    def bring(self, batch_id: UUID, attempt: Place) -> None:
+        """Do nothing: Spark reads them where they are."""
+
+    def _sources(self, batch_id: UUID) -> Sequence[tuple[Place, Callable[[], AbstractContextManager["Letters"]]]]:
+        """Return the places of a batch's letters, and what opens them."""
+        from kafka_ingest.sinks.dead_letter_files import letters_in  # noqa: PLC0415 - see count
+
+        return [(path, partial(letters_in, self._opened(path))) for path in self._files(batch_id)]
+
+    def of_batch(
+        self, batch_id: UUID, *, samples: int, without: Collection[ReplayedLetters] = ()
+    ) -> Iterator[DeadLettersOfFile]:
+        from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415 - see count
+
+        for path, source in self._sources(batch_id):
+            with storage_errors(path), source() as letters:
+                yield dead_letters_in(letters, samples=samples, without=without)
+
+    def _files(self, batch_id: UUID) -> tuple[Place, ...]:
         target = self._place_of(batch_id)
         with storage_errors(target):
             if (removal := self._receipts.removal(batch_id)) is not None:
@@ -134,11 +160,10 @@ class PublishedDeadLetters(BatchFolders):
         # A third of a second for pyarrow, which only a replay should pay.
         from kafka_ingest.sinks.dead_letter_files import count_in_ranges  # noqa: PLC0415
 
-        files = self.files(batch_id)
         found: dict[OffsetRange, Counter[str]] = {each: Counter() for each in ranges}
-        for path in files:
-            with storage_errors(path):
-                for offset_range, counts in count_in_ranges(self._opened(path), ranges).items():
+        for path, source in self._sources(batch_id):
+            with storage_errors(path), source() as letters:
+                for offset_range, counts in count_in_ranges(letters, ranges).items():
                     found[offset_range].update(counts)
         return found
 
@@ -146,9 +171,9 @@ class PublishedDeadLetters(BatchFolders):
         from kafka_ingest.sinks.dead_letter_files import offsets_of  # noqa: PLC0415
 
         found: list[OffsetRange] = []
-        for path in self.files(batch_id):
-            with storage_errors(path):
-                found += offsets_of(self._opened(path), letters)
+        for path, source in self._sources(batch_id):
+            with storage_errors(path), source() as held:
+                found += offsets_of(held, letters)
         return union(found)
 
 

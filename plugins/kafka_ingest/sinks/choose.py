@@ -12,12 +12,11 @@ from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
-from kafka_ingest.model.dead_letters import IN_STORE, DeadLettersOfFile
+from kafka_ingest.model.dead_letters import IN_DATABASE, IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, RemotePlace, local, place_of
 from kafka_ingest.model.published_output import FileContents, FilePlace
-from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.ports.outputs import Sink
@@ -120,9 +119,15 @@ OF_DEAD_LETTERS: Mapping[str, Format] = {
     IN_STORE: Format(
         lambda output, connections: dead_letter_objects_sink(output.place, access_to(output, connections)),
         in_stores=True,
-    )
+    ),
+    IN_DATABASE: Format(
+        lambda output, connections: postgresql.postgresql_dead_letters_sink(
+            output, connections.database, access_to(output, connections)
+        ),
+        in_stores=True,
+    ),
 }
-"""What no feed names: the output that a table's dead letters have beside it."""
+"""What no feed names: the outputs that dead letters have beside a table."""
 
 NO_CONNECTIONS = SinkConnections()
 
@@ -235,22 +240,13 @@ def rows_of_file(path: Place) -> list[dict[str, Any]]:
     return rows_in_short(local(path))
 
 
-def dead_letters_in_file(
-    path: Place,
-    *,
-    samples: int,
-    without: Collection[ReplayedLetters] = (),
-    connections: SinkConnections = NO_CONNECTIONS,
-) -> DeadLettersOfFile:
-    """Return how many dead letters a file holds of each cause, with the first ones of each.
-
-    ``connections`` are for files in stores.
-    """
+def dead_letters_in_file(path: Place, *, samples: int) -> DeadLettersOfFile:
+    """Return how many dead letters a file on a disk holds of each cause, with the first ones of each."""
     # A third of a second for pyarrow, which only a question about records should pay.
-    from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
+    from kafka_ingest.sinks.dead_letter_files import dead_letters_in, letters_in  # noqa: PLC0415
 
-    access = None if isinstance(path, Path) else connections.store(path)
-    return dead_letters_in(opened(path, access), samples=samples, without=without)
+    with letters_in(local(path)) as letters:
+        return dead_letters_in(letters, samples=samples)
 
 
 class DataFilesOfAllFormats:

@@ -6,6 +6,7 @@ Questions raise NotADataFileError where it is damaged or holds no dead letters, 
 import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,8 +26,15 @@ RECORDS_AT_ONCE = 10_000
 LARGE_RECORDS_AT_ONCE = 10
 
 
-def dead_letters_in(path: Opened, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
-    """Return how many records a file holds of each cause, with the first ones of each.
+class Letters(Protocol):
+    """Dead letters, in a file or as rows of a table."""
+
+    def iter_batches(self, batch_size: int = ..., *, columns: list[Any] | None = ...) -> Iterator[pa.RecordBatch]:
+        """Yield so many at a time, of some columns."""
+
+
+def dead_letters_in(letters: Letters, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
+    """Return how many records there are of each cause, with the first ones of each.
 
     ``without``: letters of the file's batch that do not count, since they were replayed.
 
@@ -36,17 +44,16 @@ def dead_letters_in(path: Opened, *, samples: int, without: Collection[ReplayedL
     found: list[DeadLetter] = []
     columns = [*POSITION, "key", "value", *CAUSE, "error"]
     of_counts = [*CAUSE, *(PLACE if without else ())]
-    with letters_in(path) as letters:
-        for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
-            left = not_replayed(pa.table(batch), without)
-            table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
-            for row in table.to_pylist():
-                counts[DecodingError(row["error_part"], row["error_class"])] += row["count_all"]
-        wanted = Counter(dict.fromkeys(counts, samples))
-        for batch in letters.iter_batches(LARGE_RECORDS_AT_ONCE, columns=columns):
-            if not +wanted:
-                break
-            found += taken(not_replayed(pa.table(batch), without), wanted)
+    for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
+        left = not_replayed(pa.table(batch), without)
+        table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
+        for row in table.to_pylist():
+            counts[DecodingError(row["error_part"], row["error_class"])] += row["count_all"]
+    wanted = Counter(dict.fromkeys(counts, samples))
+    for batch in letters.iter_batches(LARGE_RECORDS_AT_ONCE, columns=columns):
+        if not +wanted:
+            break
+        found += taken(not_replayed(pa.table(batch), without), wanted)
     return DeadLettersOfFile(counts, found)
 
 
@@ -86,22 +93,21 @@ def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:
     return found
 
 
-def count_in_ranges(path: Opened, ranges: Sequence[OffsetRange]) -> dict[OffsetRange, Counter[str]]:
+def count_in_ranges(letters: Letters, ranges: Sequence[OffsetRange]) -> dict[OffsetRange, Counter[str]]:
     """Return how many records of each error class a file holds in each of some ranges, which do not overlap."""
     pieces = by_partition(ranges)
     found: dict[OffsetRange, Counter[str]] = {}
-    with letters_in(path) as letters:
-        for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
-            table = pa.table(batch)
-            for at, error_class, smallest, largest, number in groups_of(table):
-                for piece in pieces.get(at, ()):
-                    if piece.start_offset <= smallest and largest < piece.end_offset:
-                        count = number
-                    elif largest < piece.start_offset or piece.end_offset <= smallest:
-                        continue
-                    else:
-                        count = len(table.filter(are_in(piece, [error_class])))
-                    found.setdefault(piece, Counter())[error_class] += count
+    for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+        table = pa.table(batch)
+        for at, error_class, smallest, largest, number in groups_of(table):
+            for piece in pieces.get(at, ()):
+                if piece.start_offset <= smallest and largest < piece.end_offset:
+                    count = number
+                elif largest < piece.start_offset or piece.end_offset <= smallest:
+                    continue
+                else:
+                    count = len(table.filter(are_in(piece, [error_class])))
+                found.setdefault(piece, Counter())[error_class] += count
     return found
 
 
@@ -136,14 +142,13 @@ def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.T
     return table
 
 
-def offsets_of(path: Opened, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
+def offsets_of(held: Letters, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
     found: list[OffsetRange] = []
-    with letters_in(path) as held:
-        for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
-            table = pa.table(batch)
-            here = {at for at, *_ in groups_of(table)}
-            for each in letters:
-                if (at := each.topic_partition) in here:
-                    rows = table.filter(are_in(each.offset_range, each.causes)).to_pylist()
-                    found += [OffsetRange(at, row["kafka_offset"], row["kafka_offset"] + 1) for row in rows]
+    for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+        table = pa.table(batch)
+        here = {at for at, *_ in groups_of(table)}
+        for each in letters:
+            if (at := each.topic_partition) in here:
+                rows = table.filter(are_in(each.offset_range, each.causes)).to_pylist()
+                found += [OffsetRange(at, row["kafka_offset"], row["kafka_offset"] + 1) for row in rows]
     return union(found)

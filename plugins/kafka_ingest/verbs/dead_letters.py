@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from typing import Annotated
 from uuid import UUID
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from kafka_ingest.answers.answer import Answer, Line, moment, number
 from kafka_ingest.answers.fitting_table import FittingTable
-from kafka_ingest.assembly import file_of_feed, sink_connections
+from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import BatchStateError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
@@ -25,7 +24,6 @@ from kafka_ingest.observing.dead_letters import Cause, by_cause, dead_letters_of
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_file import feed_of
-from kafka_ingest.sinks.choose import dead_letters_in_file
 from kafka_ingest.verbs.fields import WITHOUT_VALUES, BatchId, ShowValues
 from kafka_ingest.verbs.request import MOST_LISTED, Call, Deciding, Needed, Option, Request
 
@@ -172,13 +170,10 @@ class DeadLetters(Request):
             feed_of(
                 file_of_feed(feed_name, call.find_connection)
             )  # never planned, so there are none; an unknown one is an error
-        in_file = partial(dead_letters_in_file, connections=sink_connections(call.find_connection))
         batches = []
         with call.counting("batches read") as on_batch:
             if rows is not None:
-                for each in dead_letters_of(
-                    rows, call.control, call.sinks, in_file, samples=self.samples, only=batch_id
-                ):
+                for each in dead_letters_of(rows, call.control, call.sinks, samples=self.samples, only=batch_id):
                     batches.append(each)
                     on_batch()
         causes = by_cause(batches, self.samples)

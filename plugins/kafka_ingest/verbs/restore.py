@@ -9,7 +9,7 @@ from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, re
 from kafka_ingest.committing.commit_batch import IN_ONE, Committed
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.dead_letters import where_they_are
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.verbs.fields import BatchId
@@ -87,7 +87,7 @@ def committed_lines(committed: Committed) -> Iterator[Line]:
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
     yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
     if letters := sum(count.dead_letters for count in committed.counts):
-        yield Line(f"{counted(letters, 'record')} could not be decoded: {output_of_dead_letters(output)}")
+        yield Line(f"{counted(letters, 'record')} could not be decoded: {where_they_are(output)}")
     if filtered := sum(count.filtered for count in committed.counts):
         yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
     yield from mirror_lines(committed.mirrored.failure)

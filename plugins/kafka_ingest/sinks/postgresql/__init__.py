@@ -7,22 +7,25 @@ batch's mark first, whose primary key makes a rival wait, then ``INSERT … SELE
     shop.orders                            what readers see
     shop.orders_kafka_batches              which batches were published or revoked: the marks
     shop.kafka_ingest_<batch>_<attempt>    a staged attempt's rows; gone with the transaction (:mod:`.copied_rows`)
+    shop.orders_dead_letters               records that could not be decoded, of the same transaction
     P.kafka-ingest/staging/, receipts/     attempts and kept receipts, as beside every output
 """
 
 from dataclasses import replace
 
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.dead_letters import SUFFIX
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink, Within
 from kafka_ingest.sinks.postgresql.database import FindDatabase
+from kafka_ingest.sinks.postgresql.dead_letters import letters_sink
 from kafka_ingest.sinks.postgresql.output import CONN_ID, PostgresqlOutput
 from kafka_ingest.sinks.tables.sink import table_sink
 
-__all__ = ("CONN_ID", "GUARANTEE", "postgresql_sink")
+__all__ = ("CONN_ID", "GUARANTEE", "postgresql_dead_letters_sink", "postgresql_sink")
 
 GUARANTEE = "Readers see a batch whole or not at all, once: one transaction adds its rows."
 
@@ -43,3 +46,12 @@ def postgresql_sink(
     sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
     within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
     return replace(within, lost=table.lost)
+
+
+def postgresql_dead_letters_sink(
+    letters: OutputLocation, find_database: FindDatabase, access: StoreAccess | None = None
+) -> Sink:
+    """Return the roles of the dead letters of a table, by where they would be as files."""
+    of_rows = replace(letters, uri=letters.uri.removesuffix(SUFFIX))
+    table = PostgresqlOutput(of_rows, find_database, access)
+    return letters_sink(letters.place, of_rows.place, table.letters, access)

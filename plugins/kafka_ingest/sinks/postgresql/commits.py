@@ -42,6 +42,7 @@ from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import how_to_abandon
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
+from kafka_ingest.sinks.postgresql.dead_letters import LettersTable, OtherCountError
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
@@ -49,10 +50,6 @@ from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, 
 REFUSALS: Final = {"P0001", "428C9", "54000"}
 """A trigger's RAISE EXCEPTION, a value for a column that is GENERATED ALWAYS, and one that is too long for an index."""
 OF_EVENTS: Final = {CHANGE, UNAVAILABLE_COLUMNS}
-
-
-class OtherCountError(Exception):
-    """A transaction inserted another number of rows than the receipt says; it was undone."""
 
 
 def is_refusal(error: DBAPIError) -> bool:
@@ -68,10 +65,11 @@ def in_one(*, one: bool) -> BindParameter[Any]:
 class PostgresqlCommits:
     """Looks at one table and adds to it: a :class:`.TableCommits`."""
 
-    def __init__(self, table: NamedTable, complete: Within | None = None) -> None:
+    def __init__(self, table: NamedTable, complete: Within | None = None, letters: LettersTable | None = None) -> None:
         self.says = f"the marks of {table} say"
         self._table = table
         self._complete = complete
+        self._letters = letters
 
     def mark(self, batch_id: UUID) -> Mark | None:
         table = self._table
@@ -175,6 +173,8 @@ class PostgresqlCommits:
                 found = counting.execute(self._insertion(connection, mark.batch_id, copied)).rowcount
                 if found != rows:
                     raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
+            if self._letters is not None and staged is not None:
+                self._letters.add_of(connection, staged)
             self._table.drop_copies(connection, mark.batch_id)
             if self._complete is not None and self._complete(connection):
                 marks = self._table.marks
@@ -242,6 +242,8 @@ class PostgresqlCommits:
 
     def _copy(self, staged: Staged | None) -> Table | None:
         """Return the table with an attempt's rows, which are copied where they are not yet; None without rows."""
+        if staged is not None and self._letters is not None:
+            self._letters.copy_of(staged)
         if staged is None or not staged.receipt.files:
             return None
         # A third of a second and a driver, in the task that commits only.

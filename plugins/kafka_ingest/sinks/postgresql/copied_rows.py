@@ -61,14 +61,38 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
     return {field.name: kind_of(field.type) for field in struct_of(schema).fields}
 
 
-def copied_table(staged: Staged, kinds: Mapping[str, str], schema: str) -> Table:
+class Letters:
+    """Makes rows of dead letters, none of which may stop a batch: U+FFFD stands for a NUL character in a text."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([without_nul(column) for column in batch.columns], schema=self.schema)
+
+
+def without_nul(column: Any) -> Any:  # noqa: ANN401 - Arrow's own
+    if pa.types.is_string(column.type):
+        return pc.replace_substring(column, NUL, "\ufffd")
+    if not pa.types.is_nested(column.type) or column.null_count == len(column):
+        return column
+    rows = column.to_pylist()
+    keys = [[{**each, "key": each["key"].replace(NUL, "\ufffd")} for each in row or ()] for row in rows]
+    return pa.array([each if row is not None else None for each, row in zip(keys, rows, strict=True)], column.type)
+
+
+MakesRows = ChangeEvents | Letters
+"""What makes other rows of those that were staged."""
+
+
+def copied_table(staged: Staged, kinds: Mapping[str, str], schema: str, of_letters: str = "") -> Table:
     """Return the table with an attempt's rows of these columns: of what is jsonb in the output, it has the text."""
     columns = [Column(name, Text() if has_parts(kind) else type_of(kind)) for name, kind in kinds.items()]
-    name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt)
+    name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt) + of_letters
     return Table(name, MetaData(schema=schema), *columns, prefixes=["UNLOGGED"])
 
 
-def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: ChangeEvents | None = None) -> None:
+def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: MakesRows | None = None) -> None:
     """Make the table with an attempt's rows; raises ColumnsChangedError where PostgreSQL cannot hold one of them.
 
     With ``events`` these are its rows, and one that cannot be an event is refused like a value.
@@ -102,7 +126,7 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: 
 
 
 def batches_of(
-    staged: Staged, schema: pa.Schema, failed: list[Exception], events: ChangeEvents | None = None
+    staged: Staged, schema: pa.Schema, failed: list[Exception], events: MakesRows | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield an attempt's rows as they are copied; what is raised is ``failed``, too.
 
@@ -116,7 +140,7 @@ def batches_of(
         raise
 
 
-def raw_batches(staged: Staged, events: ChangeEvents | None) -> Iterator[pa.RecordBatch]:
+def raw_batches(staged: Staged, events: MakesRows | None) -> Iterator[pa.RecordBatch]:
     """Yield an attempt's rows, or its events, a piece at a time.
 
     Raises StagedOutputUnusableError where a file is damaged.
@@ -234,7 +258,7 @@ def first_bad(column: Any) -> tuple[int, Exception]:  # noqa: ANN401 - Arrow's o
 
 
 def refused_value(
-    staged: Staged, table: str, error: adbc_driver_manager.Error, events: ChangeEvents | None
+    staged: Staged, table: str, error: adbc_driver_manager.Error, events: MakesRows | None
 ) -> ColumnsChangedError:
     """Return the error that names the record on whose value a copy has failed: the server says its number."""
     details = {as_text(name): as_text(value) for name, value in error.details}

@@ -43,6 +43,8 @@ from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
+LETTERS: Final = "_letters"
+"""Ends the name of the table with an attempt's dead letters."""
 CHANGES: Final = "changes"
 """The column of what a batch did to the rows of keys."""
 IN_ONE: Final = "one_transaction"
@@ -75,10 +77,14 @@ def name_of_copy(batch_id: UUID, attempt: int | str) -> str:
 
 
 class NamedTable:
-    """A table that need not be there yet. ``name`` is its schema and its own name."""
+    """A table that need not be there yet. ``name`` is its schema and its own name.
 
-    def __init__(self, database: Database, name: str, options: TableOptions) -> None:
+    ``of_letters`` is what the names of copied rows end with, where it is the table of dead letters; else nothing.
+    """
+
+    def __init__(self, database: Database, name: str, options: TableOptions, of_letters: str = "") -> None:
         self.database = database
+        self.of_letters = of_letters
         self.schema, _, self.name = name.partition(".")
         self._options = options
 
@@ -153,6 +159,16 @@ class NamedTable:
             problems += [f"no right {right} of {called}" for right in missing]
         return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
 
+    def check_usable(self) -> None:
+        with self.transaction() as connection:
+            wrong = self.problems_in(connection)
+        if wrong:
+            raise OutputNotUsableError(
+                f"{self}: expected a table that batches can be added to, found {listing(wrong)}. Nothing was "
+                "written. Correct the table or the role's rights, or give the feed another sink.table. "
+                f"{HOW_TO_TAKE_IT}"
+            )
+
     def has(self, connection: Connection, table: Table) -> bool:
         return connection.execute(RELATION, self._of(table.name)).scalar_one_or_none() is not None
 
@@ -219,6 +235,9 @@ class NamedTable:
                 table.append_column(Column(name, Boolean(), nullable=False, server_default=false()))
             table.append_constraint(PrimaryKeyConstraint(*(table.c[name] for name in key)))
             return table
+        if self.of_letters:  # a replay publishes once more what it cannot decode either
+            table.append_constraint(PrimaryKeyConstraint(*(table.c[name] for name in (BATCH_COLUMN, *POSITION))))
+            return table
         if {*POSITION, "kafka_topic_id"} <= columns.keys():
             position = [*(table.c[name] for name in POSITION), func.coalesce(table.c.kafka_topic_id, "")]
             Index(f"{self.name}_positions", *position, unique=True)
@@ -226,10 +245,10 @@ class NamedTable:
         return table
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
-        """Drop what was copied of a batch, or of one attempt at it."""
+        """Drop what was copied of a batch, or of one attempt at it: with rows their dead letters, too."""
         name = name_of_copy(batch_id, attempt)
         for found in connection.execute(COPIES, {"schema": self.schema, "name": name}).scalars().all():
-            if not attempt or found == name:
+            if found.endswith(self.of_letters) and (not attempt or found.removesuffix(LETTERS) == name):
                 connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
 
     def _of(self, name: str) -> dict[str, str]:

@@ -15,18 +15,20 @@ from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.change_events import EventLayout
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.dead_letters import SUFFIX, output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Within
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
-from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
+from kafka_ingest.sinks.postgresql.dead_letters import OPTIONS, LettersTable
+from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable
 from kafka_ingest.sinks.tables.publisher import is_revoked
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
-from kafka_ingest.sinks.usable_places import check_has_package
+from kafka_ingest.sinks.usable_places import beside, check_has_package
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class PostgresqlOutput:
         complete: Within | None = None,
     ) -> None:
         self.output = output.place
+        self._output = output
         self._complete = complete
         self._access = access
         self.options = options
@@ -71,8 +74,17 @@ class PostgresqlOutput:
         return NamedTable(Database(settings), self._address[TABLE], self.options)
 
     @cached_property
+    def letters(self) -> LettersTable:
+        def find() -> NamedTable:
+            return NamedTable(self._table.database, f"{self._address[TABLE]}{SUFFIX}", OPTIONS, LETTERS)
+
+        letters = output_of_dead_letters(self._output).place
+        notes = KeptReceipts(opened(beside(letters) / "receipts", self._access))
+        return LettersTable(find, lambda batch_id: notes.removal(batch_id) is not None)
+
+    @cached_property
     def commits(self) -> PostgresqlCommits:
-        return PostgresqlCommits(self._table, self._complete)
+        return PostgresqlCommits(self._table, self._complete, self.letters)
 
     def check_installed(self) -> None:
         check_has_package("postgresql", "adbc_driver_postgresql", VERSION)
@@ -88,14 +100,7 @@ class PostgresqlOutput:
                 f"expected nothing in {self.output}, beside which batches for {self._table} are staged, found "
                 f"{found[0]}: another output is there. Give the feed another sink.path."
             )
-        with self._table.transaction() as connection:
-            wrong = self._table.problems_in(connection)
-        if wrong:
-            raise OutputNotUsableError(
-                f"{self._table}: expected a table that batches can be added to, found {listing(wrong)}. Nothing was "
-                "written. Correct the table or the role's rights, or give the feed another sink.table. "
-                f"{HOW_TO_TAKE_IT}"
-            )
+        self._table.check_usable()
 
     def published(self) -> set[str]:
         return self.commits.rows().published()

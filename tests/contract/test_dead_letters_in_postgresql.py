@@ -1,0 +1,196 @@
+"""The dead letters of a table in PostgreSQL: rows of a table beside it, exactly as they came, and those of before."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.contract import whole_feed
+from tests.contract.conftest import SqlStore
+from tests.contract.lives import stop_before
+from tests.contract.test_dead_letters_of_tables import (
+    DEAD,
+    every,
+    in_database,
+    in_postgresql,
+    letters_in,
+    produce,
+    rows_in,
+)
+from tests.contract.test_offsets_in_transaction import letters, stored
+from tests.contract.test_replay import differences, replay
+from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
+
+from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.sinks.batch_folders import dead_letter_objects_sink
+from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
+from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.dead_letters import give_up_dead_letters
+
+
+@pytest.fixture
+def feed(postgresql: SqlStore, lake: Path) -> WholeFeed:
+    return in_postgresql(postgresql, lake)
+
+
+def as_an_earlier_version_has_them(feed: WholeFeed) -> None:
+    """Publish the letters of the only batch as files, as versions before did."""
+    [batch_id] = feed.states()
+    [attempt] = feed.control.attempts(batch_id)
+    published = feed.sink.archive.published_receipt(batch_id)
+    receipt = published.receipt.of_dead_letters()
+    files = dead_letter_objects_sink(output_of_dead_letters(feed.settings.output).place, None)
+    (Path(output_of_dead_letters(feed.settings.output).uri) / f"kafka_batch={batch_id}").mkdir(parents=True)
+    files.publisher.publish(staged_dead_letters(attempt.directory), PublishedReceipt(published.plan, receipt, ()))
+
+
+def test_letters_that_an_earlier_version_published_as_files_stay_there_and_are_found_and_replayed_with_newer_ones(
+    feed: WholeFeed, postgresql: SqlStore
+) -> None:
+    at_rest(feed)
+    as_an_earlier_version_has_them(feed)
+    postgresql.execute("DELETE FROM shop.orders_dead_letters")
+    assert (letters_in(feed), differences(feed)) == (DEAD, [])
+    [first] = feed.states()
+    produce(feed)
+    at_rest(feed)
+    assert differences(feed) == []
+    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
+    assert len(letters(postgresql)) == len(letters_in(feed)) - len(DEAD) > 0
+
+    feed.decoding = TEXT
+    assert len(replay(feed)) == 1
+    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
+    assert differences(feed) == []
+    assert give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops") == len(DEAD)
+    assert not list(Path(output_of_dead_letters(feed.settings.output).uri).glob("*/*"))
+    assert differences(feed) == []
+
+
+def test_rows_that_an_earlier_version_has_published_get_their_letters_before_the_offsets_move(
+    feed: WholeFeed, postgresql: SqlStore
+) -> None:
+    stop_before(feed, "letters.publish")
+    postgresql.execute("DELETE FROM shop.orders_dead_letters")
+    postgresql.execute("UPDATE batch SET state = 'COMMITTING', committed_at = NULL, committed_by = NULL")
+    [batch_id] = feed.states()
+    feed.letters.publisher.publish(*staged(feed))
+    feed.letters.publisher.publish(*staged(feed))
+    assert sorted(letters(postgresql).elements()) == DEAD
+    assert feed.letters.publisher.known_batches() == [str(batch_id)]
+
+
+def staged(feed: WholeFeed) -> tuple[Any, PublishedReceipt]:
+    [batch_id] = feed.states()
+    [attempt] = feed.control.attempts(batch_id)
+    published = feed.sink.archive.published_receipt(batch_id)
+    letters = PublishedReceipt(published.plan, published.receipt.of_dead_letters(), ())
+    return staged_dead_letters(attempt.directory), letters
+
+
+def test_an_abandoned_batch_has_no_dead_letters(feed: WholeFeed, postgresql: SqlStore) -> None:
+    stop_before(feed, "sink.publish_within")
+    [batch_id] = feed.states()
+    abandon(batch_id, feed.control, feed.sinks, reason="too soon", actor="ops")
+    assert letters(postgresql) == Counter()
+    at_rest(feed)
+    assert sorted(letters(postgresql).elements()) == DEAD
+    copies = in_database(feed, "SELECT FROM pg_tables WHERE schemaname = 'shop' AND tablename LIKE 'kafka%%'")
+    assert copies == []
+
+
+def test_given_up_letters_are_gone_from_the_table_and_are_not_replayed(feed: WholeFeed, postgresql: SqlStore) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    give_up_dead_letters(batch_id, feed.control, feed.sinks, reason="test data", actor="ops")
+    assert (letters(postgresql), differences(feed)) == (Counter(), [])
+    assert feed.letters.remover.unfinished() == []
+    feed.decoding = TEXT
+    assert replay(feed) == []
+
+
+def test_a_letter_that_is_missing_from_the_table_is_named_by_coverage_and_stops_a_replay(
+    feed: WholeFeed, postgresql: SqlStore
+) -> None:
+    at_rest(feed)
+    postgresql.execute("DELETE FROM shop.orders_dead_letters WHERE kafka_partition = 1 AND kafka_offset = 3")
+    assert any("expected 3 dead letters" in each for each in map(str, differences(feed)))
+    feed.decoding = TEXT
+    with pytest.raises(OutputUnavailableError, match="expected 7 dead letters in table"):
+        replay(feed)
+
+
+def test_letters_that_a_trigger_keeps_out_keep_rows_and_offsets_back(feed: WholeFeed, postgresql: SqlStore) -> None:
+    stop_before(feed, "sink.publish_within")
+    postgresql.execute("CREATE FUNCTION shop.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    postgresql.execute(
+        "CREATE TRIGGER keep_out BEFORE INSERT ON shop.orders_dead_letters FOR EACH ROW EXECUTE FUNCTION shop.swallow()"
+    )
+    [batch_id] = feed.states()
+    with pytest.raises(KafkaIngestError, match=r"expected to add 7 dead letters .* found that 0 were added"):
+        feed.commit(batch_id, "run 1")
+    assert (rows_in(feed), stored(postgresql)) == ([], [])
+    assert feed.states() == {batch_id: BatchState.COMMITTING}
+    postgresql.execute("DROP TRIGGER keep_out ON shop.orders_dead_letters")
+    at_rest(feed)
+    assert (letters_in(feed), differences(feed)) == (DEAD, [])
+
+
+def test_another_table_of_that_name_is_refused(feed: WholeFeed, postgresql: SqlStore) -> None:
+    postgresql.execute(
+        "CREATE TABLE shop.orders_dead_letters (kafka_topic text, kafka_partition int, kafka_offset bigint, "
+        "kafka_timestamp timestamptz, kafka_headers jsonb, kafka_topic_id text, kafka_timestamp_ms bigint, key bytea, "
+        "value bytea, kafka_batch uuid)"
+    )
+    with pytest.raises(OutputNotUsableError, match="expected the table of dead letters, found one without error_class"):
+        feed.letters.publisher.examine()
+
+
+def with_all_columns(records: list[Record]) -> bytes:
+    """Return dead letters with bytes, headers and texts that PostgreSQL holds otherwise than a file."""
+    found = pyarrow.parquet.read_table(pa.BufferReader(_dead_letters_of(tuple(records)))).to_pylist()
+    for each in found:
+        each |= {
+            "key": b"\0\xff",
+            "value": None if each["kafka_offset"] == 1 else each["value"],
+            "kafka_headers": [{"key": "a\0b", "value": b"\0"}, {"key": "", "value": None}],
+            "kafka_timestamp": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+            "error": "found \0",
+            "schema_id": 7,
+            "attempt": 1,
+        }
+    table = pa.table({name: pa.array([each.get(name) for each in found], kind) for name, kind in arrow_types().items()})
+    buffer = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def test_bytes_headers_and_times_come_back_as_they_were_and_no_nul_character_stops_a_letter(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_feed, "dead_letters_of", with_all_columns)
+    at_rest(feed)
+    [batch_id] = feed.states()
+    directory, published = staged(feed)
+    names = [file.name for file in published.receipt.files]
+    came = [row for name in names for row in pyarrow.parquet.read_table(directory / DATA / name).to_pylist()]
+    feed.letters.dead_letters.bring(batch_id, directory)
+    [path] = feed.letters.dead_letters.files(batch_id, directory)
+    brought = pyarrow.parquet.read_table(path, partitioning=None)
+    assert brought.schema == pa.schema(arrow_types().items())
+    for each in came:
+        each |= {
+            "error": "found \ufffd",
+            "kafka_headers": [{"key": "a\ufffdb", "value": b"\0"}, each["kafka_headers"][1]],
+        }
+    assert brought.to_pylist() == came
+    assert in_database(feed, "SELECT DISTINCT key, kafka_headers FROM shop.orders_dead_letters") == [
+        (b"\0\xff", [{"key": "a\ufffdb", "value": "AA=="}, {"key": "", "value": None}])
+    ]
