@@ -720,10 +720,10 @@ def test_several_attempts_share_a_spark_and_what_one_does_fails_that_one_alone(
         create_topic(broker.bootstrap_servers, topic, 6)
         produce(broker.bootstrap_servers, topic, order_events(500, seed=4))
     first, refused, damaged, last = (
-        Job(plan_of(topic, tmp_path / name, span), tmp_path / name / "attempt", broker.bootstrap_servers)
-        for topic, name, span in (
-            (topics[0], "first", (0, 0, 20)),
-            (topics[0], "refused", (0, 0, 20)),
+        Job(plan_of(topic, tmp_path / name, *spans), tmp_path / name / "attempt", broker.bootstrap_servers)
+        for topic, name, *spans in (
+            (topics[0], "first", (0, 0, 20), (2, 3, 7)),
+            (topics[0], "refused", (0, 0, 20), (2, 3, 7)),
             (topics[0], "damaged", (0, 0, 20)),
             (topics[1], "last", (1, 5, 15)),
         )
@@ -743,7 +743,10 @@ def test_several_attempts_share_a_spark_and_what_one_does_fails_that_one_alone(
     done = first.run()
 
     assert done.returncode == 1, done.stderr[-2000:]
-    assert first.offsets() == {(0, offset): 1 for offset in range(20)}
+    # A file for each of two small ranges takes longer than reading them.
+    [file] = first.receipt.files
+    assert [each.topic_partition.partition for each in file.partitions] == [0, 2]
+    assert first.offsets() == {(0, offset): 1 for offset in range(20)} | {(2, offset): 1 for offset in range(3, 7)}
     assert last.offsets() == {(1, offset): 1 for offset in range(5, 15)}
     for job in (first, last):
         assert job.receipt.contradictions(job.plan) == []

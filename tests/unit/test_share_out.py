@@ -55,13 +55,19 @@ def test_the_parts_of_a_range_are_equal_and_together_the_range(
 
 
 def test_a_batch_of_few_ranges_is_a_task_and_a_file_each_however_small_they_are() -> None:
-    assert small_ranges([span(number, 0, 500) for number in range(32)]) == []
+    assert small_ranges([span(number, 0, 500) for number in range(32)], alone=True) == []
+
+
+def test_ranges_of_a_batch_that_shares_a_spark_share_tasks_and_files_as_soon_as_there_are_two() -> None:
+    small = [span(number, 0, 500) for number in range(2)]
+    assert small_ranges(small, alone=False) == small
+    assert small_ranges([small[0], span(1, 0, 10_000)], alone=False) == []
 
 
 def test_of_many_ranges_the_small_ones_share_files_and_the_others_do_not() -> None:
     small = [span(number, 0, 3) for number in range(100)]
     large = [span(number, 0, 10_000) for number in range(100, 110)]
-    assert small_ranges([*small, *large]) == small
+    assert small_ranges([*small, *large], alone=True) == small
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from functools import reduce
 from uuid import UUID
 from zlib import crc32
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
@@ -16,7 +16,7 @@ from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.written_columns import BATCH_COLUMN, END_OF_SECONDS, FIRST_SECOND
 from kafka_ingest.writing.decoded_part import text
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
-from kafka_ingest.writing.session import is_local
+from kafka_ingest.writing.session import AT_ONCE, is_local
 from kafka_ingest.writing.share_out import (
     SIZES_OF_HEAPS,
     memory_per_task,
@@ -71,26 +71,24 @@ def read_ranges(
     -2 would be resolved late and not recorded.
     """
     records = records_of(spark, plan, ranges, kafka, any_timestamp=any_timestamp)
-    # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
-    milliseconds = f.col("timestamp_ms")
-    is_date = f.expr(
+    # As SQL: each expression that pyspark makes is several calls of Java, and of a literal it imports pandas.
+    is_date = (
         f"timestamp_ms >= {FIRST_SECOND * 1000} and timestamp_ms < {END_OF_SECONDS * 1000} "
         f"and timestamp_ms != {NO_TIMESTAMP}"
     )
-    columns = (
-        f.col("topic").alias("kafka_topic"),
-        f.col("partition").alias("kafka_partition"),
-        f.col("offset").alias("kafka_offset"),
-        f.when(is_date, f.timestamp_millis(milliseconds)).alias("kafka_timestamp"),
-        f.col("key"),
-        f.col("value"),
-        f.col("headers").alias("kafka_headers"),
-        topic_id(plan).alias("kafka_topic_id"),
-        f.when(~is_date, milliseconds).alias("kafka_timestamp_ms"),
-        *([f.expr(f"'{plan.batch_id}'").alias(BATCH_COLUMN)] if needs.batch_column else []),
-    )
-    selected = records.select(*columns)
-    return selected.drop(*needs.without) if needs.without else selected
+    columns = {
+        "kafka_topic": "topic",
+        "kafka_partition": "partition",
+        "kafka_offset": "offset",
+        "kafka_timestamp": f"case when {is_date} then timestamp_millis(timestamp_ms) end",
+        "key": "key",
+        "value": "value",
+        "kafka_headers": "headers",
+        "kafka_topic_id": topic_id(plan),
+        "kafka_timestamp_ms": f"case when not ({is_date}) then timestamp_ms end",
+        **({BATCH_COLUMN: f"'{plan.batch_id}'"} if needs.batch_column else {}),
+    }
+    return records.selectExpr(*(f"{sql} as {name}" for name, sql in columns.items() if name not in needs.without))
 
 
 def is_about_timestamps(error: Exception) -> bool:
@@ -113,7 +111,7 @@ def records_of(
     """Return the records of ranges: many small ones by one consumer and as one file, a large one by several tasks."""
     processors = spark.sparkContext.defaultParallelism
     at_most = records_per_task([offset_range.span for offset_range in ranges], processors)
-    small = small_ranges(ranges)
+    small = small_ranges(ranges, alone=spark.conf.get(AT_ONCE, None) is None)
     large = sorted(set(ranges).difference(small))
     found: list[DataFrame] = []
     if small:
@@ -168,8 +166,8 @@ def records_of_source(
     )
 
 
-def topic_id(plan: BatchPlan) -> Column:
-    """Return the plan's id of each record's topic; null where the broker gave none.
+def topic_id(plan: BatchPlan) -> str:
+    """Return the plan's id of each record's topic, as SQL; null where the broker gave none.
 
     A position alone is not unique in an output: a topic that was deleted and made again counts its offsets from 0
     again.
@@ -177,9 +175,8 @@ def topic_id(plan: BatchPlan) -> Column:
     ids = {offset_range.topic: plan.topic_ids[offset_range.topic] for offset_range in plan.ranges}
     if len(ids) == 1:
         [known] = ids.values()
-        return f.expr("cast(null as string)" if known is None else f"'{known}'")
-    known_ids = {topic: f"'{known}'" for topic, known in ids.items() if known is not None}
-    return f.expr(value_of_topic(known_ids, "topic", "string"))
+        return "cast(null as string)" if known is None else f"'{known}'"
+    return value_of_topic({topic: f"'{known}'" for topic, known in ids.items() if known is not None}, "topic", "string")
 
 
 def value_of_topic(literals: Mapping[str, str], column: str, kind: str) -> str:

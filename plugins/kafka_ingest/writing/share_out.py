@@ -59,10 +59,13 @@ def parts_of(offset_range: OffsetRange, at_most: int | None) -> list[OffsetRange
     return [OffsetRange(offset_range.topic_partition, *part) for part in itertools.pairwise(bounds)]
 
 
-def small_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the ranges that share tasks and files; none where those that could are few."""
+def small_ranges(ranges: Sequence[OffsetRange], *, alone: bool) -> list[OffsetRange]:
+    """Return the ranges that share tasks and files; none where those that could are few.
+
+    ``alone``: Spark has no other attempt than theirs.
+    """
     small = [offset_range for offset_range in ranges if offset_range.span < SMALL]
-    return small if len(small) > WORTH_A_FILE_EACH else []
+    return small if len(small) > (WORTH_A_FILE_EACH if alone else 1) else []
 
 
 def shared_tasks(small: Collection[OffsetRange], processors: int) -> int:

@@ -6,17 +6,19 @@ requests. What it reads has to fit into the driver, so it is bounded in records 
 every range that this consumer has any trouble with, is left to Spark's source, which knows what to say about it.
 """
 
-import json
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.model.heap import heap_bytes
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
@@ -29,10 +31,8 @@ MOST_RECORDS = 100_000
 
 NOT_STREAMING = False
 
-TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
-
 POLL_S = 1
-PATIENCE_S = 10.0
+PATIENCE_S = 10
 """After this time without progress, the rest is left to Spark's source."""
 
 
@@ -53,12 +53,12 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     if sum(offset_range.span for offset_range in ranges) > MOST_RECORDS:
         return Shared(None, tuple(ranges))
     try:
-        rows, ends = rows_of(jvm_of(spark), ranges, client, most_bytes(spark))
-        records = records_of(spark, rows, ends) if ends else None
+        rows, unread = rows_of(jvm_of(spark), ranges, client, most_bytes(spark))
+        records = records_of(spark, rows, unread) if len(unread) < len(ranges) else None
     except (Py4JError, PySparkException, TypeError) as error:  # TypeError: a name that this Spark's Java does not know
         say(f"One consumer for {len(ranges)} small ranges failed, each gets its own: {name_of(error)}")
         return Shared(None, tuple(ranges))
-    return Shared(records, tuple(each for each in ranges if each.topic_partition not in ends))
+    return Shared(records, unread)
 
 
 def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
@@ -67,8 +67,8 @@ def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str
 
 
 def most_bytes(spark: SparkSession) -> int:
-    message = heap_bytes(spark.sparkContext.getConf().get("spark.rpc.message.maxSize") or "128m")
-    return most_rows_kept(heap_of(spark), message)
+    # All of Spark's settings would be a hundred questions to Java.
+    return most_rows_kept(heap_of(spark), heap_bytes(spark.conf.get("spark.rpc.message.maxSize", "128m") or "128m"))
 
 
 def heap_of(spark: SparkSession) -> int:
@@ -85,95 +85,131 @@ def name_of(error: Exception) -> str:
 
 def rows_of(
     jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str], most: int
-) -> tuple[list[Java], dict[TopicPartition, int]]:
-    """Return one row with an array of records for each poll, and the ends of the ranges that were read completely.
+) -> tuple[Java, tuple[OffsetRange, ...]]:
+    """Return Java's list of rows with an array of records each, one of each poll, and the ranges that were not read.
 
-    There may be records of other ranges, and records after a range's end.
+    There may be records of these.
     """
-    with drivers_consumer(jvm, client, POLL_S) as consumer:
-        reading = Reading(jvm, consumer, ranges, most)
-        while reading.may_continue():
-            reading.poll()
-        return reading.rows, reading.done
+    with projection(jvm) as to_row, drivers_consumer(jvm, client, POLL_S) as consumer:
+        reader = reader_class(jvm).newInstance()
+        for each in ranges:
+            reader.add(each.topic, each.partition, each.start_offset, each.end_offset)
+        unread = reader.read(consumer, to_row, most, POLL_S * 1000, PATIENCE_S * 1000)
+        return reader.rows(), tuple(ranges[int(number)] for number in unread.split())
 
 
-class Reading:
-    """One consumer that reads ranges until all have ended, a bound is reached, or no progress is made."""
+@cache
+def reader_class(jvm: Java) -> Java:
+    """Return the class of :data:`READER`, which Spark's compiler of generated code makes."""
+    compiler = jvm.org.codehaus.janino.ClassBodyEvaluator()
+    compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.cook("".join(f"import {name}; " for name in READER_IMPORTS) + READER)
+    return compiler.getClazz()
 
-    def __init__(self, jvm: Java, consumer: Java, ranges: Sequence[OffsetRange], most_bytes: int) -> None:
-        self.rows: list[Java] = []
-        self.done: dict[TopicPartition, int] = {}
-        self._jvm = jvm
-        self._consumer = consumer
-        self._catalyst = Catalyst(jvm)
-        self._to_row = self._catalyst.projection(array_of_records(self._catalyst))
-        self._names = {each.topic_partition: self._java_name(each.topic_partition) for each in ranges}
-        self._positions = {each.topic_partition: each.start_offset for each in ranges}
-        self._ends = {each.topic_partition: each.end_offset for each in ranges}
-        self._bytes, self._most_bytes = 0, most_bytes
-        self._assigned = jvm.java.util.HashSet(list(self._names.values()))
-        consumer.assign(self._assigned)
-        for offset_range in ranges:
-            consumer.seek(self._names[offset_range.topic_partition], offset_range.start_offset)
-        self._last_progress = time.monotonic()
 
-    def may_continue(self) -> bool:
-        patient = time.monotonic() - self._last_progress < PATIENCE_S
-        return bool(self._positions) and self._bytes <= self._most_bytes and patient
+@contextmanager
+def projection(jvm: Java) -> Iterator[Java]:
+    """Yield what makes a row of one Java list of Kafka's records; one thread at a time may use it."""
+    try:
+        to_row = PROJECTIONS.get_nowait()
+    except Empty:
+        catalyst = Catalyst(jvm)
+        to_row = catalyst.projection(array_of_records(catalyst))
+    yield to_row
+    PROJECTIONS.put(to_row)
 
-    def poll(self) -> None:
-        """Take the next records; partitions that have reached their end are not polled again."""
-        polled = self._consumer.poll(self._jvm.java.time.Duration.ofSeconds(POLL_S))
-        if polled.isEmpty():
-            # A range may end in offsets that are no records (markers of transactions, compacted ones).
-            self._look_at(list(self._positions))
-            return
-        records = self._jvm.org.apache.kafka.common.utils.Utils.toList(polled.iterator())
-        row = self._to_row.apply(
-            self._jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(self._catalyst.seq([records]))
-        )
-        self._bytes += row.getSizeInBytes()
-        if self._bytes > self._most_bytes:  # what it holds is read again
-            return
-        self.rows.append(row.copy())
-        self._look_at(self._partitions_of(polled))
 
-    def _look_at(self, partitions: Iterable[TopicPartition]) -> None:
-        ended: list[TopicPartition] = []
-        for partition in partitions:
-            position = self._position(partition)
-            if position != self._positions[partition]:
-                self._positions[partition] = position
-                self._last_progress = time.monotonic()
-            if position >= self._ends[partition]:
-                ended.append(partition)
-        for partition in ended:
-            del self._positions[partition]
-            self.done[partition] = self._ends[partition]
-            self._assigned.remove(self._names[partition])
-        if ended and self._positions:
-            # A consumer keeps what it has fetched of a paused partition, and drops that of one that it has no more.
-            self._consumer.assign(self._assigned)
+PROJECTIONS: SimpleQueue[Java] = SimpleQueue()
+"""Those that no attempt uses. Spark would generate their code again for each."""
 
-    def _position(self, partition: TopicPartition) -> int:
-        """Return the offset that is read next; the last one known where the client waits for a new leader."""
-        try:
-            wait = self._jvm.java.time.Duration.ofSeconds(POLL_S)
-            return int(self._consumer.position(self._names[partition], wait))
-        except Py4JJavaError as error:
-            if name_of(error) != TIMEOUT:
-                raise
-            return self._positions[partition]
+READER_IMPORTS: Final = (
+    *("java.time.Duration", "java.util.*", f"{CLIENTS}.*", "org.apache.kafka.common.TopicPartition"),
+    *("org.apache.kafka.common.errors.TimeoutException", "org.apache.spark.sql.catalyst.expressions.*"),
+)
+READER: Final = """
+    private final List rows = new ArrayList();
+    private final List ranges = new ArrayList();
+    private final Map ends = new HashMap();
+    private final Map positions = new HashMap();
 
-    def _partitions_of(self, polled: Java) -> list[TopicPartition]:
-        """Return the partitions of polled records, by one call for all; those that had ended before are left out."""
-        java_list = self._jvm.java.util.ArrayList(polled.partitions())
-        as_json = self._jvm.org.apache.spark.sql.kafka010.JsonUtils.partitions(self._jvm.PythonUtils.toSeq(java_list))
-        found = (TopicPartition(topic, number) for topic, numbers in json.loads(as_json).items() for number in numbers)
-        return [partition for partition in found if partition in self._positions]
+    public List rows() {
+        return rows;
+    }
 
-    def _java_name(self, partition: TopicPartition) -> Java:
-        return self._jvm.org.apache.kafka.common.TopicPartition(partition.topic, partition.partition)
+    public void add(String topic, int partition, long start, long end) {
+        TopicPartition each = new TopicPartition(topic, partition);
+        ranges.add(each);
+        ends.put(each, Long.valueOf(end));
+        positions.put(each, Long.valueOf(start));
+    }
+
+    /** Reads until all have ended, a bound is met, or nothing comes; returns the numbers of those left. */
+    public String read(Consumer consumer, UnsafeProjection toRow, long mostBytes, long pollMs, long patienceMs) {
+        Duration wait = Duration.ofMillis(pollMs);
+        consumer.assign(positions.keySet());
+        for (Object each : ranges) {
+            consumer.seek((TopicPartition) each, ((Long) positions.get(each)).longValue());
+        }
+        long bytes = 0;
+        long progress = System.nanoTime();
+        while (!positions.isEmpty() && System.nanoTime() - progress < patienceMs * 1000000L) {
+            ConsumerRecords polled = consumer.poll(wait);
+            List wanted = new ArrayList();
+            for (Object each : polled.partitions()) {
+                if (positions.containsKey(each)) {
+                    long end = ((Long) ends.get(each)).longValue();
+                    for (Object record : polled.records((TopicPartition) each)) {
+                        if (((ConsumerRecord) record).offset() < end) {
+                            wanted.add(record);
+                        }
+                    }
+                }
+            }
+            if (!wanted.isEmpty()) {
+                UnsafeRow row = toRow.apply(new GenericInternalRow(new Object[] {wanted}));
+                bytes += row.getSizeInBytes();
+                if (bytes > mostBytes) {  // what it holds is read again
+                    break;
+                }
+                rows.add(row.copy());
+            }
+            // A range may end in offsets that are no records (markers of transactions, compacted ones).
+            boolean ended = false;
+            for (Object each : new ArrayList(polled.isEmpty() ? positions.keySet() : polled.partitions())) {
+                Long before = (Long) positions.get(each);
+                if (before == null) {
+                    continue;
+                }
+                long position = before.longValue();
+                try {
+                    position = consumer.position((TopicPartition) each, wait);
+                } catch (TimeoutException error) {
+                    // The client waits for a new leader.
+                }
+                if (position != before.longValue()) {
+                    positions.put(each, Long.valueOf(position));
+                    progress = System.nanoTime();
+                }
+                if (position >= ((Long) ends.get(each)).longValue()) {
+                    positions.remove(each);
+                    ended = true;
+                }
+            }
+            if (ended && !positions.isEmpty()) {
+                // What it has fetched of a paused partition a consumer keeps; of one that it has no more, it does not.
+                consumer.assign(positions.keySet());
+            }
+        }
+        StringBuilder left = new StringBuilder();
+        for (int number = 0; number < ranges.size(); number++) {
+            if (positions.containsKey(ranges.get(number))) {
+                left.append(number).append(' ');
+            }
+        }
+        return left.toString();
+    }
+"""
+"""Java, since each step of a loop in Python would be a dozen calls of Java."""
 
 
 def array_of_records(catalyst: Catalyst) -> Java:
@@ -183,25 +219,22 @@ def array_of_records(catalyst: Catalyst) -> Java:
     return catalyst.each(catalyst.first_of_row("java.util.List"), record, columns)
 
 
-def records_of(spark: SparkSession, rows: Sequence[Java], ends: Mapping[TopicPartition, int]) -> DataFrame:
-    """Return those records of the rows that belong to ranges with these ends."""
+def records_of(spark: SparkSession, rows: Java, unread: Sequence[OffsetRange]) -> DataFrame:
+    """Return the records of the rows, but those of the ranges that were not read to their end."""
     jvm = jvm_of(spark)
     catalyst = Catalyst(jvm)
-    polled = catalyst.attribute("polled", array_of_records(catalyst).dataType())
+    polled = catalyst.attribute("polled", type_of_records(jvm))
     local = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
-        catalyst.seq([polled]), catalyst.seq(rows), NOT_STREAMING, jvm.scala.Option.empty()
+        catalyst.seq([polled]), jvm.PythonUtils.toSeq(rows), NOT_STREAMING, jvm.scala.Option.empty()
     )
-    return data_frame_of(spark, local).selectExpr("inline(polled)").where(f"offset < {end_of_partition(ends)}")
+    records = data_frame_of(spark, local).selectExpr("inline(polled)")
+    partitions: dict[str, list[str]] = {}
+    for each in unread:
+        partitions.setdefault(each.topic, []).append(str(each.partition))
+    left = " or ".join(f"topic = '{topic}' and partition in ({','.join(of)})" for topic, of in partitions.items())
+    return records.where(f"not ({left})") if left else records
 
 
-def end_of_partition(ends: Mapping[TopicPartition, int]) -> str:
-    """Return the end of a row's range as an SQL expression; null where there is none, so that no comparison holds."""
-    by_topic: dict[str, dict[int, int]] = {}
-    for partition, end in ends.items():
-        by_topic.setdefault(partition.topic, {})[partition.partition] = end
-    pairs = []
-    for topic, by_number in by_topic.items():
-        numbers = (by_number.get(number) for number in range(max(by_number) + 1))
-        listed = ",".join("cast(null as bigint)" if end is None else f"{end}L" for end in numbers)
-        pairs.append(f"'{topic}',array({listed})")
-    return f"get(map({','.join(pairs)})[topic], partition)"
+@cache
+def type_of_records(jvm: Java) -> Java:
+    return array_of_records(Catalyst(jvm)).dataType()
