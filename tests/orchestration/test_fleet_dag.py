@@ -37,6 +37,7 @@ def test_a_fleet_is_one_run_whose_feeds_are_committed_each_and_that_is_red_where
     lineage = project.home / "lineage.jsonl"
     second = airflow.run("shop", conf=conf, **lineage_into(lineage))
     assert second["state"] == "success", airflow.log[-4000:]
+    assert [second["tasks"][task][0] for task in ("next_batch", "report")] == ["skipped", "skipped"]
     assert project.positions("b") == positions_of(events)
     [of_batch] = commits_in(lineage, "b.commit")
     assert [each["name"] for each in of_batch["outputs"]] == [str(project.output / "b")]

@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException, SkipMixin
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import AssetAlias, BaseOperator, Context
+from airflow.sdk.bases.xcom import BaseXCom
 
 from kafka_ingest.airflow_tasks.completing import Announcements
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
@@ -235,7 +236,11 @@ class FleetWriteOperator(WriteOperator):
 
 
 class FleetCommitOperator(FleetOperator):
-    """Commits each written batch in a transaction of its own, several at a time, and announces them."""
+    """Commits each written batch in a transaction of its own, several at a time, and announces them.
+
+    Where no feed failed, and none has more to read, the tasks for these are skipped from here: each would read all
+    feed files, for seconds.
+    """
 
     def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(fleet=fleet, **kwargs)
@@ -280,7 +285,12 @@ class FleetCommitOperator(FleetOperator):
             self.log.info("%s: %s rows, %s dead letters", name, f"{said['rows']:,}", f"{said['dead_letters']:,}")
             if why_no_run_follows(committed.batch, RunRequest(), actor) is None:
                 again.append(name)
-        return {"committed": done, "again": again, "failed": failures(errors)}
+        said = {"committed": done, "again": again, "failed": failures(errors)}
+        if not again and not errors and not failed_in(context):
+            # Nothing is left to run, or to report. Airflow's skip ends the task, which then returns nothing.
+            context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, said)
+            self.skip(ti=context["ti"], tasks=list(self.get_direct_relatives()))
+        return said
 
 
 def remembered(fleet: Fleet, context: Context) -> list[FeedFile]:
