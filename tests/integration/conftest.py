@@ -1,6 +1,7 @@
 """What the tests on the real broker share: topics of their own, and a project whose commands run in this process."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -41,19 +42,20 @@ def quick(tmp_path: Path, servers: str) -> QuickProject:
     return made
 
 
+def commit_to_group(servers: str, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Commit offsets to a consumer group, as a consumer does."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    try:
+        # Waits for a coordinator that is only being made, which a commit does not.
+        consumer.committed(wanted, PATIENCE_S)
+        answer = consumer.commit(offsets=wanted, asynchronous=False)
+    finally:
+        consumer.close()
+    assert [found.error for found in answer] == [None] * len(wanted)
+
+
 @pytest.fixture
 def move_group(servers: str) -> MoveGroup:
-    """Commit offsets to a consumer group, as a consumer does: group, topic, offsets by partition."""
-
-    def move(group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
-        wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        try:
-            # Waits for a coordinator that is only being made, which a commit does not.
-            consumer.committed(wanted, PATIENCE_S)
-            answer = consumer.commit(offsets=wanted, asynchronous=False)
-        finally:
-            consumer.close()
-        assert [found.error for found in answer] == [None] * len(wanted)
-
-    return move
+    """Commit offsets to a consumer group: group, topic, offsets by partition."""
+    return partial(commit_to_group, servers)

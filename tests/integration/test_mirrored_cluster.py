@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.conftest import PATIENT
+from tests.integration.conftest import commit_to_group
 from tests.kafka_faults import (
     FIRST_TIMESTAMP_MS,
     Record,
@@ -136,6 +137,21 @@ def test_a_copy_that_may_lack_unread_records_is_said_to(
     shown = quick.answer(*BY_TIME, **there)
     assert [each["partition"] for each in shown["by_time"] if each["may_miss"]] == [0]
     assert f"may be missed: {moved}-0 begin with later records" in quick.kafka_ingest(*BY_TIME, **there).stdout
+
+
+def test_copies_under_another_name_begin_where_the_copied_group_is(
+    quick: QuickProject, new: str, moved: str, there: dict[str, str]
+) -> None:
+    mirror, group = f"old.{moved}", f"{moved}-group"
+    create_topic(new, mirror, len(TIMES))
+    produce(new, mirror, 0, named(0, TIMES[0]))
+    commit_to_group(new, group, mirror, {0: 5})
+    start = {"group": group, "otherwise": "earliest"}
+    quick.edit_feed(kafka={"topics": [mirror], "group": group}, start=start)
+
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY, **there)
+    assert quick.answer("run", "orders", **there)["batches"][0]["rows"] == len(TIMES[0]) - 5
+    assert stored_there(quick, there) == {0: 12, 1: 0, 2: 0, 3: 0, 4: 0}
 
 
 def test_what_times_cannot_say_is_refused_and_nothing_changes(
