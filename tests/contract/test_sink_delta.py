@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
-from tests.contract.builders import NOON, batch_id_of, orders
+from tests.contract.builders import NOON, batch_id_of
 from tests.contract.sink_outputs import ROWS, DeltaOutput, plan_to, publish, rows_of, written
 
 from kafka_ingest.errors import (
@@ -26,7 +26,6 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.log_entry import entry_name
@@ -341,48 +340,7 @@ def test_a_mark_outlives_compaction_checkpoints_and_the_logs_clean_up(tmp_path: 
     assert output.seen() == rows_of(published) + rows_of(later)
 
 
-def test_a_batch_is_found_and_counted_wherever_optimize_put_its_rows(output: DeltaOutput) -> None:
-    batches = [publish(output, plan_to(output, number)) for number in (1, 2, 3)]
-    table(output).optimize.compact()
-    last = publish(output, plan_to(output, 4))
-    assert all("batches/" not in uri for uri in table(output).file_uris() if str(batch_id_of(4)) not in uri)
-    receipts = list(output.sink.publisher.published_receipts())
-    assert [each.files.state for each in receipts] == [FilesState.INTACT] * 4
-    for published in (*batches, last):
-        batch_id, inspector = published.plan.batch_id, output.sink.inspector
-        assert inspector is not None
-        look = inspector.look_at(batch_id)
-        assert list(look.problems) == []
-        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
-        first = published.receipt.files[0]
-        assert inspector.holds(batch_id, first, orders(0), 3)
-        assert not inspector.holds(batch_id, first, orders(0), ROWS)
-
-
 # ── Batches that leave the table ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("is_compacted", [False, True], ids=["own files", "compacted"])
-def test_a_batch_that_expires_leaves_in_one_commit_and_takes_no_other_along(
-    output: DeltaOutput, *, is_compacted: bool
-) -> None:
-    batches = [publish(output, plan_to(output, number)) for number in (1, 2)]
-    if is_compacted:
-        table(output).optimize.compact()
-    version, remover = table(output).version(), output.sink.remover
-    assert remover is not None
-    with pytest.raises(ValueError, match="noted as removed before it is hidden"):
-        remover.hide(batch_id_of(1))
-    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "ops", "old"))
-    assert remover.unfinished() == [str(batch_id_of(1))]
-    for _ in range(2):
-        remover.hide(batch_id_of(1))
-    assert output.seen() == rows_of(batches[1])
-    assert table(output).version() == version + 1
-    remover.delete_hidden(batch_id_of(1))
-    assert remover.unfinished() == []
-    states = [each.files.state for each in output.sink.publisher.published_receipts()]
-    assert states == [FilesState.EXPIRED, FilesState.INTACT]
 
 
 def test_a_table_that_only_takes_appends_keeps_its_batches(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
-from tests.contract.builders import NOON, at_once, batch_id_of, orders
+from tests.contract.builders import NOON, at_once, batch_id_of
 from tests.contract.conftest import PostgresqlServer
-from tests.contract.sink_outputs import ROWS, IcebergOutput, plan_to, publish, rows_of, written
+from tests.contract.sink_outputs import IcebergOutput, plan_to, publish, rows_of, written
 from tests.iceberg_lake import catalog_beside, connections_beside, iceberg_at, name_at, table_at
 
 from embedded_postgresql import EMPTY
@@ -40,7 +40,6 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
@@ -647,48 +646,6 @@ def test_a_compaction_between_look_and_try_is_lost_by_neither(
     monkeypatch.setattr(iceberg_commits.OneTry, "commit_once", after_a_compaction)
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(first) + rows_of(published)
-
-
-def test_a_batch_is_found_and_counted_wherever_a_compaction_put_its_rows(output: IcebergOutput) -> None:
-    batches = [publish(output, plan_to(output, number)) for number in (1, 2, 3)]
-    rewrite_all(table_at(output.path))
-    last = publish(output, plan_to(output, 4))
-    receipts = list(output.sink.publisher.published_receipts())
-    assert [each.files.state for each in receipts] == [FilesState.INTACT] * 4
-    for published in (*batches, last):
-        batch_id, inspector = published.plan.batch_id, output.sink.inspector
-        assert inspector is not None
-        look = inspector.look_at(batch_id)
-        assert list(look.problems) == []
-        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
-        first = published.receipt.files[0]
-        assert inspector.holds(batch_id, first, orders(0), 3)
-        assert not inspector.holds(batch_id, first, orders(0), ROWS)
-
-
-@pytest.mark.parametrize("is_compacted", [False, True], ids=["own files", "compacted alone"])
-def test_a_batch_that_expires_leaves_in_one_commit_and_takes_no_other_along(
-    output: IcebergOutput, *, is_compacted: bool
-) -> None:
-    first = publish(output, plan_to(output, 1))
-    if is_compacted:
-        rewrite_all(table_at(output.path))
-    second = publish(output, plan_to(output, 2))
-    assert output.seen() == rows_of(first) + rows_of(second)
-    before, remover = len(table_at(output.path).history()), output.sink.remover
-    assert remover is not None
-    with pytest.raises(ValueError, match="noted as removed before it is hidden"):
-        remover.hide(batch_id_of(1))
-    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "ops", "old"))
-    assert remover.unfinished() == [str(batch_id_of(1))]
-    for _ in range(2):
-        remover.hide(batch_id_of(1))
-    assert output.seen() == rows_of(second)
-    assert len(table_at(output.path).history()) == before + 1
-    remover.delete_hidden(batch_id_of(1))
-    assert remover.unfinished() == []
-    states = [each.files.state for each in output.sink.publisher.published_receipts()]
-    assert states == [FilesState.EXPIRED, FilesState.INTACT]
 
 
 def test_a_batch_whose_rows_are_among_others_is_left_to_an_engine_that_copies_those_unchanged(

@@ -12,7 +12,7 @@ import deltalake
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import DataScan
-from tests.contract.builders import batch_id_of, orders
+from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.sink_outputs import (
     ROWS,
     DeltaOutput,
@@ -20,6 +20,7 @@ from tests.contract.sink_outputs import (
     ParquetOutput,
     plan_to,
     publish,
+    rows_of,
     written,
 )
 from tests.iceberg_lake import table_at
@@ -28,7 +29,8 @@ from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, Outpu
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import local
 from kafka_ingest.model.proof import Proof, proof_of
-from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.model.published_output import FilesState, PublishedCount
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 
@@ -249,3 +251,61 @@ def test_listing_what_was_published_looks_through_the_tables_files_as_often_for_
         found.append(len(looks))
     assert found[0] > 0
     assert found == [found[0]] * 4
+
+
+# ── What compaction and expiry do ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def compact(output: Table) -> None:
+    """Put all rows into files of another program's making."""
+    table = as_another_program_has_it(output)
+    if isinstance(output, IcebergOutput):
+        table.overwrite(table.scan().to_arrow())
+    else:
+        assert table.optimize.compact()["numFilesRemoved"] > 1
+
+
+def test_a_batch_is_found_and_counted_wherever_a_compaction_put_its_rows(output: Table) -> None:
+    batches = [publish(output, plan_to(output, number)) for number in (1, 2, 3)]
+    compact(output)
+    last = publish(output, plan_to(output, 4))
+    receipts = list(output.sink.publisher.published_receipts())
+    assert [each.files.state for each in receipts] == [FilesState.INTACT] * 4
+    for published in (*batches, last):
+        batch_id, inspector = published.plan.batch_id, output.sink.inspector
+        look = inspector.look_at(batch_id)
+        assert list(look.problems) == []
+        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
+        first = published.receipt.files[0]
+        assert inspector.holds(batch_id, first, orders(0), 3)
+        assert not inspector.holds(batch_id, first, orders(0), ROWS)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["own files", "compacted"])
+def test_a_batch_that_expires_leaves_in_one_commit_and_takes_no_other_along(
+    output: Table, *, is_compacted: bool
+) -> None:
+    publish(output, plan_to(output, 1))
+    if is_compacted and output.format == "iceberg":  # of which only whole files are taken out
+        compact(output)
+    second = publish(output, plan_to(output, 2))
+    if is_compacted and output.format == "delta":
+        compact(output)
+    before, remover = commits_of(output), output.sink.remover
+    with pytest.raises(ValueError, match="noted as removed before it is hidden"):
+        remover.hide(batch_id_of(1))
+    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "ops", "old"))
+    assert remover.unfinished() == [str(batch_id_of(1))]
+    for _ in range(2):
+        remover.hide(batch_id_of(1))
+    assert output.seen() == rows_of(second)
+    assert commits_of(output) == before + 1
+    remover.delete_hidden(batch_id_of(1))
+    assert remover.unfinished() == []
+    states = [each.files.state for each in output.sink.publisher.published_receipts()]
+    assert states == [FilesState.EXPIRED, FilesState.INTACT]
+
+
+def commits_of(output: Table) -> int:
+    table = as_another_program_has_it(output)
+    return len(table.history()) if isinstance(output, IcebergOutput) else table.version()
