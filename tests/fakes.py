@@ -2037,6 +2037,15 @@ class FeedInMemory:
         assert batch is not None
         return batch
 
+    def open_in(self, state: BatchState) -> BatchPlan:
+        """Run the plan task, and bring its batch into a state in which it is open."""
+        plan = self.planned()
+        if state is not BatchState.PLANNED:
+            self.write(plan.batch_id)
+        if state is BatchState.COMMITTING:
+            self.control.begin_commit(plan.batch_id, 1)
+        return plan
+
     def open_attempt(self, batch_id: UUID, actor: str = "run 1") -> Attempt:
         """Run the first half of the write task, which has to need Spark."""
         attempt = self.ask_for_attempt(batch_id, actor)

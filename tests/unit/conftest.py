@@ -3,9 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.fakes import FeedInMemory
 
 settings.register_profile("unit", deadline=None, database=None, max_examples=50)
 settings.register_profile("quick", settings.get_profile("unit"), max_examples=15)
@@ -22,3 +26,11 @@ def airflow_home() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
         yield Path(os.environ["AIRFLOW_HOME"])
+
+
+@pytest.fixture
+def feed() -> "FeedInMemory":
+    """A feed that was never planned; its topic holds orders-0[0, 100) and orders-1[0, 50)."""
+    from tests.fakes import FeedInMemory
+
+    return FeedInMemory()

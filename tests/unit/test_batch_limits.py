@@ -23,12 +23,6 @@ USR = NeverFound("value", "usr", 20, ("user", "page"))
 WARN, STOP = BatchLimits(on_never_found=OnNeverFound.WARN), BatchLimits(on_never_found=OnNeverFound.STOP)
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    """A feed whose topic holds orders-0[0, 100) and orders-1[0, 50)."""
-    return FeedInMemory()
-
-
 def written(feed: FeedInMemory, **found: Any) -> BatchPlan:
     """Write the next batch, of whose records the job found this."""
     plan = feed.planned()

@@ -53,12 +53,6 @@ AFTER = {P0: 100, P1: 50}
 
 
 @pytest.fixture
-def feed() -> FeedInMemory:
-    """A feed whose topic holds orders-0[0, 100) and orders-1[0, 50)."""
-    return FeedInMemory()
-
-
-@pytest.fixture
 def plan(feed: FeedInMemory) -> BatchPlan:
     """The feed's batch of all there is, WRITTEN by attempt 1."""
     return feed.written()

@@ -60,11 +60,6 @@ def commit(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields = 
     return document
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
 def test_the_receipt_keeps_the_columns_of_a_batch_and_the_next_one_may_have_the_same(feed: FeedInMemory) -> None:
     first, second = commit(feed, ORDER), commit(feed, ORDER)
 

@@ -8,11 +8,6 @@ from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.verbs.abandon import abandon, abandonable
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
 def abandon_batch(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
     return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, actor="ops")
 
@@ -23,9 +18,7 @@ def could_be_abandoned(feed: FeedInMemory, plan: BatchPlan) -> tuple[BatchState,
 
 
 def committing(feed: FeedInMemory) -> BatchPlan:
-    plan = feed.written()
-    feed.control.begin_commit(plan.batch_id, 1)
-    return plan
+    return feed.open_in(BatchState.COMMITTING)
 
 
 def test_a_planned_batch_is_abandoned_plainly_and_its_ranges_are_planned_again(feed: FeedInMemory) -> None:

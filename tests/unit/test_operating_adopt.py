@@ -509,11 +509,7 @@ def test_an_open_batch_of_an_older_copy_that_was_published_since_is_committed(
     feed: FeedInMemory, state: BatchState
 ) -> None:
     more_records(feed, 150, 50)
-    plan = feed.planned()
-    if state is not BatchState.PLANNED:
-        feed.write(plan.batch_id)
-    if state is BatchState.COMMITTING:
-        feed.control.begin_commit(plan.batch_id, 1)
+    plan = feed.open_in(state)
     older = feed.control.state
     feed.write(plan.batch_id)
     feed.commit(plan.batch_id)

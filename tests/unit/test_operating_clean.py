@@ -13,11 +13,6 @@ from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
 def over(feed: FeedInMemory, *, ended_before: datetime | None = None) -> list[StagedOutput]:
     """Return what is staged and has ended, with the retention long gone by default."""
     ended_before = ended_before or datetime.now(UTC) + timedelta(days=1)

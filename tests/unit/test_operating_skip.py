@@ -264,11 +264,7 @@ def test_what_an_open_batch_reads_is_not_skipped(feed: FeedInMemory, inside: Off
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
 def test_an_open_batch_is_in_the_way_in_each_of_its_states(feed: FeedInMemory, state: BatchState) -> None:
-    plan = feed.planned()
-    if state is not BatchState.PLANNED:
-        feed.write(plan.batch_id)
-    if state is BatchState.COMMITTING:
-        feed.control.begin_commit(plan.batch_id, 1)
+    plan = feed.open_in(state)
     refusal(feed, span(0, 100, 120), BatchStateError)
     assert feed.control.batch(plan.batch_id).state is state
 

@@ -8,11 +8,6 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.page.batch_files import END_OF_FAILURE, BatchFiles, LastWords, batch_files
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
 def found(feed: FeedInMemory, plan: BatchPlan) -> BatchFiles:
     batch_id = plan.batch_id
     return batch_files(feed.control.batch(batch_id), feed.control.attempts(batch_id), sinks(feed.sink))

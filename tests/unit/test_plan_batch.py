@@ -52,12 +52,6 @@ from kafka_ingest.verbs.skip import decide_skip, skip
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    """A feed that was never planned; its topic holds orders-0[0, 100) and orders-1[0, 50)."""
-    return FeedInMemory()
-
-
 # ── New batches ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

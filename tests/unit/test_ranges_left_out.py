@@ -38,12 +38,6 @@ PLAN = a_plan(LOST, KEPT)
 LEFT_OUT = LeftOut(LOST, 130)
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    """A feed that was never planned; its topic holds orders-0[0, 100) and orders-1[0, 50)."""
-    return FeedInMemory()
-
-
 def assert_accounted(feed: FeedInMemory) -> None:
     """Every offset up to the stored ones is committed or in a gap, once."""
     rows = feed.control.coverage("orders")

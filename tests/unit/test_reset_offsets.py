@@ -424,11 +424,7 @@ def test_deciding_alone_writes_nothing(feed: FeedInMemory) -> None:
 def test_an_open_batch_is_in_the_way_in_each_of_its_states_and_both_ways_on_are_named(
     feed: FeedInMemory, state: BatchState
 ) -> None:
-    plan = feed.planned()
-    if state is not BatchState.PLANNED:
-        feed.write(plan.batch_id)
-    if state is BatchState.COMMITTING:
-        feed.control.begin_commit(plan.batch_id, 1)
+    plan = feed.open_in(state)
     message = refusal(feed, ToEarliest(), BatchStateError)
     assert f"batch {plan.batch_id} is {state}" in message
     assert "`kafka-ingest run orders`" in message

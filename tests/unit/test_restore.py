@@ -27,11 +27,6 @@ class KilledError(Exception):
 
 
 @pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
-@pytest.fixture
 def abandoned(feed: FeedInMemory) -> BatchPlan:
     """A batch of all there is, which was written."""
     plan = feed.written()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, topic
+from tests.fakes import FeedInMemory, partition, span
 from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import app
@@ -85,12 +85,6 @@ def test_a_request_never_changes_after_it_was_read() -> None:
 
 
 # ── What it comes to ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def feed() -> FeedInMemory:
-    """A feed that was never planned: orders-0 holds 100 records, orders-1 50."""
-    return FeedInMemory(FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50))}))
 
 
 def test_only_the_partitions_that_are_named_are_read_up_to_there(feed: FeedInMemory) -> None:

@@ -37,9 +37,7 @@ def storage_goes_away(feed: FeedInMemory) -> InMemorySink:
 
 
 def committing(feed: FeedInMemory) -> BatchPlan:
-    plan = feed.written()
-    feed.control.begin_commit(plan.batch_id, 1)
-    return plan
+    return feed.open_in(BatchState.COMMITTING)
 
 
 def abandon_batch(feed: FeedInMemory, plan: BatchPlan, *, lost: bool = False) -> BatchState:

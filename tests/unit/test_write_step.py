@@ -66,11 +66,6 @@ class Spark:
 IDS = 'UNKNOWN_SCHEMA_IDS: {"value": [%d]}'
 
 
-@pytest.fixture
-def feed() -> FeedInMemory:
-    return FeedInMemory()
-
-
 def test_an_attempt_that_spark_writes_is_pinned_and_a_second_run_needs_no_spark(feed: FeedInMemory) -> None:
     spark = Spark(feed)
     assert spark.write() is BatchState.WRITTEN
