@@ -7,16 +7,16 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import yaml
 from control_databases import DATABASES, control_databases
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from sqlalchemy import URL, Connection, create_engine, insert
 
 from environment import ROOT
@@ -44,7 +44,6 @@ class Size:
 
 
 def main() -> int:
-    """Fill control tables, ask, and print how long the answers took."""
     parser = argparse.ArgumentParser(prog="make bench-coverage ARGS=…", description=__doc__)
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"default: {PARTITIONS:,}")
     parser.add_argument("--batches", type=int, default=BATCHES, help=f"live ones; default: {BATCHES:,}")
@@ -57,21 +56,20 @@ def main() -> int:
         "--directory", type=directory_for_data, help="where the databases keep their data, some GB; default: /tmp"
     )
     options = parser.parse_args()
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Fill control tables, ask, and print how long the answers took."""
     size = Size(options.partitions, options.batches, options.backfills)
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name:
-        directory = Path(name)
-        directory.chmod(0o755)  # PostgreSQL may run as another user
-        with control_databases(options.databases, directory) as databases:
-            filled = {kind: new() for kind, new in databases.items()}
-            for kind, url in filled.items():
-                started = time.monotonic()
-                fill(url, size)
-                print(
-                    f"{kind}: {size.partitions * size.batches:,} live ranges written in "
-                    f"{time.monotonic() - started:.0f} s"
-                )
-            ask(filled, directory, options.repetitions)
-    return 0
+    with control_databases(options.databases, directory) as databases:
+        filled = {kind: new() for kind, new in databases.items()}
+        for kind, url in filled.items():
+            started = time.monotonic()
+            fill(url, size)
+            took = f"{time.monotonic() - started:.0f} s"
+            print(f"{kind}: {size.partitions * size.batches:,} live ranges written in {took}")
+        ask(filled, directory, options.repetitions)
 
 
 def ask(databases: dict[str, URL], directory: Path, repetitions: int) -> None:

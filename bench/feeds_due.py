@@ -3,27 +3,24 @@
 import argparse
 import json
 import os
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from contestant import leave_settings_behind
 from in_airflow import answer, instant
 from measured_on import commit, machine_in_short
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from places import run_in_a_directory
+from talking import BenchmarkError, say
 
-from airflow_components import AirflowError
 from airflow_server import AirflowServer, running
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import EmbeddedBroker
 from environment import ROOT, child_environment
-from java_command import JavaMissingError
 from order_events import PARTITIONS, create_topic, order_events, produce
 
 VERSION = 1
@@ -57,7 +54,6 @@ class Round:
 
 
 def main() -> int:
-    """Let the feeds be due, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-feeds-due ARGS=…", description=__doc__)
     parser.add_argument("--feeds", type=int, default=FEEDS, help=f"with {RECORDS:,} new records each; default: {FEEDS}")
     parser.add_argument("--idle", type=int, default=IDLE, help=f"without any; default: {IDLE}")
@@ -68,23 +64,17 @@ def main() -> int:
     options = parser.parse_args()
     if min(options.feeds, options.idle, options.minutes) < 1:
         parser.error("expected --feeds, --idle and --minutes of 1 or more")
-    signal.signal(signal.SIGTERM, interrupt)
-    leave_settings_behind()
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-            rounds = measure(Path(directory), options.feeds, options.idle, options.minutes * 60)
-    except (BenchmarkError, AirflowError, BrokerError, JavaMissingError, TimeoutError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Let the feeds be due, and print what was found."""
+    rounds = measure(directory, options.feeds, options.idle, options.minutes * 60)
     machine = f"{machine_in_short()}, commit {commit(ROOT)}"
     if options.json:
         print(json.dumps({"version": VERSION, "machine": machine, "rounds": [asdict(each) for each in rounds]}))
     else:
         print("\n".join([machine, "", *as_markdown(rounds)]))
-    return 0
 
 
 def measure(home: Path, busy: int, idle: int, timeout_s: float) -> list[Round]:

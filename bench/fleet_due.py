@@ -2,30 +2,28 @@
 
 import argparse
 import os
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet
 import yaml
-from contestant import BIN, SCRIPTS, SPARK_JARS, Job, Start, leave_settings_behind, our_environment, plain_environment
+from contestant import BIN, SCRIPTS, SPARK_JARS, Job, Start, our_environment, plain_environment
 from feeds_due import MAINTENANCE, has_dag, wait_for
 from in_airflow import answer, instant
 from last_will import LastWill
 from measured_on import commit, machine_in_short
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from places import run_in_a_directory
+from talking import BenchmarkError, say
 from whole_process import run_whole
 
-from airflow_components import AirflowError
 from airflow_server import running
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import EmbeddedBroker
 from environment import ROOT, child_environment
-from java_command import JavaMissingError
 from order_events import create_topic, order_events, produce
 
 FEEDS, RECORDS, PARTITIONS, REPETITIONS = 500, 2_000, 6, 3
@@ -45,7 +43,6 @@ class Measured:
 
 
 def main() -> int:
-    """Measure in turn, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-fleet ARGS=…", description=__doc__)
     parser.add_argument("--feeds", type=int, default=FEEDS, help=f"with {RECORDS:,} records each; default: {FEEDS}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
@@ -53,20 +50,14 @@ def main() -> int:
     options = parser.parse_args()
     if min(options.feeds, options.repetitions) < 1:
         parser.error("expected --feeds and --repetitions of 1 or more")
-    signal.signal(signal.SIGTERM, interrupt)
-    leave_settings_behind()
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-            found = measure(Path(directory), options.feeds, options.repetitions, options.only)
-    except (BenchmarkError, AirflowError, BrokerError, JavaMissingError, TimeoutError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Measure in turn, and print what was found."""
+    found = measure(directory, options.feeds, options.repetitions, options.only)
     print(f"{machine_in_short()}, commit {commit(ROOT)}\n")
     print("\n".join(as_markdown(found, options.feeds)))
-    return 0
 
 
 def measure(home: Path, feeds: int, repetitions: int, only: Sequence[str]) -> dict[str, list[Measured]]:

@@ -6,15 +6,15 @@ folds them.
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from control_databases import DATABASES, control_databases
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from sqlalchemy import URL, Connection, create_engine, func, select
 from years_of_batches import FEED, Years, fill_tables
 
@@ -113,29 +113,29 @@ def lines_of(found: Sequence[FoldedYears]) -> list[str]:
 
 
 def main() -> int:
-    """Make control tables and fold them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=20_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
     parser.add_argument("--directory", type=directory_for_data, help="where all data is kept; default: /tmp")
     options = parser.parse_args()
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Make control tables and fold them."""
     found: list[FoldedYears] = []
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name:
-        directory = Path(name)
-        directory.chmod(0o755)  # PostgreSQL may run as another user
-        with control_databases(options.databases, directory) as databases:
-            for new_database in databases.values():
-                url = new_database()
-                years = Years(
-                    *("bench", "bench-topic-id", "bench-cluster", options.partitions, options.batches),
-                    directory / "output" / "bench",
-                    datetime.now(UTC),
-                )
-                fill_tables(url, years)
-                found.append(fold_years(url))
+    with control_databases(options.databases, directory) as databases:
+        for new_database in databases.values():
+            url = new_database()
+            years = Years(
+                *("bench", "bench-topic-id", "bench-cluster", options.partitions, options.batches),
+                directory / "output" / "bench",
+                datetime.now(UTC),
+            )
+            fill_tables(url, years)
+            found.append(fold_years(url))
     print("\n".join(lines_of(found)))
-    return 0
 
 
 if __name__ == "__main__":

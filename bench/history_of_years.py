@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -17,15 +16,14 @@ from control_databases import DATABASES, NewDatabase, control_databases
 from folding_of_years import fold_years, lines_of
 from many_partitions import create_topic, produce
 from one_step import Measured, Task
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from sqlalchemy import create_engine, func, make_url, select
 from step_after_years import STEPS
 from step_process import in_a_process_of_its_own
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from talking import BenchmarkError, say
 from years_of_batches import Years, fill_output, fill_tables
 
-from embedded_broker import BrokerError, EmbeddedBroker
-from java_command import JavaMissingError
+from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control import schema
@@ -47,19 +45,13 @@ class Feed:
 
 
 def main() -> int:
-    """Make the histories, measure on all of them in turn, and print what was found."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name:
-            Path(name).chmod(0o755)  # PostgreSQL may run as another user
-            counts, found = measure_all(options, Path(name))
-    except (BenchmarkError, BrokerError, JavaMissingError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Make the histories, measure on all of them in turn, and print what was found."""
+    counts, found = measure_all(options, directory)
     if options.json:
         rows = [
             {"database": database, "batches": batches, "step": step, "measured": [asdict(each) for each in measured]}
@@ -68,7 +60,6 @@ def main() -> int:
         print(json.dumps({"version": 1, "rows": rows}))
     else:
         print("\n".join([*counts, "", *table(found)]))
-    return 0
 
 
 def parse_options() -> argparse.Namespace:

@@ -2,27 +2,25 @@
 
 import argparse
 import json
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from contestant import BIN, leave_settings_behind
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from contestant import BIN
+from places import run_in_a_directory
+from talking import BenchmarkError, say
 
-from airflow_components import AirflowError
 from airflow_server import AirflowServer, running, until
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import EmbeddedBroker
 from environment import child_environment, output
-from java_command import JavaMissingError
 from order_events import create_topic, order_events, produce
 
 VERSION = 1
@@ -42,24 +40,18 @@ class Step:
 
 
 def main() -> int:
-    """Measure in turn, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-airflow ARGS=…", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
     parser.add_argument("--json", action="store_true", help="print every single measurement")
     options = parser.parse_args()
     if options.repetitions < 1:
         parser.error("expected 1 repetition or more")
-    signal.signal(signal.SIGTERM, interrupt)
-    leave_settings_behind()
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-            by_hand, in_airflow = measure(Path(directory), options.repetitions)
-    except (BenchmarkError, AirflowError, BrokerError, JavaMissingError, TimeoutError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Measure in turn, and print what was found."""
+    by_hand, in_airflow = measure(directory, options.repetitions)
     if options.json:
         runs = [{step.name: step.seconds for step in steps} for steps in in_airflow]
         print(
@@ -69,7 +61,6 @@ def main() -> int:
         )
     else:
         print(as_markdown(by_hand, in_airflow))
-    return 0
 
 
 def measure(home: Path, repetitions: int) -> tuple[list[float], list[list[Step]]]:

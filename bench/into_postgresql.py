@@ -6,7 +6,6 @@ All write the same staged Parquet files into tables with the same unique positio
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from contestant import FLINK, FLINK_HEAP, FLINK_PYTHON, SCRIPTS, SETTINGS_OF_THE_SHELL
 from measured_on import commit, file_system, machine_in_short
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from sqlalchemy import URL, create_engine, text
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from talking import BenchmarkError, say
 from years_of_batches import id_at
 
 from embedded_postgresql import EmbeddedPostgresql
@@ -271,30 +271,22 @@ def table_of(found: Sequence[Measured], rows: int) -> list[str]:
 
 
 def main() -> int:
-    """Start a server, let all write in turn, and print what it took."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name,
-            EmbeddedPostgresql(options.directory) as embedded,
-        ):
-            server = Server(Path(name), embedded)
-            found = measure_all(options, server)
-            server.end()
-    except BenchmarkError as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Start a server, let all write in turn, and print what it took."""
+    with EmbeddedPostgresql(options.directory) as embedded:
+        server = Server(directory, embedded)
+        found = measure_all(options, server)
+        server.end()
     if options.json:
         print(json.dumps({"version": 1, "rows": [asdict(each) for each in found]}))
     else:
         kind = file_system(options.directory or Path(tempfile.gettempdir()))
         print(f"{options.rows:,} rows, {commit(ROOT)}, {machine_in_short()}, {kind}\n")
         print("\n".join(table_of(found, options.rows)))
-    return 0
 
 
 def parse_options() -> argparse.Namespace:

@@ -7,24 +7,23 @@ import argparse
 import json
 import os
 import resource
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
-from contestant import BIN, leave_settings_behind
+from contestant import BIN
 from measured_on import commit, machine_in_short
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from places import run_in_a_directory
+from talking import BenchmarkError, say
 
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import EmbeddedBroker
 from environment import ROOT, child_environment
-from java_command import JavaMissingError
 from order_events import create_topic
 
 VERSION = 1
@@ -67,7 +66,6 @@ STEPS: Mapping[str, list[str]] = {
 
 
 def main() -> int:
-    """Measure all sizes in turn, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-feeds ARGS=…", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="FEEDS", help=f"default: {SIZES}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
@@ -75,17 +73,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.repetitions < 1 or min(options.sizes) < 1:
         parser.error("expected --repetitions and --sizes of 1 or more")
-    signal.signal(signal.SIGTERM, interrupt)
-    leave_settings_behind()
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-            found = measure_all(Path(directory), sorted(set(options.sizes)), options.repetitions)
-    except (BenchmarkError, BrokerError, JavaMissingError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Measure all sizes in turn, and print what was found."""
+    found = measure_all(directory, sorted(set(options.sizes)), options.repetitions)
     machine = f"{machine_in_short()}, commit {commit(ROOT)}"
     if options.json:
         rows = [
@@ -96,7 +89,6 @@ def main() -> int:
     else:
         print("\n".join([machine, "", *table("seconds", found, lambda each: each.seconds)]))
         print("\n".join(["", *table("processor seconds", found, lambda each: each.cpu_s)]))
-    return 0
 
 
 def measure_all(home: Path, sizes: Sequence[int], repetitions: int) -> dict[tuple[str, int], list[Measured]]:

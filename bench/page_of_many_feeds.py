@@ -8,17 +8,18 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from fastapi import Request
 from measured_on import commit, machine_in_short
+from places import run_in_a_directory
 from sqlalchemy import URL
 from years_of_batches import CLUSTER_RUN, FEED, Years, fill_tables, id_at, tables_to_fill
 
@@ -145,15 +146,17 @@ class KnownSources(Sources):
 
 
 def main() -> int:
-    """Measure the views in turn, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-page ARGS=…", description=__doc__)
     parser.add_argument("--feeds", type=int, default=FEEDS, help=f"default: {FEEDS}")
     parser.add_argument("--batches", type=int, default=BATCHES, help=f"of one feed; default: {BATCHES}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
     parser.add_argument("--json", action="store_true", help="print every single measurement")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-        found = measure(Path(directory), options)
+    return run_in_a_directory(partial(compare, parser.parse_args()))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Measure the views in turn, and print what was found."""
+    found = measure(directory, options)
     machine = f"{machine_in_short()}, commit {commit(ROOT)}"
     if options.json:
         print(json.dumps({"version": VERSION, "machine": machine, "seconds": found}))
@@ -161,7 +164,6 @@ def main() -> int:
         print(machine)
         for view, seconds in found.items():
             print(f"{view:40} {statistics.median(seconds):6.3f} s (first {seconds[0]:.3f} s)")
-    return 0
 
 
 def measure(home: Path, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -189,8 +191,8 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
     def feed(name: str, before: UUID | None = None) -> object:
         asked = FeedAsked(batches_before=before)
         view = one_feed(sources, name, asked, set)
-        shown: dict[str, Any] = {"view": view, "asked": asked, "again": {}, "stays": {}, "offers": [], "dags": {}}
-        return page(request, "feed.html", **shown)
+        shown: dict[str, Any] = {"again": {}, "stays": {}, "offers": [], "dags": {}, "dag_id": name}
+        return page(request, "feed.html", view=view, asked=asked, **shown)
 
     def batch(name: str, batch_id: UUID) -> object:
         return page(

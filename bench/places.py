@@ -2,11 +2,19 @@
 
 import argparse
 import os
+import signal
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from contestant import leave_settings_behind
+from talking import INTERRUPTED, BenchmarkError, interrupt, say
+
+from airflow_components import AirflowError
+from embedded_broker import BrokerError
 from environment import ROOT
+from java_command import JavaMissingError
 
 RESULTS = ROOT / ".local" / "bench"
 
@@ -30,3 +38,23 @@ def new_results() -> Path:
     made = RESULTS / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}-{os.getpid()}"
     made.mkdir(parents=True)
     return made
+
+
+def run_in_a_directory(measure: Callable[[Path], int | None], above: Path | None = None) -> int:
+    """Let a benchmark measure and print in a directory that is removed afterwards; return the exit code.
+
+    What it has started ends with it, on Ctrl-C and SIGTERM, too.
+    """
+    signal.signal(signal.SIGTERM, interrupt)
+    leave_settings_behind()
+    try:
+        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=above) as name:
+            directory = Path(name)
+            directory.chmod(0o755)  # PostgreSQL may run as another user
+            return measure(directory) or 0
+    except (BenchmarkError, AirflowError, BrokerError, JavaMissingError, TimeoutError) as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; nothing is kept")
+        return INTERRUPTED

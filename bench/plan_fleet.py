@@ -3,27 +3,26 @@
 import argparse
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import yaml
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from contestant import BIN, leave_settings_behind
+from contestant import BIN
 from many_partitions import FILES_BESIDE_THE_LOGS, PATIENCE_S, allow_open_files, produce, wait_until_led
 from measured_on import commit, machine_in_short
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from places import run_in_a_directory
+from talking import BenchmarkError, say
 
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import EmbeddedBroker
 from environment import ROOT, child_environment, control_tables
-from java_command import JavaMissingError
 
 PARTITIONS = 6
 TOPICS_AT_ONCE = 250
@@ -44,14 +43,16 @@ print(time.perf_counter() - began, time.process_time(), len(runs), len(batches),
 
 
 def main() -> int:
-    """Plan fleets of each size, and print what was found."""
     parser = argparse.ArgumentParser(prog="make bench-fleet-plan ARGS=…", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=(1_000, 2_000), metavar="FEEDS")
     parser.add_argument("--due", type=int, default=500, help="feeds with new records at last; default: 500")
     parser.add_argument("--repetitions", type=int, default=3, help="default: 3")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, interrupt)
-    leave_settings_behind()
+    return run_in_a_directory(partial(compare, options))
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Plan fleets of each size, and print what was found."""
     allow_open_files(max(options.sizes) * PARTITIONS + FILES_BESIDE_THE_LOGS)
     lines = [
         f"{machine_in_short()}, commit {commit(ROOT)}",
@@ -59,18 +60,11 @@ def main() -> int:
         f"| feeds of {PARTITIONS} partitions | with new records | median s | min s | max s | processor s | load |",
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    try:
-        for size in options.sizes:
-            with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
-                lines += measure(Path(directory), size, min(options.due, size), options.repetitions)
-    except (BenchmarkError, BrokerError, JavaMissingError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    for size in options.sizes:
+        home = directory / str(size)
+        home.mkdir()
+        lines += measure(home, size, min(options.due, size), options.repetitions)
     print("\n".join(lines))
-    return 0
 
 
 def measure(home: Path, size: int, due: int, repetitions: int) -> Iterator[str]:

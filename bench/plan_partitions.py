@@ -5,13 +5,12 @@ import importlib.metadata
 import json
 import os
 import platform
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,14 +19,13 @@ from control_databases import DATABASES, NewDatabase, control_databases
 from many_partitions import broker_with_topics, records_in, topic_of
 from measured_on import commit, file_system, machine_in_short
 from one_step import STEPS, Measured, Task
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from sqlalchemy import create_engine, text
 from step_process import in_a_process_of_its_own
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from talking import BenchmarkError, say
 
-from embedded_broker import JARS, BrokerError
+from embedded_broker import JARS
 from environment import ROOT
-from java_command import JavaMissingError
 
 SIZES = (100, 1_000, 10_000)
 REPETITIONS = 3
@@ -58,20 +56,14 @@ class Row:
 
 
 def main() -> int:
-    """Measure, and print what was found; exit code 1 where it was not measured or is over a limit."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as directory:
-            Path(directory).chmod(0o755)  # PostgreSQL may run as another user
-            machine, rows = measure_all(options, Path(directory))
-        check_same_work(rows)
-    except (BenchmarkError, BrokerError, JavaMissingError) as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> int:
+    """Measure, and print what was found; exit code 1 where it was not measured or is over a limit."""
+    machine, rows = measure_all(options, directory)
+    check_same_work(rows)
     found, within = verdict(rows)
     if options.json:
         print(json.dumps({"version": 1, "machine": machine, "within": within, "rows": [asdict(row) for row in rows]}))

@@ -7,15 +7,14 @@ end; of an Iceberg table its files, in one commit, and the snapshots that its me
 import argparse
 import json
 import os
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from uuid import UUID
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet
-from places import directory_for_data
+from places import directory_for_data, run_in_a_directory
 from pyiceberg.catalog import load_catalog
-from talking import INTERRUPTED, BenchmarkError, interrupt, say
+from talking import BenchmarkError, say
 from years_of_batches import id_at
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan
@@ -239,23 +238,17 @@ def staged_file(path: Path, plan: BatchPlan, offset_range: OffsetRange) -> Writt
 
 
 def main() -> int:
-    """Make the tables, publish into all of them in turn, and print what it took."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name:
-            found = measure_all(options, Path(name))
-    except BenchmarkError as error:
-        say(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; nothing is kept")
-        return INTERRUPTED
+    return run_in_a_directory(partial(compare, options), options.directory)
+
+
+def compare(options: argparse.Namespace, directory: Path) -> None:
+    """Make the tables, publish into all of them in turn, and print what it took."""
+    found = measure_all(options, directory)
     if options.json:
         print(json.dumps({"version": 1, "rows": [asdict(each) for each in found]}))
     else:
         print("\n".join(table_of(found)))
-    return 0
 
 
 def parse_options() -> argparse.Namespace:
