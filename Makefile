@@ -19,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial try-kerberos try-hosts test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
 	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet bench-fleet-plan soak up down clean
 
 help: ## list these verbs
@@ -55,6 +55,14 @@ demo: ## run one feed end to end, with a Kafka of its own, and explain what happ
 try-tutorial: ## run each command of docs/tutorial.md as written, on a Kafka of its own; two minutes
 	$(SET_UP) run jvm .venv/.stamp-delta
 	@.venv/bin/python dev/try_tutorial.py
+
+try-kerberos: ## run a feed with a KDC of Debian's krb5-kdc; CLIENT=FOLDER has a librdkafka that knows Kerberos
+	$(SET_UP) run jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python dev/try_kerberos.py $(CLIENT)
+
+try-hosts: ## run a feed on a standalone cluster of network namespaces without a shared disk, as root; a quarter of an hour
+	$(SET_UP) dev jvm s3
+	@PYTHONPATH=plugins:dev .venv/bin/python dev/try_hosts.py
 
 test-quick: ## run the tests that start no JVM and no server, and say what is left out; one to two minutes
 	$(SET_UP) dev jvm

@@ -14,9 +14,16 @@ from certificates import Authority, keystore
 from embedded_broker import QUICK_START, EmbeddedBroker
 from free_ports import LOOPBACK
 
-TLS, MUTUAL_TLS, SASL, SASL_TLS, TOKENS = "TLS", "MUTUALTLS", "SASL", "SASLTLS", "TOKENS"
+TLS, MUTUAL_TLS, SASL, SASL_TLS, TOKENS, UNSIGNED = "TLS", "MUTUALTLS", "SASL", "SASLTLS", "TOKENS", "UNSIGNED"
 
-_LISTENERS = {TLS: "SSL", MUTUAL_TLS: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL", TOKENS: "SASL_SSL"}
+_LISTENERS = {
+    TLS: "SSL",
+    MUTUAL_TLS: "SSL",
+    SASL: "SASL_PLAINTEXT",
+    SASL_TLS: "SASL_SSL",
+    TOKENS: "SASL_SSL",
+    UNSIGNED: "SASL_PLAINTEXT",
+}
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -31,7 +38,8 @@ def secured_broker(
 ) -> EmbeddedBroker:
     """Return a broker, not yet started, whose SASL/PLAIN users are the ones of `passwords`.
 
-    It takes tokens that were signed by a key of the file `token_keys` (JWKS).
+    It takes tokens that were signed by a key of the file `token_keys` (JWKS), and on a listener of their own unsigned
+    ones.
 
     Clients of its first listener may do everything; all others only what ACLs allow. A client certificate's user is
     `CN=<name>`; a client of the TLS listener without one is `ANONYMOUS`, as are clients of the first listener.
@@ -49,6 +57,12 @@ def secured_broker(
         f"{of_tokens}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
         f"{of_tokens}.oauthbearer.sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
         f"{of_tokens}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": token_keys.as_uri(),
+    }
+    of_anybody = f"listener.name.{UNSIGNED.lower()}"
+    jaas |= {
+        f"{of_anybody}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{of_anybody}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker";',
     }
     return EmbeddedBroker(
         directory,

@@ -31,8 +31,8 @@ jvm: .jvm/.stamp
 	touch $@
 
 .venv/.stamp-dev: requirements-dev.txt requirements-azure.txt requirements-delta.txt requirements-gcs.txt \
-		requirements-iceberg.txt requirements-openlineage.txt requirements-postgresql.txt requirements-protobuf.txt \
-		requirements-s3.txt .venv/.stamp-run
+		requirements-iceberg.txt requirements-msk.txt requirements-openlineage.txt requirements-postgresql.txt \
+		requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@

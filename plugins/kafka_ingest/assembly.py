@@ -155,12 +155,7 @@ class FeedParts:
     def check_spark(self) -> None:
         """Refuse a Spark that cannot be used, before anything is planned."""
         access = self.access(self.plan_settings.output)
-        check_master(
-            self.master,
-            self.kafka_client,
-            sink_is_shared=self.feed.sink.shared or access is not None,
-            access=access,
-        )
+        check_master(self.master, sink_is_shared=self.feed.sink.shared or access is not None, access=access)
         if access is not None:
             installation().check_store_jars(access.scheme)
         self.kafka_client.java_settings()

@@ -276,11 +276,16 @@ def call_of(
 ) -> SparkSubmission:
     """Return the spark-submit call of one attempt."""
     parts, settings = opened.parts, opened.parts.feed.spark
+    role = {
+        name: value
+        for name, value in opened.parts.environment.items()
+        if opened.parts.kafka_client.is_by_role and name.startswith(SPARK_STORES["s3"].role)
+    }
     wait = {} if master.is_local else {MAX_WAIT_FOR_EXECUTORS: f"{settings.max_wait_for_executors.total_seconds():.0f}"}
     return spark_submission(
         opened.plan,
         opened.attempt,
-        spark=SparkRun(master, {**settings.conf, **wait}, parts.feed.decoding()),
+        spark=SparkRun(master, {**settings.conf, **wait}, parts.feed.decoding(), role),
         kafka=parts.kafka_client,
         sink_is_shared=parts.feed.sink.shared,
         installed=installed,

@@ -9,7 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 
 from certificates import Authority
 from kafka_ingest.cluster.client_settings import KafkaClientSettings, jaas_quoted
-from kafka_ingest.errors import InvalidConnectionError
+from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.other_logins import region_of
+from kafka_ingest.errors import InstallationError, InvalidConnectionError
 
 PASSWORD = "hunter2"
 BROKERS = {"bootstrap.servers": "kafka:9092"}
@@ -353,9 +355,82 @@ def test_the_read_makes_no_topic() -> None:
 
 
 def test_a_mechanism_without_a_known_translation_is_refused() -> None:
-    message = "expected sasl.mechanism to be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, found 'GSSAPI'"
+    message = "SCRAM-SHA-512, OAUTHBEARER, GSSAPI, AWS_MSK_IAM, found another one"
     with pytest.raises(InvalidConnectionError, match=message):
-        java(sasl__mechanism="GSSAPI")
+        java(sasl__mechanism="DIGEST-MD5")
+
+
+KERBEROS = {
+    "sasl__mechanism": "GSSAPI",
+    "sasl__kerberos__principal": "ingest/etl@EXAMPLE.ORG",
+    "sasl__kerberos__keytab": "/etc/kafka/ingest.keytab",
+}
+
+
+def test_a_keytab_of_kerberos_becomes_a_jaas_configuration_and_hides_no_word() -> None:
+    assert java(**KERBEROS) == {
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        'keyTab="/etc/kafka/ingest.keytab" principal="ingest/etl@EXAMPLE.ORG";',
+    }
+    found = client(**KERBEROS, sasl__kerberos__service__name="brokers")
+    assert found.java_settings()["sasl.kerberos.service.name"] == "brokers"
+    assert found.secrets() == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("principal", ""),
+        ("principal", "ingest; rm -r /"),
+        ("keytab", ""),
+        ("keytab", "ingest.keytab"),
+        ("keytab", '/etc/"$(id)"'),
+    ],
+)
+def test_a_principal_or_keytab_that_would_be_more_to_a_shell_is_refused_and_not_repeated(key: str, value: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=rf"expected in sasl\.kerberos\.{key} .* found none") as error:
+        client(**KERBEROS | {f"sasl__kerberos__{key}": value})
+    assert not value or value not in str(error.value)
+
+
+def test_without_kerberos_in_librdkafka_a_connection_is_refused_with_what_to_do() -> None:
+    kafka = KafkaClient(lambda: client(security__protocol="SASL_SSL", **KERBEROS))
+    with pytest.raises(InstallationError, match=r"knows sasl\.mechanism GSSAPI.*Build librdkafka with libsasl2"):
+        kafka.check_let_in()
+
+
+BROKERS_OF_MSK = "b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"
+
+
+def of_msk(servers: str = BROKERS_OF_MSK) -> KafkaClientSettings:
+    return KafkaClientSettings("its_id", {"bootstrap.servers": servers, "sasl.mechanism": "AWS_MSK_IAM"})
+
+
+def test_a_role_at_amazon_logs_in_by_amazons_own_class_in_java() -> None:
+    found = of_msk().java_settings()
+    assert found["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert found["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    assert found["sasl.client.callback.handler.class"] == "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+
+
+@pytest.mark.parametrize(
+    ("servers", "region"),
+    [
+        (BROKERS_OF_MSK, "eu-west-1"),
+        ("boot-x1.c1.kafka-serverless.ap-south-1.amazonaws.com:9098", "ap-south-1"),
+        ("b-1.x.kafka.cn-north-1.amazonaws.com.cn:9098", "cn-north-1"),
+    ],
+)
+def test_the_region_of_a_role_is_in_the_brokers_names(servers: str, region: str) -> None:
+    assert of_msk(servers)
+    assert region_of("its_id", servers) == region
+
+
+def test_brokers_that_are_not_amazons_are_refused_for_a_role() -> None:
+    with pytest.raises(InvalidConnectionError, match="expected brokers of Amazon MSK"):
+        of_msk("kafka:9098")
 
 
 @pytest.mark.parametrize(

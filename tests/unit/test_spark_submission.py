@@ -258,56 +258,19 @@ def test_a_secret_is_in_nothing_that_is_submitted(master: SparkMaster) -> None:
     assert "hunter2" not in json.dumps([dict(found.conf), dict(found.environment)])
 
 
-@pytest.mark.parametrize("master", [YARN, KUBERNETES])
-def test_a_secret_is_refused_where_it_would_be_on_a_command_line(master: SparkMaster) -> None:
-    message = rf"'spark_default' leads to {master.master}, and Kafka connection 'kafka_default' holds a secret"
-    with pytest.raises(UnsafeSparkMasterError, match=message) as error:
-        submission(master, SECRET_KAFKA, shared=True)
-    assert "hunter2" not in str(error.value)
-    assert error.value.exit_code == 2
-
-
-@pytest.mark.usefixtures("airflow_home")
-@pytest.mark.parametrize("master", ["spark://yarn-gateway:7077", "spark://k8s-node-1:7077"])
-def test_a_secret_is_refused_where_airflows_own_hook_mistakes_the_masters_name(
-    master: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.providers.apache.spark.hooks import spark_submit
-
-    # The hook only makes sure that the Kubernetes provider, which is not installed here, is there.
-    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": master}))
-    hook = spark_submit.SparkSubmitHook(conn_id="spark_default", env_vars={"SECRET": "hunter2"})
-    assert "hunter2" in " ".join(hook._build_spark_submit_command("job.py"))
-    with pytest.raises(UnsafeSparkMasterError, match="holds a secret"):
-        submission(SparkMaster("spark_default", master), SECRET_KAFKA, shared=True)
-
-
-@pytest.mark.parametrize("master", [YARN, KUBERNETES])
-def test_without_a_secret_every_master_will_do(master: SparkMaster) -> None:
-    assert submission(master, OPEN_KAFKA, shared=True).master == master.master
-
-
 # ── An output in a store ──────────────────────────────────────────────────────────────────────────────────────────────
 
 WITH_KEY = StoreOfAttempt(S3Access("aws_lake", access_key="key", secret_key="hunter3", session_token="hunter4"))
 WITH_ROLE = StoreOfAttempt(S3Access("aws_lake"), {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"})
 
 
-@pytest.mark.parametrize("master", [LOCAL, STANDALONE])
+@pytest.mark.parametrize("master", [LOCAL, STANDALONE, YARN, KUBERNETES])
 def test_a_stores_secrets_are_in_nothing_that_is_submitted(master: SparkMaster) -> None:
     found = submission(master, store=WITH_KEY)
     for secret in ("hunter3", "hunter4"):
         assert secret not in " ".join(found.command()) + json.dumps(dict(found.environment))
         assert secret not in repr(found)
         assert secret in found.secrets
-
-
-@pytest.mark.parametrize("master", [YARN, KUBERNETES])
-def test_a_stores_secret_is_refused_where_it_would_be_on_a_command_line(master: SparkMaster) -> None:
-    with pytest.raises(UnsafeSparkMasterError, match="'aws_lake', which leads to the output's store, holds a secret"):
-        submission(master, store=WITH_KEY)
-    assert submission(master, store=WITH_ROLE).master == master.master
 
 
 def test_without_a_key_the_driver_gets_what_the_environment_says_of_the_machines_role() -> None:
@@ -358,8 +321,6 @@ def test_a_job_that_writes_to_azures_store_gets_its_jars_and_its_committer(
     assert committer.endswith(".AzureManifestCommitterFactory")
     assert "hunter6" not in " ".join(found.command()) + repr(found) + json.dumps(dict(found.environment))
     assert "hunter6" in found.secrets
-    with pytest.raises(UnsafeSparkMasterError, match="'azure', which leads to the output's store, holds a secret"):
-        submission(YARN, store=StoreOfAttempt(access))
 
 
 @pytest.mark.parametrize("name", ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_PASSWORD"])
@@ -406,12 +367,12 @@ def test_an_output_that_is_not_shared_will_do_for_a_local_master() -> None:
 @pytest.mark.parametrize("master", ["local[*]", "spark://host:7077", "yarn"])
 def test_cluster_deploy_mode_is_refused(master: str) -> None:
     with pytest.raises(UnsafeSparkMasterError, match="'spark_default': expected deploy-mode client, found 'cluster'"):
-        check_master(SparkMaster("spark_default", master, "cluster"), OPEN_KAFKA, sink_is_shared=True)
+        check_master(SparkMaster("spark_default", master, "cluster"), sink_is_shared=True)
 
 
 @pytest.mark.parametrize("deploy_mode", [None, "", "client"])
 def test_client_deploy_mode_is_the_default(deploy_mode: str | None) -> None:
-    check_master(SparkMaster("spark_default", "spark://host:7077", deploy_mode), OPEN_KAFKA, sink_is_shared=True)
+    check_master(SparkMaster("spark_default", "spark://host:7077", deploy_mode), sink_is_shared=True)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ PLUGINS = ROOT / "plugins"
 PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
 OF_LINEAGE = "requirements-openlineage.txt"
+OF_MSK = "requirements-msk.txt"
 PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
 OF_POSTGRESQL = "requirements-postgresql.txt"
 OF_TABLES = ("requirements-delta.txt", "requirements-iceberg.txt")
@@ -250,7 +251,7 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
 def test_each_pin_lies_in_the_range_that_the_wheel_asks_for_and_each_range_has_its_pin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     ranges = {f"requirements-{extra}.txt": asked for extra, asked in project["optional-dependencies"].items()}
-    assert ranges.keys() == {OF_FORMATS, OF_LINEAGE, *OF_SINKS}
+    assert ranges.keys() == {OF_FORMATS, OF_LINEAGE, OF_MSK, *OF_SINKS}
     for file, asked in {"requirements.txt": project["dependencies"], **ranges}.items():
         found = {each.name: each.specifier for each in map(Requirement, asked)}
         pinned = {name: version for name, version in pins(file).items() if name != "pytest"}

@@ -184,9 +184,13 @@ class WriteOperator(SparkSubmitOperator):
         self.jars = submission.jars
         self.driver_class_path = submission.driver_class_path
         self.name = submission.name
-        # The hook adds to this process's environment; on YARN and Kubernetes what it adds would be on the command line.
-        unused = {} if parts.master.shows_environment else emptied(os.environ)
-        self.env_vars = {**unused, **submission.environment}
+        # The hook adds to this process's environment; on YARN and Kubernetes what it adds is on the command line, too:
+        # there a machine's role, which may be a key, is inherited.
+        self.env_vars = (
+            {name: value for name, value in submission.environment.items() if os.environ.get(name) != value}
+            if parts.master.shows_environment
+            else {**emptied(os.environ), **submission.environment}
+        )
         for secret in submission.secrets:
             mask_secret(secret)
 

@@ -243,7 +243,7 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
     if not isinstance(place, Path):
         access = store_access(place, find_connection(conn_id_of(place)))
         installation().check_store_jars(place.scheme)
-    check_master(found, settings, sink_is_shared=feed.sink.shared or access is not None, access=access)
+    check_master(found, sink_is_shared=feed.sink.shared or access is not None, access=access)
     if found.is_local or settings is None or not settings.holds_secret:
         return found.master
     conf = {**site_conf(), **feed.spark.conf}

@@ -8,7 +8,18 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from kafka_ingest.cluster.other_logins import (
+    IAM,
+    KERBEROS,
+    OF_KERBEROS,
+    check_kerberos,
+    java_of_iam,
+    java_of_kerberos,
+    region_of,
+    token_for,
+)
 from kafka_ingest.errors import InvalidConnectionError
 
 # librdkafka settings that have the same name and meaning in the Java client.
@@ -29,7 +40,6 @@ SAME_IN_JAVA = frozenset(
         "request.timeout.ms",
         "retry.backoff.ms",
         "retry.backoff.max.ms",
-        "sasl.kerberos.service.name",
         "socket.connection.setup.timeout.ms",
     }
 )
@@ -105,9 +115,8 @@ SECRET_KEYS = frozenset(
     {"sasl.password", CLIENT_SECRET, "ssl.key.password", "ssl.key.pem", "ssl.key.location", KEYSTORE, KEYSTORE_PASSWORD}
 )
 SERVERS = re.compile(r"\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+(?:\s*,\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+)*\s*,?\s*")
-MECHANISMS_ELSEWHERE = frozenset({"GSSAPI", "AWS_MSK_IAM"})
 
-SHOWN = frozenset({METHOD, SCOPE, TOKEN_URL})
+SHOWN = frozenset({METHOD, SCOPE, TOKEN_URL, *OF_KERBEROS})
 NEVER_SHOWN = re.compile(r"sasl\.(?!mechanism)|ssl\.|pem|password|secret|token")
 """Of these keys the value may be a secret, or stand where one was meant to."""
 
@@ -151,9 +160,9 @@ class KafkaClientSettings:
         let only one of the two clients in.
         """
         mechanism = self.mechanism
-        of_tokens = (*OAUTH_KEYS, *AUTHORITIES) if mechanism == OAUTH else ()
+        of_login = {OAUTH: OAUTH_KEYS | AUTHORITIES, KERBEROS: OF_KERBEROS}.get(mechanism or "", frozenset())
         for key, value in self.librdkafka.items():
-            if key not in ALLOWED and key not in of_tokens:
+            if key not in ALLOWED and key not in of_login:
                 raise InvalidConnectionError(
                     f"connection {self.conn_id!r}: {key!r} is not among the settings that both clients, librdkafka and "
                     f"the Java client that Spark reads with, may have. Remove it, or use one of: "
@@ -172,12 +181,15 @@ class KafkaClientSettings:
                 )
         if mechanism == OAUTH:
             self._check_oauth()
+        elif mechanism == KERBEROS:
+            check_kerberos(self.conn_id, self.librdkafka)
+        elif mechanism == IAM:
+            region_of(self.conn_id, self.bootstrap_servers)
         elif mechanism is not None and mechanism not in JAAS_MODULE:
             raise InvalidConnectionError(
                 f"connection {self.conn_id!r}: expected sasl.mechanism to be one of "
-                f"{', '.join((*JAAS_MODULE, OAUTH))}, "
-                f"found {repr(mechanism) if mechanism in MECHANISMS_ELSEWHERE else 'another one'}, which has no known "
-                "translation to the Java client"
+                f"{', '.join((*JAAS_MODULE, OAUTH, KERBEROS, IAM))}, found another one, which has no known translation "
+                "to the Java client"
             )
 
     def _check_oauth(self) -> None:
@@ -242,13 +254,23 @@ class KafkaClientSettings:
                 f"connection {self.conn_id!r}: expected socket.timeout.ms in milliseconds, found something else"
             ) from None
 
-    def admin_settings(self) -> dict[str, str]:
+    @property
+    def is_by_role(self) -> bool:
+        """Whether this machine's own role at Amazon logs in."""
+        return self.mechanism == IAM
+
+    def admin_settings(self) -> dict[str, Any]:
         """Return the settings of an AdminClient: those of consumers and producers would only make it warn."""
         admin_too = {"broker.address.family", "debug", "log_level", "socket.timeout.ms", "socket.keepalive.enable"}
         java_only = {"client.dns.lookup", "request.timeout.ms"}
         consumers = {"fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms"}
         left_out = (NOT_FOR_A_BOUNDED_READ - admin_too) | java_only | consumers
-        return {key: value for key, value in self.librdkafka.items() if key not in left_out}
+        found: dict[str, Any] = {key: value for key, value in self.librdkafka.items() if key not in left_out}
+        if self.is_by_role:
+            found.pop("sasl.mechanisms", None)
+            token = token_for(region_of(self.conn_id, self.bootstrap_servers))
+            found |= {"sasl.mechanism": OAUTH, "oauth_cb": token}
+        return found
 
     def java_settings(self) -> dict[str, str]:
         """Return the Java client's settings; raises InvalidConnectionError on a value that it cannot have.
@@ -272,6 +294,10 @@ class KafkaClientSettings:
             return {}
         if mechanism == OAUTH:
             return self._java_oauth()
+        if mechanism == KERBEROS:
+            return java_of_kerberos(self.librdkafka)
+        if mechanism == IAM:
+            return java_of_iam()
         missing = [key for key in ("sasl.username", "sasl.password") if not self.librdkafka.get(key)]
         if missing:
             raise InvalidConnectionError(

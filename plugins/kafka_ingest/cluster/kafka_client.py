@@ -18,6 +18,7 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
 from kafka_ingest.cluster.handshake import UNREACHABLE, ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.cluster.large_records import large_records
+from kafka_ingest.cluster.other_logins import KERBEROS, without_kerberos
 from kafka_ingest.errors import (
     InvalidConnectionError,
     KafkaAccessDeniedError,
@@ -175,6 +176,8 @@ class KafkaClient:
             return AdminClient(settings)
         except (KafkaException, TypeError, ValueError) as error:
             cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            if f"No provider for SASL mechanism {KERBEROS}" in cause:
+                raise without_kerberos(self.settings.conn_id) from None
             refused = refused_setting(cause, self.settings.librdkafka)
             raise InvalidConnectionError(
                 f"connection {self.settings.conn_id!r}: librdkafka refuses its extra: {refused}. See librdkafka's "

@@ -114,6 +114,8 @@ class SparkRun:
     master: SparkMaster
     conf: Mapping[str, str] = field(default_factory=dict)
     decoding: Decoding = RAW
+    role: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What this machine's environment says about its own role, where Kafka asks for that."""
 
     def work_of(self, plan: BatchPlan) -> int:
         """Return how much a batch is to the driver's Java, in records that are stored as they are."""
@@ -198,11 +200,10 @@ def spark_submission(
 
     What the call is made of is, or will be, in ``workplace``.
 
-    Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
+    Raises UnsafeSparkMasterError where the driver is elsewhere, OutputNotUsableError where the output is not shared.
     """
-    master = spark.master
     check_master(
-        master, kafka, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
+        spark.master, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
     )
     return submission_of(
         f"{plan.feed_name} {plan.batch_id} {attempt.attempt}",
@@ -273,6 +274,7 @@ def submission_of(
         jars=",".join(map(str, shipped)) or None,
         driver_class_path=jars.replace(",", os.pathsep),
         environment={
+            **spark.role,
             **(store.environment() if store else {}),
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
@@ -316,26 +318,12 @@ def driver_java_options(work: int, installed: Installation, conf: Mapping[str, s
     return joined([elsewhere.driver_defaults, ours])
 
 
-def check_master(
-    master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool, access: StoreAccess | None = None
-) -> None:
+def check_master(master: SparkMaster, *, sink_is_shared: bool, access: StoreAccess | None = None) -> None:
     """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
     if master.deploy_mode not in {None, "", "client"}:
         raise UnsafeSparkMasterError(
             f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver "
-            "has to run where its environment can carry the Kafka settings and where the output is mounted."
-        )
-    if master.shows_environment and kafka is not None and kafka.holds_secret:
-        raise UnsafeSparkMasterError(
-            f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a "
-            "secret: on YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or "
-            "spark://…"
-        )
-    if master.shows_environment and access is not None and access.secrets:
-        raise UnsafeSparkMasterError(
-            f"connection {master.conn_id!r} leads to {master.master}, and {access.conn_id!r}, which leads to the "
-            "output's store, holds a secret: on YARN and Kubernetes it would appear on spark-submit's command line. "
-            "Use a master local[*] or spark://…, or give the machines a role and leave that connection without a key."
+            "has to run where the file with the Kafka settings is, and the output is mounted."
         )
     if not master.is_local and access is not None and (reason := access.only_on_this_machine):
         raise UnsafeSparkMasterError(

@@ -71,7 +71,7 @@ class KafkaSettings(Protocol):
     def request_timeout_s(self) -> float:
         """How long a question may take."""
 
-    def admin_settings(self) -> dict[str, str]:
+    def admin_settings(self) -> dict[str, Any]:
         """Return librdkafka's settings that all kinds of clients have; they may hold secrets."""
 
     def redacted(self, text: str) -> str:
