@@ -5,6 +5,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
@@ -24,12 +25,14 @@ from tests.postgresql_tables import (
 
 from kafka_ingest.errors import ColumnsChangedError, NotADataFileError, OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.change_events import CurrentState
+from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.observing.account_of_output import account_of
 from kafka_ingest.sinks.choose import format_found, sink_of
+from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
 
@@ -142,6 +145,25 @@ def test_the_row_of_a_key_is_its_newest_event_and_the_mark_says_what_a_batch_did
     assert output.rows() == [(1, None, "6†"), (2, "Genf", "3"), (3, "Chur", "4")]
     assert output.changes(1) == {"records": 3, "inserted": 2, "ignored": 1}
     assert output.changes(2) == {"records": 4, "inserted": 1, "updated": 1, "deleted": 1, "ignored": 1}
+
+
+def test_records_that_are_no_events_are_rows_of_the_table_of_dead_letters_in_the_transaction_of_the_states(
+    output: CurrentOutput,
+) -> None:
+    directory, published = output.stage([Event(0, "c", 1, "Bern"), Event(2, "u", 1, "Chur")])
+    folder = staged_dead_letters(directory) / "data"
+    folder.mkdir(parents=True)
+    letter = {"kafka_topic": "orders", "kafka_partition": 0, "kafka_offset": 1, "error_class": "EXPRESSION"}
+    columns = {name: pa.array([letter.get(name)], kind) for name, kind in arrow_types().items()}
+    pyarrow.parquet.write_table(pa.table(columns), folder / "part-0.parquet")
+    size = (folder / "part-0.parquet").stat().st_size
+    letters = (WrittenFile.of_one("part-0.parquet", size, 1, TopicPartition("orders", 0), 1, 1),)
+    published = replace(published, receipt=replace(published.receipt, rows_read=3, dead_letters=letters))
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.publish(directory, published)
+    assert output.rows() == [(1, "Chur", "2")]
+    query: LiteralString = "SELECT kafka_offset, error_class FROM {schema}.orders_dead_letters"
+    assert execute(output.path, query) == [(1, "EXPRESSION")]
 
 
 def test_events_that_were_read_before_change_nothing_newer(output: CurrentOutput) -> None:

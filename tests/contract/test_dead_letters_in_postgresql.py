@@ -24,7 +24,7 @@ from tests.contract.test_offsets_in_transaction import letters, stored
 from tests.contract.test_replay import differences, replay
 from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
 
-from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import KafkaIngestError, OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
@@ -79,8 +79,12 @@ def test_rows_that_an_earlier_version_has_published_get_their_letters_before_the
 ) -> None:
     stop_before(feed, "letters.publish")
     postgresql.execute("DELETE FROM shop.orders_dead_letters")
-    postgresql.execute("UPDATE batch SET state = 'COMMITTING', committed_at = NULL, committed_by = NULL")
     [batch_id] = feed.states()
+    directory, _ = staged(feed)
+    directory.rename(directory.with_name("elsewhere"))
+    with pytest.raises(OutputConflictError, match="intact when the commit began"):
+        feed.letters.publisher.publish(*staged(feed))
+    directory.with_name("elsewhere").rename(directory)
     feed.letters.publisher.publish(*staged(feed))
     feed.letters.publisher.publish(*staged(feed))
     assert sorted(letters(postgresql).elements()) == DEAD

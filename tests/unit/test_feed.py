@@ -388,6 +388,14 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             {"sink": IN_POSTGRESQL | {"null_keys": "stop"}},
             "expected null_keys with mode: current only, found mode: app",
         ),
+        (
+            {"sink": IN_POSTGRESQL | {"partition_by": ["kafka_topic"]}},
+            "expected [day(kafka_timestamp)] or [hour(kafka_timestamp)], of which PostgreSQL makes range partitions, f",
+        ),
+        (
+            {"sink": CURRENT | {"partition_by": ["day(kafka_timestamp)"]}},
+            "expected partition_by with mode: append only",
+        ),
         ({"sink": CURRENT | {"on_new_columns": "ignore"}}, "expected on_new_columns stop or add with mode: current"),
         (
             {"sink": CURRENT, "value": {"format": "json", "schema": "id int"}, "columns": "flatten"},

@@ -271,7 +271,9 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     examine_output(location, sink_connections(find_connection))
     if not feed.decoding().is_raw:
         examine_output(output_of_dead_letters(location), sink_connections(find_connection))
-    if (most_rows := sink_of(location, sink_connections(find_connection)).most_rows) is not None:
+    sink = sink_of(location, sink_connections(find_connection))
+    remark = sink.remark() if sink.remark is not None else ""
+    if (most_rows := sink.most_rows) is not None:
         most_rows()
         if (error := circles_of(find_connection, environment).get(feed.name)) is not None:
             raise error
@@ -279,7 +281,7 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     made = "" if existing == path else f"; it will be made below {existing}"
     guarantee = format_of(location).guarantee
     what = f"{path} can be written as {location.format}{made}. {guarantee}"
-    return f"{what}{beside_control_tables(location, find_connection)}{lacks(feed, location, find_connection)}"
+    return f"{what}{beside_control_tables(location, find_connection)}{remark}{lacks(feed, location, find_connection)}"
 
 
 def beside_control_tables(output: OutputLocation, find_connection: FindConnection) -> str:

@@ -9,7 +9,7 @@ from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted, grouped
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
-from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.dead_letters import output_of_dead_letters, where_they_are
 from kafka_ingest.model.offset_sets import intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -179,7 +179,7 @@ def differences_of_dead_letters(batch: CommittedBatch, sinks: Sinks) -> Iterator
     for offset_range, number in sorted(counts.items()):
         count = found.get(offset_range.topic_partition)
         if count is None or not count.rows == count.offsets == number:
-            expected = f"{counted(number, 'dead letter')} in {output}"
+            expected = f"{counted(number, 'dead letter')} in {where_they_are(batch.output)}"
             there = describe_published(count)
             yield Difference(str(offset_range), expected, there, str(batch.batch_id), offset_range)
 

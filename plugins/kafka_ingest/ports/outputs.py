@@ -318,6 +318,8 @@ class Sink:
     """Returns which batches the output has neither mark nor rows of; an actor revokes them, for who may outlive it."""
     lacks: Callable[[UUID], str] | None = None
     """Says where else than beside ``places`` a published batch has to be known, and is not; an empty text if it is."""
+    remark: Callable[[], str] | None = None
+    """Returns what doctor says of the output besides; an empty text if there is nothing."""
     most_rows: Callable[[], int] | None = None
     """How many rows one batch may have, as long as they are like those of the newest ones; None for any number."""
 

@@ -109,6 +109,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "PostgresqlSink.deleted": "What becomes of a key that is deleted. With mode: current.",
     "PostgresqlSink.on_truncate": "What a truncation does. With mode: current.",
     "PostgresqlSink.null_keys": "What a record without a key is. With mode: current.",
+    "PostgresqlSink.partition_by": "Range partitions of a new table: [day(kafka_timestamp)] or hour(…).",
     "PostgresqlSink.on_new_columns": "What follows where the table lacks columns that are written.",
     "KafkaSink.conn_id": "An Airflow connection of type kafka.",
     "KafkaSink.topic": "The topic that records are written to.",

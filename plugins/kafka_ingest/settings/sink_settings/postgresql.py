@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.model.change_events import APPLY, CURRENT, REMOVE, CurrentState
+from kafka_ingest.model.partition_term import TIME, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
@@ -16,6 +17,7 @@ from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySi
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """What is added to a table's name has to fit into the 63 bytes of a name, too."""
 
+PERIODS = (f"day({TIME})", f"hour({TIME})")
 OF_CURRENT = frozenset({"deleted", "on_truncate", "null_keys"})
 """The settings of mode: current alone."""
 OP = "get_json_object(to_json(struct(value)), '$.value{}.op')"
@@ -38,6 +40,7 @@ class PostgresqlSink(LocalDirectorySink):
 
     ``mode``: each record is a row, or a row is the newest state of a key; then ``deleted`` says what becomes of a key
     that is deleted, ``on_truncate`` what a truncation does, and ``null_keys`` what a record without a key is.
+    ``partition_by``: the period of a new table's range partitions.
     """
 
     not_on_object_stores: ClassVar[str] = f"batches are staged on disks and in {SCHEMES_IN_WORDS}"
@@ -51,6 +54,17 @@ class PostgresqlSink(LocalDirectorySink):
     on_truncate: Literal["stop", "apply"] = "stop"
     null_keys: Literal["stop", "dead_letter"] = "stop"
     on_new_columns: OnNewColumns = OnNewColumns.STOP
+    partition_by: Annotated[tuple[str, ...], Field(max_length=1)] = ()
+
+    @field_validator("partition_by")
+    @classmethod
+    def _is_a_period(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if any(text not in PERIODS for text in texts):
+            raise ValueError(
+                f"expected [{'] or ['.join(PERIODS)}], of which PostgreSQL makes range partitions, found "
+                f"{', '.join(texts)}; for others make the table yourself"
+            )
+        return texts
 
     @field_validator("table")
     @classmethod
@@ -68,6 +82,10 @@ class PostgresqlSink(LocalDirectorySink):
             raise ValueError(
                 "expected on_new_columns stop or add with mode: current, whose rows need kafka_topic_id, found ignore"
             )
+        if self.mode == CURRENT and self.partition_by:
+            raise ValueError(
+                "expected partition_by with mode: append only, found mode: current, whose rows are of keys"
+            )
         if self.mode != CURRENT and (given := OF_CURRENT & self.model_fields_set):
             raise ValueError(f"expected {min(given)} with mode: current only, found mode: {self.mode}")
         return self
@@ -75,7 +93,7 @@ class PostgresqlSink(LocalDirectorySink):
     @property
     def table_options(self) -> TableOptions:
         state = CurrentState(self.deleted == REMOVE, self.on_truncate == APPLY) if self.mode == CURRENT else None
-        return TableOptions(self.on_new_columns, current=state)
+        return TableOptions(self.on_new_columns, terms_of(self.partition_by), current=state)
 
     @property
     def where(self) -> str | None:
@@ -87,7 +105,7 @@ class PostgresqlSink(LocalDirectorySink):
         schema = self.table.partition(".")[0]
         table = {"conn_id": self.conn_id, "table": f"{schema}.{Path(path).name}"}
         modes = {"mode", *OF_CURRENT} & self.model_fields_set
-        written = {name: getattr(self, name) for name in ("on_new_columns", *sorted(modes))}
+        written = {name: getattr(self, name) for name in ("on_new_columns", "partition_by", *sorted(modes))}
         return {**super().of_copy(path), **table, **written}
 
     @property

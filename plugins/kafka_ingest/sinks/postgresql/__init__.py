@@ -7,6 +7,7 @@ batch's mark first, whose primary key makes a rival wait, then ``INSERT … SELE
     shop.orders                            what readers see
     shop.orders_kafka_batches              which batches were published or revoked: the marks
     shop.kafka_ingest_<batch>_<attempt>    a staged attempt's rows; gone with the transaction (:mod:`.copied_rows`)
+    shop.orders_p20260131, orders_default  range partitions, with partition_by (:mod:`.time_partitions`)
     shop.orders_dead_letters               records that could not be decoded, of the same transaction
     P.kafka-ingest/staging/, receipts/     attempts and kept receipts, as beside every output
 """
@@ -45,7 +46,7 @@ def postgresql_sink(
 
     sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
     within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
-    return replace(within, lost=table.lost)
+    return replace(within, lost=table.lost, remark=table.remark)
 
 
 def postgresql_dead_letters_sink(

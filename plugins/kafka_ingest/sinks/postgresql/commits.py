@@ -45,6 +45,7 @@ from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation,
 from kafka_ingest.sinks.postgresql.dead_letters import LettersTable, OtherCountError
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
+from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
 REFUSALS: Final = {"P0001", "428C9", "54000"}
@@ -103,6 +104,8 @@ class PostgresqlCommits:
 
         check_files(staged.data, staged.receipt, lambda _: (), (), alike=True)
         copied = self._copy(staged)
+        if copied is not None and self._table.by_time is not None:
+            make_partitions(self._table, copied, self._table.by_time)
         if copied is not None and self._table.state is not None:
             self._table.make_marks()
             with self._table.transaction() as connection:

@@ -17,7 +17,13 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, Uuid, cast, delete, func, insert, literal, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from kafka_ingest.errors import BatchStateError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import (
+    BatchStateError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import copy_file, make_folder, open_to_write
 from kafka_ingest.foundation.stores.access import StoreAccess
@@ -289,8 +295,11 @@ class LetterRows(DeadLetterObjects):
                 return
         with storage_errors(self._output):
             data = self.opened(directory / DATA)
-            check_listing(data, published.receipt)
-            self._letters.add_alone(Staged("", data, published.receipt))
+            try:
+                check_listing(data, published.receipt)
+                self._letters.add_alone(Staged("", data, published.receipt))
+            except StagedOutputUnusableError as error:
+                raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
 
     def hide(self, batch_id: UUID) -> None:
         super().hide(batch_id)

@@ -32,6 +32,7 @@ from sqlalchemy.schema import CreateColumn, DropTable
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.partition_term import TIME, PartitionTerm
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
@@ -41,6 +42,8 @@ from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.decoded_columns import is_own
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
+DEFAULT: Final = "_default"
+"""What the name of the DEFAULT partition adds to the table's."""
 MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
 LETTERS: Final = "_letters"
@@ -93,6 +96,11 @@ class NamedTable:
         """How the newest state of each key is kept; None where each record is a row."""
         return self._options.current
 
+    @property
+    def by_time(self) -> PartitionTerm | None:
+        """The term by which a new table has range partitions; None for a plain one."""
+        return next(iter(self._options.partition_by), None)
+
     def __str__(self) -> str:
         return f"table {self.schema}.{self.name} in PostgreSQL"
 
@@ -130,7 +138,7 @@ class NamedTable:
         return self._columns_of(connection, self.name)
 
     def _columns_of(self, connection: Connection, name: str) -> dict[str, its.Column]:
-        return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self._of(name))}
+        return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self.named(name))}
 
     def problems_in(self, connection: Connection) -> list[str]:
         """Return why batches cannot be added, or the table not be made; raises OutputNotUsableError without schema."""
@@ -142,7 +150,7 @@ class NamedTable:
             )
         missing = [right for right, has in zip(("USAGE", "CREATE"), rights, strict=True) if not has]
         problems = [f"no right {right} of the schema" for right in missing]
-        of_table = self._of(self.name)
+        of_table = self.named(self.name)
         if "USAGE" in missing or not (kind := connection.execute(RELATION, of_table).scalar_one_or_none()):
             return problems
         if kind not in TABLES:
@@ -153,7 +161,7 @@ class NamedTable:
             (self.marks.name, self.marks.name, of_states[:1]),
         ):
             needed = ("SELECT", "INSERT", *changes)
-            has = {each: connection.execute(RIGHTS_OF_TABLE, {**self._of(name), "right": each}) for each in needed}
+            has = {each: connection.execute(RIGHTS_OF_TABLE, {**self.named(name), "right": each}) for each in needed}
             # None of a table that is not there yet.
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
@@ -170,7 +178,7 @@ class NamedTable:
             )
 
     def has(self, connection: Connection, table: Table) -> bool:
-        return connection.execute(RELATION, self._of(table.name)).scalar_one_or_none() is not None
+        return connection.execute(RELATION, self.named(table.name)).scalar_one_or_none() is not None
 
     def mark_in(self, connection: Connection, batch_id: UUID) -> Mark | None:
         columns = self.marks.c
@@ -195,11 +203,17 @@ class NamedTable:
         """
         with self.database.one_at_a_time(str(self)) as connection:
             if not (there := self.columns_in(connection)):
-                self._new_table(columns, key).create(connection)
+                made = self._new_table(columns, key)
+                made.create(connection)
+                if self.by_time is not None:
+                    quoted = connection.dialect.identifier_preparer
+                    rest = Table(f"{self.name}{DEFAULT}", MetaData(schema=self.schema))
+                    names = quoted.format_table(rest), quoted.format_table(made)
+                    connection.exec_driver_sql("CREATE TABLE {} PARTITION OF {} DEFAULT".format(*names))
                 return
             if wrong := list(its.differences(there, columns, key)):
                 raise ColumnsChangedError(f"{self}: expected the columns that the table has, found {listing(wrong)}")
-            unique = {**self._of(self.name), "columns": sorted(key)}
+            unique = {**self.named(self.name), "columns": sorted(key)}
             if key and not connection.execute(IS_UNIQUE, unique).scalar_one():
                 raise OutputNotUsableError(
                     f"{self}: expected a primary key or a unique index of the columns of records' keys, "
@@ -229,6 +243,7 @@ class NamedTable:
                 for name, kind in columns.items()
             ),
             Column(BATCH_COLUMN, Uuid(), nullable=False),
+            postgresql_partition_by=f"RANGE ({TIME})" if self.by_time is not None else None,
         )
         if key:
             for name in its.OF_STATES:
@@ -240,6 +255,7 @@ class NamedTable:
             return table
         if {*POSITION, "kafka_topic_id"} <= columns.keys():
             position = [*(table.c[name] for name in POSITION), func.coalesce(table.c.kafka_topic_id, "")]
+            position += [table.c[TIME]] if self.by_time is not None else []  # PostgreSQL asks for it
             Index(f"{self.name}_positions", *position, unique=True)
             Index(f"{self.name}_batches", table.c[BATCH_COLUMN], postgresql_using="brin")
         return table
@@ -251,5 +267,5 @@ class NamedTable:
             if found.endswith(self.of_letters) and (not attempt or found.removesuffix(LETTERS) == name):
                 connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
 
-    def _of(self, name: str) -> dict[str, str]:
+    def named(self, name: str) -> dict[str, str]:
         return {"name": f'"{self.schema}"."{name}"'}

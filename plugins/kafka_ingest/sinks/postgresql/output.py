@@ -26,6 +26,7 @@ from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.dead_letters import OPTIONS, LettersTable
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable
+from kafka_ingest.sinks.postgresql.time_partitions import what_doctor_says
 from kafka_ingest.sinks.tables.publisher import is_revoked
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 from kafka_ingest.sinks.usable_places import beside, check_has_package
@@ -179,6 +180,10 @@ class PostgresqlOutput:
             f"too. If the database has lost the batch (a backup, a failover), run there {statement}: then "
             f"`kafka-ingest coverage FEED --verify` names each batch that it lacks, and {again}"
         )
+
+    def remark(self) -> str:
+        """Return what doctor says of the table besides."""
+        return what_doctor_says(self._table) if self._table.by_time is not None else ""
 
     def _columns(self) -> dict[str, its.Column]:
         with self._table.transaction() as connection:

@@ -91,7 +91,7 @@ class TablePublisher:
             self._staging.data_place(directory),
             batch_column=self._staging.has_batch_column(directory),
             without=without,
-            partition_by=self._table.options.partition_by,
+            partition_by=self._table.options.partition_by if self._table.data_folder is not None else (),
             own_columns=self._table.own_columns,
         )
 
