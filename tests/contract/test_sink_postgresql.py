@@ -489,10 +489,11 @@ def losing_the_commit(server: PostgresqlServer, batch: bytes, *, lands: bool) ->
                 said += request
                 if b"COMMIT\0" in request and batch in said and b"INSERT" in said:
                     answering.cancel()
-                    writer.transport.abort()
+                    await asyncio.wait([answering])
                     if lands:
                         to_server.write(request)
                         await from_server.read(65_536)
+                    writer.transport.abort()
                     break
                 to_server.write(request)
             to_server.close()
