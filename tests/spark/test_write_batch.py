@@ -160,6 +160,11 @@ class Job:
         assert list(empty.iterdir()) == [], "the job leaves nothing in its working directory"
         return done
 
+    def succeeds(self) -> subprocess.CompletedProcess[str]:
+        self.done = self.run()
+        assert self.done.returncode == 0, self.done.stderr[-3000:]
+        return self.done
+
     @property
     def receipt(self) -> Receipt:
         return Receipt.from_bytes((self.directory / RECEIPT).read_bytes())
@@ -184,8 +189,7 @@ def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) ->
     ranges = (0, 100, 350), (1, 0, 50), (3, 10, 11)
     plan = plan_of(topic, home / "orders", *ranges, topic_ids={topic: TOPIC_ID})
     job = Job(plan, home / "attempt", broker.bootstrap_servers, is_watched=True)
-    job.done = job.run()
-    assert job.done.returncode == 0, job.done.stderr[-3000:]
+    job.succeeds()
     return job
 
 
@@ -217,8 +221,7 @@ def odd(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job
     plan = plan_of(topic, home / "orders", (0, 0, 20))
     named = {"spark.sql.extensions": MACHINE_LEARNING}
     job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=beside, is_watched=True, **named)
-    job.done = job.run()
-    assert job.done.returncode == 0, job.done.stderr[-3000:]
+    job.succeeds()
     return job
 
 
@@ -355,9 +358,8 @@ def test_each_record_names_its_topic_s_id_and_none_where_the_broker_gave_none(
     plan = replace(plan, ranges=tuple(sorted((*plan.ranges, other), key=lambda found: found.topic)))
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     table = pyarrow.dataset.dataset(job.directory / DATA).to_table(["kafka_topic", "kafka_topic_id"])
     assert Counter(zip(*table.to_pydict().values(), strict=True)) == {(known, TOPIC_ID): 10, (topic, None): 10}
     of_one = pyarrow.dataset.dataset(written.directory / DATA).to_table(["kafka_topic_id"])
@@ -403,9 +405,8 @@ def test_a_range_that_retention_has_deleted_is_left_out_where_another_can_be_rea
     plan = plan_of(topic, tmp_path / "orders", (0, 0, 20), (1, 0, 5), topic_ids={topic: TOPIC_ID})
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.left_out == (LeftOut(plan.ranges[0], 10),)
     assert job.receipt.contradictions(plan) == []
     assert job.offsets() == Counter((1, offset) for offset in range(5))
@@ -419,9 +420,8 @@ def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_write
     plan = plan_of(topic, tmp_path / "orders", (0, 0, 6), kind=BatchKind.BACKFILL)
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.files == ()
     assert job.receipt.range_counts(plan)[0].invisible == 6
     assert list((job.directory / DATA).iterdir()) == []
@@ -439,9 +439,8 @@ def test_a_hot_range_is_read_by_several_tasks_and_each_visible_record_is_there_o
     plan = plan_of(topic, tmp_path / "orders", (0, 0, 250_004), (1, 0, 101))
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.contradictions(plan) == []
     counts = [(count.rows, count.smallest_offset, count.largest_offset) for count in job.receipt.range_counts(plan)]
     assert counts == [(210_000, 0, 250_002), (100, 0, 99)]
@@ -479,9 +478,8 @@ def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
     plan, needs = partitioned(plan_of(topic, tmp_path, (0, 0, 3_001), (1, 0, 3_001)), tmp_path)
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, needs=needs)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.contradictions(plan) == []
     assert job.receipt.rows == job.receipt.rows_read == 2 * 3_001
     assert len(job.receipt.files) == 2 * 4
@@ -574,9 +572,8 @@ def test_a_record_lands_as_it_is_whatever_its_timestamp_key_value_and_headers(
     )
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
-    done = job.run()
+    done = job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert ("all is read again" in done.stdout + done.stderr) is read_again
     table = pyarrow.dataset.dataset(job.directory / DATA).to_table()
     of_topic = {
@@ -640,9 +637,8 @@ def test_many_small_ranges_land_in_one_file_as_they_would_in_many(
     plan = plan_of(topic, tmp_path / "orders", *ranges, topic_ids={topic: TOPIC_ID})
     job = Job(plan, tmp_path / "attempt", servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.contradictions(plan) == []
     planned = [(0, n) for n in range(8)] + [(1, n) for n in seen] + [(p, n) for p in range(2, 40) for n in (1, 2, 3)]
     assert job.offsets() == Counter(planned)
@@ -676,9 +672,8 @@ def test_small_ranges_that_are_too_large_for_one_consumer_get_their_own_and_one_
     plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 1) for partition in range(42)))
     job = Job(plan, tmp_path / "attempt", servers)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.contradictions(plan) == []
     assert job.receipt.left_out == (LeftOut(plan.ranges[7], 1),)
     assert job.offsets() == Counter((partition, 0) for partition in range(42) if partition != 7)
@@ -697,9 +692,8 @@ def test_records_of_kafkas_largest_default_size_fit_into_the_default_heap_with_s
     plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 120) for partition in range(6)))
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, master="local[8]", is_kept=False)
 
-    done = job.run()
+    job.succeeds()
 
-    assert done.returncode == 0, done.stderr[-3000:]
     assert job.receipt.contradictions(plan) == []
     assert job.receipt.rows == 720
 
