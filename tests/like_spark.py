@@ -7,11 +7,13 @@ In the tests' process (:mod:`tests.quick_project`), or as the program that a spa
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
@@ -27,6 +29,7 @@ from kafka_ingest.model.attempt_directory import (
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.decoding import Format
+from kafka_ingest.model.late_rows import LATE_FOLDER
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of
@@ -209,6 +212,14 @@ def letters_of(document: AttemptDocument, offset_range: OffsetRange) -> list[dic
 
 def files_of(rows: pa.Table, needs: DataNeeds) -> list[tuple[str, pa.Table]]:
     """Return rows of the raw format as the tables of one task's files, with the folder of each."""
+    if needs.late is not None:
+        first, before = needs.late.first, needs.late.before
+        late = pa.array([at is not None and first <= at < before for at in rows["kafka_timestamp"].to_pylist()])
+        others = replace(needs, late=None)
+        found = [*files_of(rows.filter(pc.invert(late)), others)] if not all(late.to_pylist()) else []
+        if any(late.to_pylist()):
+            found += [(f"{LATE_FOLDER}/{name}", each) for name, each in files_of(rows.filter(late), others)]
+        return found
     written = rows.drop_columns(list(needs.without))
     if not needs.partition_by:
         return [("", written)]

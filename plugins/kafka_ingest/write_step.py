@@ -131,6 +131,7 @@ def begin(work: Work, *, actor: str, installed: Callable[[], Installation] | Non
         decoding=parts.feed.decoding(),
         freeze=parts.schemas.frozen,
         rules=parts.column_rules,
+        late_by=parts.feed.late_by,
     )
     if attempt is None:
         log.info("batch %s is written already: no need for Spark", work.batch_id)

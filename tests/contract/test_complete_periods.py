@@ -29,7 +29,7 @@ from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, comp
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaUnavailableError, NotADataFileError, OutputUnavailableError, WrongClusterError
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
+from kafka_ingest.model.completion import CompletionRules, LateCount, OnLate, Unit
 from kafka_ingest.model.control_rows import BackfillRecord
 from kafka_ingest.model.offsets import FirstRecord
 from kafka_ingest.model.receipt import Receipt
@@ -232,7 +232,7 @@ def test_what_is_complete_is_to_be_announced_until_that_is_noted(control: SqlCon
 def test_late_rows_are_counted_once_and_announced_again_only_where_the_feed_says_so(control: SqlControlTables):
     looked(control, cluster())
     announce(control)
-    late = {FIVE: 3, FIVE - HOUR: 5, FIVE + 3 * HOUR: 100}
+    late = {FIVE: LateCount(3), FIVE - HOUR: LateCount(5), FIVE + 3 * HOUR: LateCount(100)}
 
     added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
     again = control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
@@ -244,10 +244,35 @@ def test_late_rows_are_counted_once_and_announced_again_only_where_the_feed_says
     assert due(control) == []
 
 
+def test_rows_of_the_late_dataset_are_counted_and_announce_nothing_while_other_late_rows_do(control: SqlControlTables):
+    looked(control, cluster())
+    announce(control)
+    late = {FIVE: LateCount(3, aside=3), FIVE + HOUR: LateCount(3, aside=2)}
+
+    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=batch_id_of(2)) == 6
+
+    assert due(control, OnLate.DATASET) == [(6, 3)]
+    late_rows = {each.began_at: each.late_rows for each in control.periods(ORDERS_FEED, Unit.HOUR, limit=9)}
+    assert (late_rows[FIVE], late_rows[FIVE + HOUR]) == (3, 3)
+
+
+def test_the_hours_that_are_complete_are_those_from_the_first_one_to_the_one_that_is_waited_for(
+    control: SqlControlTables,
+):
+    assert control.complete_span(ORDERS_FEED, Unit.HOUR) is None
+    looked(control, cluster(), now=FIVE)
+    assert control.complete_span(ORDERS_FEED, Unit.HOUR) is None, "one is waited for, and none complete"
+
+    looked(control, cluster())
+
+    assert control.complete_span(ORDERS_FEED, Unit.HOUR) == (FIVE, FIVE + 3 * HOUR)
+    assert control.complete_span(ORDERS_FEED, Unit.DAY) is None
+
+
 def test_rows_that_come_between_an_announcement_and_its_note_are_announced_again(control: SqlControlTables):
     looked(control, cluster())
     told = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, OnLate.ANNOUNCE, limit=MOST_AT_ONCE)
-    control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 2}, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
+    control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: LateCount(2)}, before=FIVE + 3 * HOUR, counted=batch_id_of(2))
 
     control.note_periods_announced(ORDERS_FEED, Unit.HOUR, told, NOW)
 
@@ -262,7 +287,7 @@ def test_the_batch_up_to_which_late_rows_are_counted_goes_from_hour_to_hour(cont
 
     assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id
     waiting, counted = FIVE + 3 * HOUR, FIRST_PLAN.batch_id
-    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, before=waiting, counted=counted) == 0
+    assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: LateCount(3)}, before=waiting, counted=counted) == 0
 
 
 def test_a_batch_is_not_noted_where_another_look_has_completed_more_hours_than_its_rows_were_counted_of(
@@ -270,7 +295,9 @@ def test_a_batch_is_not_noted_where_another_look_has_completed_more_hours_than_i
 ):
     looked(control, cluster())
 
-    added = control.add_late_rows(ORDERS_FEED, Unit.HOUR, {FIVE: 3}, before=FIVE + 2 * HOUR, counted=batch_id_of(2))
+    added = control.add_late_rows(
+        ORDERS_FEED, Unit.HOUR, {FIVE: LateCount(3)}, before=FIVE + 2 * HOUR, counted=batch_id_of(2)
+    )
 
     assert added == 0
     assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id

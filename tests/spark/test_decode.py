@@ -27,6 +27,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -611,10 +612,15 @@ VALUES = {0: ["1", "2"], 1: ["1", "x", "y"], 2: ["1", "2", "3"]}
 
 
 class Topic:
-    """What a topic holds, for a job that reads it; ``asked`` are the ranges of each read."""
+    """What a topic holds, for a job that reads it; ``asked`` are the ranges of each read.
 
-    def __init__(self, spark: SparkSession, *contents: Mapping[int, Sequence[str | bytes]]) -> None:
-        self._spark = spark
+    ``apart`` is the time between two records of a partition.
+    """
+
+    def __init__(
+        self, spark: SparkSession, *contents: Mapping[int, Sequence[str | bytes]], apart: dt.timedelta = dt.timedelta(0)
+    ) -> None:
+        self._spark, self._apart = spark, apart
         self._contents = list(contents)
         self.asked: list[list[OffsetRange]] = []
 
@@ -626,7 +632,7 @@ class Topic:
                 "orders",
                 each.partition,
                 offset,
-                dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + offset * self._apart,
                 None,
                 None,
                 b"k",
@@ -896,6 +902,32 @@ def test_what_workers_write_of_many_objects_is_what_spark_alone_writes(
     assert staged_objects(topic, tmp_path / "again", columns=columns, key=key, needs=needs) == by_spark
     assert "Python's workers could not write the objects of this batch" in capfd.readouterr().err
     assert list((tmp_path / "again" / "data").rglob(f"*{stage_objects.SUFFIX}")) == []
+
+
+LATE = LateRows(first=dt.datetime(2026, 1, 1, 1, tzinfo=dt.UTC), before=dt.datetime(2026, 1, 1, 2, tzinfo=dt.UTC))
+
+
+@pytest.mark.parametrize("few", [1_000_000, 0], ids=["by-spark", "by-workers"])
+@pytest.mark.parametrize("terms", [(), ("hr: hour(kafka_timestamp)", "p: kafka_partition")], ids=["whole", "divided"])
+def test_rows_of_complete_hours_are_in_files_of_their_own_whoever_writes_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, terms: Sequence[str]
+) -> None:
+    monkeypatch.setattr(stage_decoded_module, "FEW_OBJECTS", few)
+    monkeypatch.setattr(stage_objects, "BATCH_RECORDS", 1)
+    objects = {0: ['{"id": 1}'] * 2, 1: ['{"id": 1}', '{"id": "x"}', '{"id": 2}'], 2: ['{"id": 1}'] * 4}
+    topic = Topic(spark, objects, apart=dt.timedelta(minutes=30))
+    needs = DataNeeds(partition_by=terms_of(terms), late=LATE)
+
+    counted = stage_as(topic, tmp_path, Decoding(FieldDecoding(Format.JSON, "id bigint")), needs)
+
+    assert (counted.rows_read, counted.dead) == (9, 1)
+    files = staged_files(data := tmp_path / "data")
+    found = {late: set[tuple[Any, ...]]() for late in (True, False)}
+    for file in files:
+        found[file.is_late].update(values_below(data / file.name))
+        assert file.name.count("/") == len(terms) + file.is_late
+    assert found == {True: {(1, 2), (2, 2), (2, 3)}, False: {(0, 0), (0, 1), (1, 0), (2, 0), (2, 1)}}
+    assert bool(list(data.rglob(f"*{stage_objects.SUFFIX}"))) == (few == 0)
 
 
 def test_of_few_records_only_those_that_have_none_of_the_fields_are_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from kafka_ingest.model.batch import (
     sha256,
 )
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
@@ -278,6 +279,13 @@ def test_how_files_are_divided_comes_back_with_the_document() -> None:
     needs = DataNeeds(Path("/data/orders/b/1"), batch_column=True, partition_by=terms, own_columns=True)
     content = AttemptDocument(a_plan(), 1, RAW, needs).as_bytes()
     assert AttemptDocument.from_bytes(content, sha256(content)).data == needs
+
+
+def test_which_hours_were_complete_comes_back_with_the_document() -> None:
+    late = LateRows(first=datetime(2026, 1, 31, tzinfo=UTC), before=datetime(2026, 1, 31, 5, tzinfo=UTC))
+    content = AttemptDocument(a_plan(), 1, RAW, needs := DataNeeds(late=late)).as_bytes()
+    assert AttemptDocument.from_bytes(content, sha256(content)).data == needs
+    assert b'"late":{"before":"2026-01-31T05:00:00+00:00","first":"2026-01-31T00:00:00+00:00"}' in content
 
 
 def test_what_records_become_comes_back_with_the_document_which_an_older_job_refuses() -> None:

@@ -1,7 +1,10 @@
 """How many files a batch for a partitioned table may have, and when its records are brought together first."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import MOST_FILES, terms_of
 from kafka_ingest.writing.table_partitions import Division, TooManyFilesError, chosen, own_name, uncounted
@@ -21,6 +24,18 @@ def test_a_batch_of_few_partitions_takes_years_of_hours_as_they_come() -> None:
     by_hour = terms_of(["hour(kafka_timestamp)"])
     assert uncounted(ranges_of(1), by_hour, 2) == Division(together=False, times=9_999)
     assert uncounted(ranges_of(10), by_hour, 2) == Division(together=False, times=999)
+
+
+def test_late_rows_double_the_files_and_their_folder_is_above_all_others_whatever_names_these_take() -> None:
+    five, hours = datetime(2026, 1, 31, 5, tzinfo=UTC), terms_of(["hour(kafka_timestamp)"])
+    late = LateRows(first=five, before=five)
+    assert uncounted(ranges_of(1), (late, *hours), 2) == Division(together=False, times=4_999)
+    assert uncounted(ranges_of(5_001), (late,), 2) == Division(together=True)
+    assert own_name("kafka_by_0=true/part-1.parquet", 3, (late,)) == "kafka_late=true/part-1.parquet"
+    assert own_name("kafka_by_0=false/part-1.parquet", 3, (late,)) == "part-1.parquet"
+    both, folders = (late, *DAY[:1]), "kafka_by_0=true/kafka_by_1"
+    assert own_name(f"{folders}=x/part-1.parquet", 3, both) == "kafka_late=true/kafka_topic=x/part-1.parquet"
+    assert own_name(f"{folders}={'x' * 249}/part-1.parquet", 3, both) == "kafka_late=true/00003-part-1.parquet"
 
 
 def test_a_large_range_that_several_tasks_read_counts_as_often_as_they_are() -> None:

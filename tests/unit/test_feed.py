@@ -958,6 +958,15 @@ def test_where_one_feeds_dead_letters_go_no_other_may_write(folder: Path, path: 
     assert names(read_feed_files(folder)) == ["orders", "refunds"]
 
 
+def test_where_one_feeds_late_rows_go_no_other_may_write(folder: Path) -> None:
+    write(folder, "orders", complete={"by": "hour", "on_late": "dataset"})
+    write(folder, "refunds", sink={"format": "parquet", "path": "/data/orders_late"})
+    said = "the late rows of orders go to '/data/orders_late', and sink.path '/data/orders_late'"
+    assert all(said in error_of(file) for file in read_feed_files(folder))
+    write(folder, "orders", complete={"by": "hour"})
+    assert names(read_feed_files(folder)) == ["orders", "refunds"]
+
+
 def contested(folder: Path) -> list[tuple[str, str, list[str]]]:
     """Return the file, the name and the rivals' names of each feed that may run if the control tables know it."""
     return [
@@ -1317,6 +1326,16 @@ def test_a_success_file_in_the_output_needs_folders_by_the_same_time(
         assert expected in field_error(folder, complete=complete, sink=sink)
     else:
         assert a_feed(complete=complete, sink=sink).complete_rules().success_file == "in_output"
+
+
+def test_late_rows_have_a_dataset_beside_a_directory_only_and_others_say_what_to_do(folder: Path) -> None:
+    complete = {"by": "hour", "on_late": "dataset"}
+
+    assert a_feed(complete=complete).late_by == "hour"
+    assert a_feed(complete={"by": "hour"}).late_by is None
+    error = field_error(folder, complete=complete, sink={"format": "delta", "path": "/data/orders"})
+    assert "expected complete.on_late: announce or count with format delta, found dataset" in error
+    assert "late rows are those of an hour in batches after its late_after_batch" in error
 
 
 def test_a_success_file_beside_a_table_is_refused(folder: Path) -> None:

@@ -399,6 +399,16 @@ def test_files_of_rows_that_may_have_moved_overlap_but_hold_no_more_rows_than_of
     assert any("duplicate records" in found for found in replace(moved, in_any_order=False).contradictions(SMALL))
 
 
+def test_late_rows_are_among_the_rows_and_their_files_overlap_with_the_others() -> None:
+    names = ("part-0.parquet", "kafka_late=true/part-0.parquet", "kafka_late=true/dt=2026-01-31/part-0.parquet")
+    held = WrittenFile.of_one("part", 9, 1, partition(0), 100, 102)
+    receipt = a_receipt(SMALL, *(replace(held, name=name) for name in names))
+
+    assert (receipt.rows, receipt.late_rows) == (3, 2)
+    assert receipt.contradictions(SMALL) == []
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+
+
 def test_a_receipt_of_decoded_records_keeps_their_columns_and_others_have_none() -> None:
     plain = a_receipt(a_plan())
     receipt = replace(plain, columns={"value": "struct", "value.id": "bigint"})

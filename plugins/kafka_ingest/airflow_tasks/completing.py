@@ -110,7 +110,7 @@ class CompletionEvents:
             late: Any = (event.extra or {}).get("late_rows") or {}
             key = str(event.partition_key)
             said[key] = max(late.get(key, 0), said.get(key, 0))
-        announces = self._rules.on_late is OnLate.ANNOUNCE
+        announces = self._rules.on_late is not OnLate.COUNT
         return [each for each in due if said.get(each.key, -1) >= (each.late_rows if announces else 0)]
 
     def _note(self, announced: Sequence[Period]) -> None:

@@ -12,7 +12,7 @@ Two producers that name a dataset alike are joined in the graph of lineage. Name
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.late_rows import SUFFIX
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
@@ -198,11 +199,13 @@ def outputs_of(plan: BatchPlan, parts: "FeedParts") -> list[WrittenTo]:
     found = [
         written_to(
             plan.output,
-            receipt.files,
+            [file for file in receipt.files if not file.is_late],
             columns=columns and with_batch(columns),
             in_catalog=in_catalog_of(plan.output, parts),
         )
     ]
+    if late := [file for file in receipt.files if file.is_late]:
+        found.append(written_to(replace(plan.output, uri=f"{plan.output.uri}{SUFFIX}"), late))
     if receipt.dead_letters:
         found.append(written_to(output_of_dead_letters(plan.output), receipt.dead_letters))
     return found

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -10,9 +11,20 @@ from kafka_ingest.batches.fitting_columns import AS_RAW, NO_RULES, ColumnRules, 
 from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.errors import BatchStateError, FeedChangedError, RecordsDeletedError
-from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchPlan, BatchState, sha256
+from kafka_ingest.model.batch import (
+    Attempt,
+    AttemptDocument,
+    AttemptState,
+    Batch,
+    BatchKind,
+    BatchPlan,
+    BatchState,
+    sha256,
+)
+from kafka_ingest.model.completion import Unit
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.place import Place
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, Parts, role_of
@@ -57,11 +69,13 @@ def open_attempt(
     decoding: Decoding = RAW,
     freeze: Freeze = as_it_is,
     rules: ColumnRules = NO_RULES,
+    late_by: Unit | None = None,
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
     The attempt's row is durable before its directory is made, so that a receipt is always found through its row. Asks
     Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted.
+    ``late_by``: rows of its hours or days that are complete now go to a dataset of their own; not those of backfills.
     ``decoding`` is frozen with the attempt, after ``freeze`` has asked for its schemas. Raises BatchStateError on an
     abandoned batch, ColumnsChangedError where the columns do not go with those of the output's files, and what
     ``freeze`` raises.
@@ -77,7 +91,7 @@ def open_attempt(
         check_readable(batch, parts)
         frozen = with_schemas(batch, parts, decoding, freeze) if decoding.has_sources else decoding
         fitting = fitting_columns(batch, frozen, parts, rules)
-        attempt, document = next_attempt(batch, parts, actor, fitting)
+        attempt, document = next_attempt(batch, parts, actor, fitting, late_by)
         try:
             parts.control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -98,11 +112,16 @@ def with_schemas(batch: Batch, parts: Parts, decoding: Decoding, freeze: Freeze)
     return freeze(decoding, {each.topic for each in batch.plan.ranges}, found_ids(failures))
 
 
-def next_attempt(batch: Batch, parts: Parts, actor: str, fitting: FittingColumns = AS_RAW) -> tuple[Attempt, bytes]:
+def next_attempt(
+    batch: Batch, parts: Parts, actor: str, fitting: FittingColumns = AS_RAW, late_by: Unit | None = None
+) -> tuple[Attempt, bytes]:
     number = max((attempt.attempt for attempt in parts.control.attempts(batch.batch_id)), default=0) + 1
     sink = parts.sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
+    if late_by is not None and batch.plan.kind is BatchKind.LIVE:
+        complete = parts.control.complete_span(batch.plan.feed_id, late_by)
+        needs = replace(needs, late=LateRows(first=complete[0], before=complete[1]) if complete else None)
     letters = files_to_replay(batch.plan, parts.sinks, directory)
     document = AttemptDocument(batch.plan, number, fitting.decoding, needs, letters, fitting.columns).as_bytes()
     attempt = Attempt(

@@ -100,7 +100,9 @@ def commit_batch(
                 return commit_batch(batch_id, parts, group=group, actor=actor, limits=limits)
             raise
         counts, never_found = receipt.range_counts(batch.plan), len(limits.never_found(receipt))
-        log.info("batch %s is committed: %s%s", batch_id, counted(receipt.rows, "row"), IN_ONE if in_one else "")
+        late = f", {receipt.late_rows:,} of them late" if receipt.late_rows else ""
+        rows = f"{counted(receipt.rows, 'row')}{late}"
+        log.info("batch %s is committed: %s%s", batch_id, rows, IN_ONE if in_one else "")
         if receipt.without_date:
             log.warning(
                 "batch %s: %s with a timestamp that is no date: there kafka_timestamp is null, and kafka_timestamp_ms "

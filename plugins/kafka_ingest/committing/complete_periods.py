@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import NotADataFileError, OutputUnavailableError
 from kafka_ingest.model.batch import milliseconds_of
-from kafka_ingest.model.completion import CompletionRules
+from kafka_ingest.model.completion import CompletionRules, LateCount
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.identity import check_cluster
 from kafka_ingest.model.offsets import FirstRecord, Unavailable
@@ -133,14 +133,14 @@ def count_late_rows(feed_id: UUID, rules: CompletionRules, control: CompletionTa
         if not batches:
             break
         for batch_id in batches:
-            rows = rows_before(batch_id, before, rules, control, sinks) if len(newest) > 1 else Counter[datetime]()
+            rows = rows_before(batch_id, before, rules, control, sinks) if len(newest) > 1 else {}
             late += control.add_late_rows(feed_id, rules.by, rows, before=before, counted=batch_id)
     return late
 
 
 def rows_before(
     batch_id: UUID, before: datetime, rules: CompletionRules, control: CompletionTables, sinks: Sinks
-) -> Counter[datetime]:
+) -> dict[datetime, LateCount]:
     """Return how many rows of a batch are of each hour or day before a time; most have none, as their files' ends say.
 
     Of a file that was removed, rewritten or damaged none is counted: nothing else waits for it. Raises
@@ -148,9 +148,9 @@ def rows_before(
     """
     sink = sinks(control.batch(batch_id).plan.output)
     receipt, inspector = sink.archive.receipt(batch_id), sink.inspector
-    found: Counter[datetime] = Counter()
+    found, aside = Counter[datetime](), Counter[datetime]()
     if receipt is None or inspector is None:
-        return found
+        return {}
     for file in receipt.files:
         try:
             hours = inspector.rows_by_hour(receipt, file, before)
@@ -164,4 +164,5 @@ def rows_before(
             ) from error
         for hour, rows in hours.items():
             found[rules.by.start_of(hour)] += rows
-    return found
+            aside[rules.by.start_of(hour)] += rows if file.is_late else 0
+    return {each: LateCount(rows, aside[each]) for each, rows in found.items()}

@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select, update
 
 from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import batch, feed, period
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.completion import OnLate, Period, Unit
+from kafka_ingest.model.completion import LateCount, OnLate, Period, Unit
 from kafka_ingest.model.documents import read_row
 
 IS_COMPLETE, IS_WAITED_FOR = period.c.completed_at.is_not(None), period.c.completed_at.is_(None)
@@ -44,6 +44,12 @@ class CompletionStore(Store):
         with self.reading() as connection:
             query = select(period).where(*of(feed_id, unit, *older)).order_by(period.c.began_at.desc()).limit(limit)
             return found_periods(connection, query)
+
+    def complete_span(self, feed_id: UUID, unit: Unit) -> tuple[datetime, datetime] | None:
+        with self.reading() as connection:
+            query = select(func.min(period.c.began_at), func.max(period.c.began_at)).where(*of(feed_id, unit))
+            first, before = connection.execute(query).one()
+        return (first, before) if first != before else None
 
     def begin_periods(self, feed_id: UUID, unit: Unit, first: datetime, *, counted: UUID | None) -> datetime:
         with transaction(self._engine, "write") as connection:
@@ -85,7 +91,7 @@ class CompletionStore(Store):
             return list(connection.execute(query.order_by(batch.c.batch_id).limit(limit)).scalars())
 
     def add_late_rows(
-        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, before: datetime, counted: UUID
+        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, LateCount], *, before: datetime, counted: UUID
     ) -> int:
         is_new = or_(period.c.counted_batch.is_(None), period.c.counted_batch < counted)
         waited_for = of(feed_id, unit, IS_WAITED_FOR, period.c.began_at == before, is_new)
@@ -96,8 +102,11 @@ class CompletionStore(Store):
             added = 0
             for began_at, late in sorted(rows.items()):
                 found = of(feed_id, unit, IS_COMPLETE, period.c.began_at == began_at)
-                grown = update(period).where(*found).values(late_rows=period.c.late_rows + late)
-                added += late * connection.execute(grown).rowcount
+                more = {
+                    "late_rows": period.c.late_rows + late.rows,
+                    "announced_rows": period.c.announced_rows + late.aside,
+                }
+                added += late.rows * connection.execute(update(period).where(*found).values(more)).rowcount
             return added
 
     def periods_to_mark(self, feed_id: UUID, unit: Unit, *, limit: int) -> list[Period]:
@@ -105,7 +114,7 @@ class CompletionStore(Store):
 
     def periods_to_announce(self, feed_id: UUID, unit: Unit, on_late: OnLate, *, limit: int) -> list[Period]:
         is_due: ColumnElement[bool] = period.c.announced_at.is_(None)
-        if on_late is OnLate.ANNOUNCE:
+        if on_late is not OnLate.COUNT:
             is_due = or_(is_due, period.c.announced_rows < period.c.late_rows)
         return self._oldest(of(feed_id, unit, IS_COMPLETE, is_due), limit)
 

@@ -14,6 +14,7 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.foreign_json import read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.documents import document_of, read_document
+from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -252,7 +253,8 @@ class DataNeeds:
     ``place`` is the absolute directory where they must be written, None where the attempt's directory will do.
     ``batch_column``: each row carries its batch's id in ``kafka_batch``, because readers cannot take it from a path.
     ``without``: columns of the raw format that are not written. ``partition_by``: each file holds one partition of a
-    table; with ``own_columns`` the values of terms that are no columns are written in columns of their own.
+    table; with ``own_columns`` the values of terms that are no columns are written in columns of their own. ``late``:
+    which rows are divided from the others besides, above all other folders.
     """
 
     place: Place | None = None
@@ -260,6 +262,7 @@ class DataNeeds:
     without: tuple[str, ...] = ()
     partition_by: tuple[PartitionTerm, ...] = ()
     own_columns: bool = False
+    late: LateRows | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.place, Path) and not self.place.is_absolute():
@@ -268,13 +271,20 @@ class DataNeeds:
     def as_document(self) -> dict[str, Any]:
         if not self.has_form:
             return document_of(self, "place", "batch_column")
-        terms = {"partition_by": list(map(str, self.partition_by))}
+        terms: dict[str, Any] = {"partition_by": list(map(str, self.partition_by))}
+        if self.late is not None:
+            terms["late"] = document_of(self.late, "first", "before")
         return document_of(self, "place", "batch_column", "without", "partition_by", "own_columns") | terms
+
+    @property
+    def terms(self) -> tuple[PartitionTerm, ...]:
+        """All that rows are divided by, the outermost folder first."""
+        return self.partition_by if self.late is None else (self.late, *self.partition_by)
 
     @property
     def has_form(self) -> bool:
         """Whether the files are other than they always were."""
-        return bool(self.without or self.partition_by)
+        return bool(self.without or self.terms)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
@@ -285,6 +295,7 @@ class DataNeeds:
             place=place,
             batch_column=document["batch_column"],
             partition_by=terms_of(document.get("partition_by", ())),
+            late=read_document(LateRows, document["late"]) if document.get("late") else None,
         )
 
 

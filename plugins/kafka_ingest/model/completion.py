@@ -35,6 +35,8 @@ class OnLate(StrEnum):
 
     ANNOUNCE = "announce"
     COUNT = "count"
+    DATASET = "dataset"
+    """Those of hours that were complete when the attempt was opened go to a dataset of their own; others announce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class CompletionRules:
     def due_at(self, began_at: datetime) -> datetime:
         """Return from which time on records show that the hour or day is over."""
         return began_at + self.by.length + self.delay
+
+
+@dataclass(frozen=True, slots=True)
+class LateCount:
+    """How many late rows a batch has of an hour or a day; those ``aside`` are in the dataset of late rows."""
+
+    rows: int
+    aside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.foreign_json import read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.documents import document_of, read_document
+from kafka_ingest.model.late_rows import is_late
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offset_sets import by_partition, span_of, union
@@ -76,6 +77,11 @@ class WrittenFile:
     ) -> "WrittenFile":
         held = WrittenPartition(topic_partition, rows, smallest_offset, largest_offset)
         return cls(name, size_bytes, (held,), without_date)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its rows are of hours or days that were complete before: they are in a dataset of their own."""
+        return is_late(self.name)
 
     @property
     def rows(self) -> int:
@@ -179,6 +185,11 @@ class Receipt:
         return sum(file.rows for file in self.files)
 
     @property
+    def late_rows(self) -> int:
+        """How many of the rows are in the dataset of late rows."""
+        return sum(file.rows for file in self.files if file.is_late)
+
+    @property
     def dead_letter_rows(self) -> int:
         return sum(file.rows for file in self.dead_letters)
 
@@ -270,6 +281,7 @@ class Receipt:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
         # A file of a replay has the letters of many files: in any order, and with other letters' offsets in between.
         may_overlap = self.in_any_order or bool(plan.replays)
+        may_overlap = may_overlap or any(file.is_late for file in self.files)
         may_overlap = may_overlap or bool(TableOptions.of(dict(plan.output.options)).partition_by)
         return found + self._wrongly_left_out(plan) + self._records_that_come_twice(may_overlap=may_overlap)
 

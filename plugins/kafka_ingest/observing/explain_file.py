@@ -232,7 +232,9 @@ def differences_of(
     output = output_of_batch(batch.batch, place) if batch is not None else None
     if output is not None and not is_same_place(output, place.output):
         yield f"the batch's output is {output}, the file is in {place.output}: a copy, or moved"
-    written = next((file for file in receipt.files if path.as_posix().endswith(f"/{file.name}")), None)
+    # One task gives its files in all folders the same name, and late rows have a folder above the others'.
+    named_so = [file for file in receipt.files if path.as_posix().endswith(f"/{file.name}")]
+    written = max(named_so, key=lambda file: len(file.name), default=None)
     if written is None:
         named = listing(file.name for file in receipt.files)
         yield f"the receipt names no file {path.name}, but {named or 'none at all'}"

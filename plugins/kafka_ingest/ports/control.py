@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kafka_ingest.model.alert import Alert, Change, NewAlert, Said
 from kafka_ingest.model.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchState
-from kafka_ingest.model.completion import OnLate, Period, Unit
+from kafka_ingest.model.completion import LateCount, OnLate, Period, Unit
 from kafka_ingest.model.control_rows import (
     Adoption,
     BackfillRange,
@@ -95,6 +95,9 @@ class ControlReader(Protocol):
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
+
+    def complete_span(self, feed_id: UUID, unit: Unit) -> tuple[datetime, datetime] | None:
+        """Return since when and before when all hours or days of a feed are complete, None where none is."""
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
         """Return the attempts that ended before then: those of ended batches, and discarded ones; oldest first.
@@ -405,7 +408,7 @@ class CompletionTables(ControlObserver, Protocol):
         """Return a feed's committed live batches after one, oldest first."""
 
     def add_late_rows(
-        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, int], *, before: datetime, counted: UUID
+        self, feed_id: UUID, unit: Unit, rows: Mapping[datetime, LateCount], *, before: datetime, counted: UUID
     ) -> int:
         """Add a batch's rows to complete hours or days, and note the batch; return how many rows were added.
 

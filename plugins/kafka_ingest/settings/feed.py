@@ -19,7 +19,7 @@ from pydantic import (
 from kafka_ingest.errors import InvalidFeedError, WrongUseError
 from kafka_ingest.model.alert import AlertRules, Stops
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
-from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules
+from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules, OnLate, Unit
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
@@ -443,6 +443,12 @@ class Feed(Settings):
                 f"expected complete.success_file with a directory of Parquet files, found format {self.sink.format}: "
                 "nothing waits for files beside a table"
             )
+        if self.late_by is not None and self.sink.format != "parquet":
+            raise ValueError(
+                f"expected complete.on_late: announce or count with format {self.sink.format}, found dataset, which a "
+                "directory of Parquet files alone has beside it. Elsewhere late rows are those of an hour in batches "
+                "after its late_after_batch (docs/output.md, Late rows): make a view with that condition"
+            )
         of_time = {(term.column, term.transform.value) for term in terms}
         marked = self.complete is not None and self.complete.success_file == IN_OUTPUT and self.complete.by
         if marked and (TIME, marked) not in of_time:
@@ -468,6 +474,11 @@ class Feed(Settings):
                 "or day of it is ever complete"
             )
         return self.complete.rules()
+
+    @property
+    def late_by(self) -> Unit | None:
+        """By which of the two rows are late that go to a dataset of their own, None where none do."""
+        return self.complete.by if self.complete is not None and self.complete.on_late is OnLate.DATASET else None
 
     def batch_limits(self) -> BatchLimits:
         fetched = {name for name, part in self.decoding().parts.items() if part.schema is None}

@@ -12,6 +12,7 @@ from pathlib import Path
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
+from kafka_ingest.model.late_rows import place_of_late_rows
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.topic_patterns import is_selected
 from kafka_ingest.settings.feed import Feed
@@ -84,9 +85,11 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         name, value = list(feed.sink.address.items())[-1]
         return f"sink.{name} {value!r} is also that of {path}"
     for one, rival in ((feed, other), (other, feed)):
-        letters, place = place_of_letters(one, environment), located(rival, environment)
-        if letters is not None and (letters == place or letters in place.parents):
-            return f"the dead letters of {one.name} go to {str(letters)!r}, and sink.path {str(place)!r} lies there"
+        place = located(rival, environment)
+        for what, owned in (("dead letters", place_of_letters), ("late rows", place_of_late)):
+            other_place = owned(one, environment)
+            if other_place is not None and (other_place == place or other_place in place.parents):
+                return f"the {what} of {one.name} go to {str(other_place)!r}, and sink.path {str(place)!r} lies there"
     return shared_place(located(feed, environment), located(other, environment), path)
 
 
@@ -104,7 +107,8 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
     output = located(feed, environment)
     letters = place_of_letters(feed, environment)
-    places = (*places_of(output), *(places_of(letters) if letters is not None else ()))
+    late = place_of_late(feed, environment)
+    places = (*places_of(output), *(places_of(letters) if letters is not None else ()), *([late] if late else []))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
     if address := feed.sink.address:
         owned.append(("sink.table", str(sorted(address.items()))))
@@ -119,6 +123,10 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
     return None if feed.decoding().takes_all else directory_of_dead_letters(located(feed, environment))
+
+
+def place_of_late(feed: Feed, environment: Mapping[str, str]) -> Path | None:
+    return None if feed.late_by is None else place_of_late_rows(located(feed, environment))
 
 
 def located(feed: Feed, environment: Mapping[str, str]) -> Path:

@@ -14,6 +14,7 @@ from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, InvalidSchemaError, UnknownFeedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
+from kafka_ingest.model.late_rows import place_of_late_rows
 from kafka_ingest.settings.defaults import DEFAULTS
 from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file
@@ -183,7 +184,11 @@ def check_not_taken(
         if file.sink_path is None:
             continue
         of_feed = place_of(file.sink_path, environment)
-        for what, place in (("output", of_feed), ("dead letters", directory_of_dead_letters(of_feed))):
+        for what, place in (
+            ("output", of_feed),
+            ("dead letters", directory_of_dead_letters(of_feed)),
+            ("late rows", place_of_late_rows(of_feed)),
+        ):
             if is_taken(places_of(output), places_of(place)):
                 raise InvalidBackfillError(
                     f"expected an output of the copy's own, found {output}, which is, lies in, or holds the {what} of "

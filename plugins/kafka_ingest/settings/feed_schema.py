@@ -129,7 +129,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Complete.by": "Hours or days, in UTC, by the records' timestamps.",
     "Complete.delay": "An hour is over that long after its end.",
     "Complete.idle_after": "A partition without later records counts as idle that long after the end.",
-    "Complete.on_late": "What follows where rows of a complete hour land.",
+    "Complete.on_late": "What follows where rows of a complete hour land; dataset: they land in one of their own.",
     "Complete.success_file": "A file _SUCCESS of each, for a directory of Parquet files: beside it, or in_output, too.",
 }
 """By the class that has the key, which may be above the one that is written."""

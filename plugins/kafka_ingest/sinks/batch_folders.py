@@ -95,14 +95,19 @@ class FolderInspector(BatchFolders):
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_named  # noqa: PLC0415
 
-        target = self._place_of(batch_id)
-        with storage_errors(target):
-            folder = self._opened(target)
+        with storage_errors(self._place_of(batch_id)):
             receipt = self._receipts.receipt(batch_id)
-            return look_at_named(folder, sizes_in(folder, receipt), receipt, closely=closely)
+            there = self._there(batch_id, receipt)
+            return look_at_named(lambda name: self._opened(self._file(batch_id, name)), there, receipt, closely=closely)
+
+    def _there(self, batch_id: UUID, receipt: Receipt | None) -> Collection[str]:
+        return sizes_in(self._opened(self._place_of(batch_id)), receipt)
+
+    def _file(self, batch_id: UUID, name: str) -> Place:
+        return self._place_of(batch_id) / name
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
-        return self._place_of(batch_id) / file.name
+        return self._file(batch_id, file.name)
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         return data_file(self._opened(self.path(batch_id, file))).holds(topic_partition, offset)

@@ -5,7 +5,7 @@ Of a table also what is in rows that other programs have moved. Importing this i
 
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -56,8 +56,10 @@ def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
     yield from partitions_that_differ(written, contents)
 
 
-def look_at_named(folder: Opened, there: Collection[str], receipt: Receipt | None, *, closely: bool) -> PublishedLook:
-    """Return what the files of a folder hold, by their names, and which differ from the receipt.
+def look_at_named(
+    path_of: Callable[[str], Opened], there: Collection[str], receipt: Receipt | None, *, closely: bool
+) -> PublishedLook:
+    """Return what the files of a batch hold, by their names, and which differ from the receipt.
 
     A damaged one stops no other. Raises OSError where the system cannot read one: that proves nothing about its
     content.
@@ -66,12 +68,12 @@ def look_at_named(folder: Opened, there: Collection[str], receipt: Receipt | Non
     files: dict[TopicPartition, list[tuple[Opened, PartitionContents]]] = {}
     problems: list[FileProblem] = []
     for name in sorted(there):
-        partitions, problem = look_into(folder / name, name, expected.get(name), closely=closely)
+        partitions, problem = look_into(path_of(name), name, expected.get(name), closely=closely)
         problems += [problem] if problem is not None else []
         for held in partitions:
-            files.setdefault(held.topic_partition, []).append((folder / name, held))
+            files.setdefault(held.topic_partition, []).append((path_of(name), held))
     problems += [
-        FileProblem(name, written, f"{folder / name} is not there", is_there=False)
+        FileProblem(name, written, f"{path_of(name)} is not there", is_there=False)
         for name, written in expected.items()
         if name not in there
     ]

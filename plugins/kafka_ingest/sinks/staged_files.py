@@ -36,6 +36,8 @@ from kafka_ingest.sinks.usable_places import storage_errors
 
 DATA_PUBLISHED = "data.published"
 DATA_REVOKED = "data.revoked"
+DATA_LATE = "data.late"
+"""Where late rows wait between the step that publishes a batch and the one that follows it."""
 MOST_OF_FAILURE = 4 * 1024 * 1024
 
 

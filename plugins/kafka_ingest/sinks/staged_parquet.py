@@ -46,10 +46,15 @@ def folders_of(data: Opened, receipt: Receipt) -> list[Opened]:
     return [*(data / name for name in reversed(folders_in(receipt))), data] if receipt.files else []
 
 
-def check_listing(data: Opened, receipt: Receipt) -> None:
-    """Raise StagedOutputUnusableError unless exactly the receipt's files exist, with their sizes."""
-    expected = {file.name: file.size_bytes for file in receipt.files}
-    if (found := staged_sizes(data, receipt)) != expected:
+def check_listing(data: Opened, receipt: Receipt, *others: Path) -> None:
+    """Raise StagedOutputUnusableError unless exactly the receipt's files exist, with their sizes.
+
+    Some of them may be in ``others``, which need not exist.
+    """
+    expected, found = {file.name: file.size_bytes for file in receipt.files}, staged_sizes(data, receipt)
+    for other in others:
+        found |= batch_sizes(other, receipt)
+    if found != expected:
         raise StagedOutputUnusableError(
             f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
         )

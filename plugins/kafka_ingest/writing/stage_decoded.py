@@ -195,7 +195,7 @@ class TwoPasses:
     @property
     def terms(self) -> tuple[PartitionTerm, ...]:
         """What rows are divided by: those that a function is given are divided afterwards."""
-        return () if self.document.decode.shape.transform is not None else self.document.data.partition_by
+        return () if self.document.decode.shape.transform is not None else self.document.data.terms
 
     def add(self, rows: Callable[[], DataFrame], ranges: Sequence[OffsetRange]) -> None:
         """Write more rows to a place that has some."""
@@ -347,20 +347,20 @@ def made_by_function(
 
     They are divided by the table's partitions afterwards, from files: a function need not make the same rows twice.
     """
-    place = places.after_transform if needs.partition_by else places.data
+    place = places.after_transform if needs.terms else places.data
     storage.remove(places.after_transform)
     staged = spark.read.schema(schema).parquet(spark_source(places.before_transform))
     columns, rows = stage_transformed(staged, function, place)
     check_count(StagedRecords(rows), found := storage.files_in(place))
     storage.remove(places.before_transform)
-    if not needs.partition_by:
+    if not needs.terms:
         return found
 
     def made() -> DataFrame:
         rows = spark.read.schema(columns).parquet(spark_source(place))
         return with_own_columns(rows, needs.partition_by) if needs.own_columns else rows
 
-    stage_counted(made, places.data, needs.partition_by, storage.at)
+    stage_counted(made, places.data, needs.terms, storage.at)
     check_count(StagedRecords(rows), divided := storage.files_in(places.data))
     storage.remove(place)
     return divided

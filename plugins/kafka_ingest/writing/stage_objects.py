@@ -103,7 +103,7 @@ def objects_for_workers(
         or not is_written_alike(schema := read_schema(value.schema))
     ):
         return None
-    terms = document.data.partition_by
+    terms = document.data.terms
     folder = folder_at_once(ranges, terms, document.plan.planned_at, processors_of(raw)) if terms else ""
     return None if folder is None else ObjectsOfWorkers(raw, document, place, at, schema, folder)
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from kafka_ingest.foundation.storage import Opened, files_below, move_files
 from kafka_ingest.model.attempt_directory import FailureCode
+from kafka_ingest.model.late_rows import LATE_FOLDER, LateRows
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.partition_term import (
     LONGEST_TEXT,
@@ -95,7 +96,8 @@ def most_of_one_time(
     by_topic, by_partition = bool(columns & {"kafka_topic", "kafka_topic_id"}), "kafka_partition" in columns
     partitions = {(each.topic if by_topic else "", each.partition if by_partition else 0) for each in ranges}
     at_most = records_per_task([each.span for each in ranges], processors)
-    return len(shared_out(sorted(ranges), at_most)), len(partitions)
+    each = 2 if any(isinstance(term, LateRows) for term in terms) else 1
+    return each * len(shared_out(sorted(ranges), at_most)), each * len(partitions)
 
 
 OpenPlace = Callable[[Place], Opened]
@@ -126,9 +128,12 @@ def folder_at_once(
     has_names = all(folder_of("kafka_topic", each.topic) for each in ranges)
     if division is None or division.together or not has_names:
         return None
-    values = (f"cast({value_near(term, planned_at, division)} as string)" for term in terms)
     names = (
-        f"'{term.own_column}=', coalesce({value}, '{NO_VALUE}'), '/'" for term, value in zip(terms, values, strict=True)
+        f"if({value_of(term)}, '{LATE_FOLDER}/', '')"
+        if isinstance(term, LateRows)
+        else f"'{term.own_column}=', "
+        f"coalesce(cast({value_near(term, planned_at, division)} as string), '{NO_VALUE}'), '/'"
+        for term in terms
     )
     return f"concat({', '.join(names)})"
 
@@ -191,6 +196,9 @@ def own_name(name: str, number: int, terms: Sequence[PartitionTerm]) -> str:
     Where such a name is too long, there is no folder; a task gives its files in all folders the same name.
     """
     *folders, file = PurePosixPath(name).parts
+    if terms and isinstance(terms[0], LateRows):
+        rest = own_name("/".join([*folders[1:], file]), number, terms[1:])
+        return f"{LATE_FOLDER}/{rest}" if folders[0].endswith("=true") else rest
     own = [folder_of(term.own_column, each.partition("=")[2]) for term, each in zip(terms, folders, strict=True)]
     found = [each for each in own if each is not None]
     return "/".join([*found, file]) if found == own else f"{number:05}-{file}"
@@ -213,6 +221,9 @@ def named(values: Sequence[str]) -> dict[str, str]:
 def value_of(term: PartitionTerm) -> str:
     """Return what records of one partition have in common, as an SQL expression; the session's time zone is UTC."""
     column = ".".join(map(quoted, term.column.split(".")))
+    if isinstance(term, LateRows):
+        first, before = (f"timestamp_millis({round(each.timestamp() * 1000)})" for each in (term.first, term.before))
+        return f"coalesce({column} >= {first} and {column} < {before}, false)"
     match term.transform:
         case Transform.DAY:
             return DAY_OF.format(column)

@@ -298,10 +298,10 @@ def stage(job: Job, read: Read, ranges: Sequence[OffsetRange], here: Place) -> S
         places = Places(here, job.letters_beside(here), before, after)
         return stage_decoded(read, ranges, document, places, job.storage)
     records = read(ranges)
-    if not needs.partition_by:
+    if not needs.terms:
         return StagedRecords(stage_files(records, here))
     divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
     rows = stage_partitioned(
-        lambda: divided, ranges, here, needs.partition_by, document.plan.planned_at, job.storage.at, job.storage.remove
+        lambda: divided, ranges, here, needs.terms, document.plan.planned_at, job.storage.at, job.storage.remove
     )
     return StagedRecords(rows)

@@ -10,7 +10,7 @@ another directory, the names are read again.
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -27,15 +27,16 @@ from kafka_ingest.foundation.foreign_json import (
 from kafka_ingest.foundation.storage import read_at_most
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules, Period
+from kafka_ingest.model.late_rows import LATE_FOLDER, SUFFIX, is_late, place_of_late_rows
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform
 from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.batch_folders import PUBLISHED
+from kafka_ingest.sinks.batch_folders import PUBLISHED, FolderInspector
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.staged_files import DATA_REVOKED, StagedFiles
+from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_REVOKED, StagedFiles
 from kafka_ingest.sinks.staged_parquet import batch_sizes, difference
 from kafka_ingest.sinks.usable_places import BESIDE_OUTPUT, beside, storage_errors
 
@@ -145,11 +146,25 @@ class ParquetDirectory:
     def receipts(self) -> KeptReceipts:
         return KeptReceipts(self.beside / "receipts", self.staging.check_mounted, self.is_there)
 
+    @property
+    def late(self) -> Path:
+        return place_of_late_rows(self.output)
+
     def place_of(self, batch_id: UUID) -> Path:
         return self.output / f"{PUBLISHED}{batch_id}"
 
+    def late_place_of(self, batch_id: UUID) -> Path:
+        return self.late / f"{PUBLISHED}{batch_id}"
+
+    def file(self, batch_id: UUID, name: str) -> Path:
+        return (self.late_place_of(batch_id) if is_late(name) else self.place_of(batch_id)) / name
+
     def is_there(self, batch_id: UUID) -> bool:
-        return os.path.lexists(self.place_of(batch_id))
+        return os.path.lexists(self.place_of(batch_id)) or os.path.lexists(self.late_place_of(batch_id))
+
+    def visible_sizes(self, batch_id: UUID, receipt: Receipt | None) -> dict[str, int]:
+        """Return the names and sizes of a batch's files where readers find them, those of late rows, too."""
+        return batch_sizes(self.place_of(batch_id), receipt) | batch_sizes(self.late_place_of(batch_id), receipt)
 
     def found(self, receipt: Receipt, attempt_directory: Path) -> FoundFiles:
         """Return what exists of a batch whose receipt is kept, by names and sizes; I/O errors are left alone."""
@@ -159,10 +174,14 @@ class ParquetDirectory:
         if os.path.lexists(target) and (target.is_symlink() or not target.is_dir()):
             return FoundFiles(FilesState.CHANGED, f"{target} is not a directory")
         expected = {file.name: file.size_bytes for file in receipt.files}
-        sizes = batch_sizes(target, receipt)
+        sizes = self.visible_sizes(receipt.batch_id, receipt)
+        aside = batch_sizes(attempt_directory / DATA_LATE, receipt)
+        if sizes == expected:
+            return FoundFiles(FilesState.INTACT)
+        if aside and sizes | aside == expected and not (attempt_directory / DATA_REVOKED).exists():
+            return FoundFiles(FilesState.STAGED, f"its late rows are in {attempt_directory / DATA_LATE}")
         if sizes:
-            text = f"{difference(expected, sizes)} in {target}"
-            return FoundFiles(FilesState.INTACT) if sizes == expected else FoundFiles(FilesState.CHANGED, text)
+            return FoundFiles(FilesState.CHANGED, f"{difference(expected, sizes)} in {target}")
         return self._found_elsewhere(receipt, expected, attempt_directory)
 
     def _found_elsewhere(self, receipt: Receipt, expected: dict[str, int], attempt_directory: Path) -> FoundFiles:
@@ -171,7 +190,7 @@ class ParquetDirectory:
         if revoked.is_dir():
             return FoundFiles(FilesState.REVOKED, f"its files are in {revoked}")
         if data.is_dir():
-            sizes = batch_sizes(data, receipt)
+            sizes = batch_sizes(data, receipt) | batch_sizes(attempt_directory / DATA_LATE, receipt)
             if sizes == expected:
                 return FoundFiles(FilesState.STAGED, f"its files are in {data}")
             return FoundFiles(
@@ -185,6 +204,9 @@ def file_place(path: Path) -> FilePlace | None:
     guesses: list[FilePlace] = []
     for folder in path.parents:  # the nearest first
         if folder.name.startswith(PUBLISHED):
+            output, name = folder.parent, folder.name.removeprefix(PUBLISHED)
+            if is_late(path.relative_to(folder).as_posix()):
+                guesses += guess(output.with_name(output.name.removesuffix(SUFFIX)), name, None)
             guesses += guess(folder.parent, folder.name.removeprefix(PUBLISHED), None)
         match folder.parts:
             case (*above, name, "staging", batch_id, attempt, data) if (
@@ -205,6 +227,7 @@ def is_at(path: Path, place: FilePlace) -> bool:
     directory = ParquetDirectory.at(place.output.path)
     if place.attempt is None:
         folder = directory.place_of(place.batch_id)
+        folder = folder if folder in path.parents else directory.late_place_of(place.batch_id)
         return folder in path.parents and all("=" in each for each in path.parent.relative_to(folder).parts)
     attempt = local(directory.staging.attempt_directory(place.batch_id, place.attempt))
     return attempt in path.parents[1:] and all("=" in each for each in path.parent.relative_to(attempt).parts[1:])
@@ -239,6 +262,20 @@ def write_success(above: Path, terms: Sequence[PartitionTerm], periods: Sequence
         sync(folder)
 
 
+class ParquetInspector(FolderInspector):
+    """Answers what readers of the output, and of its late rows, see of a batch."""
+
+    def __init__(self, directory: ParquetDirectory) -> None:
+        super().__init__(directory.receipts, directory.place_of, local)
+        self._directory = directory
+
+    def _there(self, batch_id: UUID, receipt: Receipt | None) -> Collection[str]:
+        return self._directory.visible_sizes(batch_id, receipt)
+
+    def _file(self, batch_id: UUID, name: str) -> Path:
+        return self._directory.file(batch_id, name)
+
+
 NOT_YET = frozenset({FilesState.STAGED, FilesState.BROKEN, FilesState.REVOKED})
 
 
@@ -255,8 +292,15 @@ class ParquetRows:
         yield from ()
 
     def add_to(self, found: "FoundOffsets") -> None:
-        for folder, _, names in os.walk(self._directory.output, onerror=raise_it):
-            below = Path(folder).relative_to(self._directory.output)
+        self._add_below(self._directory.output, found)
+        if (late := self._directory.late).is_dir():
+            # It may be another feed's output, which has no such folders.
+            for batch in sorted(each for each in late.iterdir() if (each / LATE_FOLDER).is_dir()):
+                self._add_below(batch / LATE_FOLDER, found, above=late.parent)
+
+    def _add_below(self, top: Path, found: "FoundOffsets", above: Path | None = None) -> None:
+        for folder, _, names in os.walk(top, onerror=raise_it):
+            below = Path(folder).relative_to(above or top)
             batch = next((part.removeprefix(PUBLISHED) for part in below.parts if part.startswith(PUBLISHED)), None)
             known = {BATCH_COLUMN: batch} if batch is not None else {}
             for name in sorted(name for name in names if name.endswith(".parquet")):

@@ -4,6 +4,11 @@ Another takes it out of readers' sight, or single damaged files of it. Beside th
 
     P.kafka-ingest/removed/<batch>/         an expired batch, until it is deleted
     P.kafka-ingest/lost/<batch>/<file>      damaged files, kept for repair until their batch expires
+
+Late rows are not in readers' sight with the others. They are set aside before the rename that decides, and follow it by
+one of their own, so they are visible only of batches that cannot be revoked any more::
+
+    staging/<batch>/<attempt>/data.late/    late rows, from just before that until they are published or revoked
 """
 
 import contextlib
@@ -18,6 +23,7 @@ from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, Stage
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.late_rows import LATE_FOLDER
 from kafka_ingest.model.partition_term import PartitionTerm, misfits
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
@@ -27,7 +33,7 @@ from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.batch_folders import AnyColumns
 from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.staged_files import DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, difference
 from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable, storage_errors
 
@@ -102,24 +108,27 @@ class ParquetPublisher(AnyColumns):
         self.prepare()
         with storage_errors(self._output):
             directory = local(place)
-            if directory.exists() and directory.stat().st_dev != self._output.stat().st_dev:
-                raise OutputNotUsableError(
-                    f"expected {directory} and {self._output} on one file system, found two: a batch is published by "
-                    "one rename. Nothing was published."
-                )
+            if receipt.late_rows:
+                make_usable(self._directory.late, ())
+            for target in (self._output, *([self._directory.late] if receipt.late_rows else [])):
+                if directory.exists() and directory.stat().st_dev != target.stat().st_dev:
+                    raise OutputNotUsableError(
+                        f"expected {directory} and {target} on one file system, found two: a batch is published by "
+                        "one rename. Nothing was published."
+                    )
         if self._receipts.is_withdrawn(batch_id):
             raise being_abandoned(batch_id)
-        target = self._directory.place_of(batch_id)
-        if os.path.lexists(target):
-            raise OutputConflictError(
-                f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it "
-                "elsewhere and run the commit again."
-            )
+        for target in (self._directory.place_of(batch_id), self._directory.late_place_of(batch_id)):
+            if os.path.lexists(target):
+                raise OutputConflictError(
+                    f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it "
+                    "elsewhere and run the commit again."
+                )
 
     def publish(self, place: Place, published: PublishedReceipt) -> None:
         # Of several renames one wins; the loser finds the source missing, and the target in place or the files revoked.
         directory, receipt = local(place), published.receipt
-        target = self._target(directory, receipt.batch_id, rows=receipt.rows)
+        target = self._target(directory, receipt)
         with storage_errors(self._output):
             self._staging.check_mounted()
             if self._receipts.removal(receipt.batch_id) is not None:
@@ -127,26 +136,50 @@ class ParquetPublisher(AnyColumns):
             if not self._is_published(target, receipt):
                 self._refuse_revoked(directory, receipt.batch_id)
             self._receipts.keep(published)
-            if not receipt.files and not directory.exists():
-                return  # the receipt is all that there is of it, and the rest was cleaned up
-            if not self._is_published(target, receipt):
-                self._move(directory, target, receipt)
-            # Once more where readers see it: a late Spark task may have added a file in the meantime.
-            self._is_published(target, receipt)
-            sync(target)
-            sync(target.parent)
+            # Without rows in the output the receipt, and late rows, are all that there is once it was cleaned up.
+            if self._has_rows(receipt) or directory.exists():
+                if not self._is_published(target, receipt):
+                    self._move(directory, target, receipt)
+                # Once more where readers see it: a late Spark task may have added a file in the meantime.
+                self._is_published(target, receipt)
+                sync(target)
+                sync(target.parent)
+            if receipt.late_rows:
+                self._publish_late_rows(directory, receipt)
 
-    def _target(self, directory: Path, batch_id: UUID, *, rows: int) -> Path:
+    def _has_rows(self, receipt: Receipt) -> bool:
+        return any(not file.is_late for file in receipt.files)
+
+    def _target(self, directory: Path, receipt: Receipt) -> Path:
         # Without rows nothing becomes visible, but publishing and revoking have to agree who was first.
-        return self._directory.place_of(batch_id) if rows else directory / DATA_PUBLISHED
+        return self._directory.place_of(receipt.batch_id) if self._has_rows(receipt) else directory / DATA_PUBLISHED
+
+    def _publish_late_rows(self, directory: Path, receipt: Receipt) -> None:
+        """Make late rows visible in their own dataset; the batch is published, so nothing decides any more."""
+        target, aside = self._directory.late_place_of(receipt.batch_id), directory / DATA_LATE
+        if not os.path.lexists(target):
+            make_directory_durably(target.parent)
+            with contextlib.suppress(FileNotFoundError):
+                aside.rename(target)
+        expected = {file.name: file.size_bytes for file in receipt.files if file.is_late}
+        if (found := batch_sizes(target, receipt)) != expected:
+            raise OutputConflictError(
+                f"batch {receipt.batch_id}: its other rows are published, but its late rows cannot be, and no offset "
+                f"was moved. Expected them in {aside} or in {target}; found there: {difference(expected, found)}. "
+                "Restore them from a backup, and run the commit again."
+            )
+        sync(target)
+        sync(target.parent)
 
     def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
         data = directory / DATA
         put_back = f"restore them and run the commit again, or {how_to_abandon(receipt.batch_id)}"
         try:
             # Also after a crash: what was verified then may be missing now.
-            check_listing(data, receipt)
+            check_listing(data, receipt, directory / DATA_LATE)
             self._refuse_revoked(directory, receipt.batch_id)
+            if receipt.late_rows:
+                move_late_rows(data, directory / DATA_LATE)
             with self._listed.kept_up():
                 data.rename(target)
         except (FileNotFoundError, StagedOutputUnusableError) as error:
@@ -167,17 +200,18 @@ class ParquetPublisher(AnyColumns):
 
     def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
         # Publishing renames the same source, so exactly one of the two wins.
+        del rows
         directory = local(place)
-        target = self._target(directory, batch_id, rows=rows)
+        targets = self._directory.place_of(batch_id), directory / DATA_PUBLISHED
         revoked = directory / DATA_REVOKED
         with storage_errors(directory):
             self._staging.check_mounted()
-            self._refuse_published(directory, target, batch_id)
+            self._refuse_published(directory, batch_id)
             make_directory_durably(directory)
             try:
                 (directory / DATA).rename(revoked)
             except FileNotFoundError:
-                if os.path.lexists(target):
+                if any(map(os.path.lexists, targets)):
                     raise published_already(batch_id) from None
                 revoked.mkdir(exist_ok=True)  # the files were removed, or this was done before
             except OSError as error:
@@ -185,15 +219,17 @@ class ParquetPublisher(AnyColumns):
                     raise
                 # Done before; a late Spark task created the source again.
             # Again: the renamed files may have been such a task's, and the batch's files published just before.
-            self._refuse_published(directory, target, batch_id)
+            self._refuse_published(directory, batch_id)
+            if (directory / DATA_LATE).exists():
+                move_late_rows(directory / DATA_LATE, revoked)
             sync(directory)
             self._receipts.withdraw(batch_id)
 
-    def _refuse_published(self, directory: Path, target: Path, batch_id: UUID) -> None:
+    def _refuse_published(self, directory: Path, batch_id: UUID) -> None:
         kept = self._receipts.receipt(batch_id)
         if kept is None:
             return  # it is kept before anything is published
-        names = {file.name for file in kept.files}
+        target, names = self._target(directory, kept), {file.name for file in kept.files if not file.is_late}
         if names & batch_sizes(target, kept).keys() or (not names and (target.exists() or not directory.exists())):
             raise published_already(batch_id)
 
@@ -210,9 +246,9 @@ class ParquetPublisher(AnyColumns):
                 f"batch {receipt.batch_id} is to be published as {target}, which exists and is not a directory. "
                 "Nothing was moved; move it elsewhere and run the commit again."
             )
-        expected = {file.name: file.size_bytes for file in receipt.files}
+        expected = {file.name: file.size_bytes for file in receipt.files if not file.is_late}
         found = batch_sizes(target, receipt)
-        if receipt.files and found.items() > expected.items():
+        if expected and found.items() > expected.items():
             raise OutputConflictError(
                 f"batch {receipt.batch_id} is published as {target}, which also has other files: "
                 f"{difference(expected, found)}. Readers see them, and no offset was moved. Remove those that are not "
@@ -224,6 +260,14 @@ class ParquetPublisher(AnyColumns):
                 f"{difference(expected, found)}. Nothing was moved into it; move it elsewhere and run the commit again."
             )
         return True
+
+
+def move_late_rows(source: Path, target: Path) -> None:
+    """Move the folder of late rows from one directory into another; does nothing where that was done."""
+    make_directory_durably(target)
+    with contextlib.suppress(FileNotFoundError):
+        (source / LATE_FOLDER).rename(target / LATE_FOLDER)
+    sync(target)
 
 
 def check_no_table(output: Path) -> None:
@@ -262,6 +306,12 @@ class ParquetRemover:
                 sync(self._removed)
                 if directory.output.is_dir():
                     sync(directory.output)
+                if (late := directory.late_place_of(batch_id)).is_dir():
+                    if (hidden / LATE_FOLDER).exists():
+                        shutil.rmtree(hidden / LATE_FOLDER)
+                    move_late_rows(late, hidden)
+                    late.rmdir()
+                    sync(late.parent)
 
     def unfinished(self) -> list[str]:
         receipts = self._directory.receipts
@@ -286,12 +336,12 @@ class ParquetRemover:
         return self._lost / str(batch_id)
 
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        directory, target, aside = self._directory, self._directory.place_of(batch_id), self.aside(batch_id)
-        with storage_errors(target):
+        directory, aside = self._directory, self.aside(batch_id)
+        with storage_errors(directory.place_of(batch_id)):
             directory.staging.check_mounted()
             with directory.listed.kept_up():
                 for name in names:
-                    source, hidden = target / name, aside / name
+                    source, hidden = directory.file(batch_id, name), aside / name
                     make_directory_durably(hidden.parent)
                     with contextlib.suppress(FileNotFoundError):
                         source.rename(hidden)
