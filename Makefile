@@ -19,8 +19,8 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial try-kerberos try-hosts test-quick test lint format dist docs bench bench-quick bench-plan bench-coverage bench-history \
-	bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet bench-fleet-plan soak up down clean
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial try-kerberos try-hosts test-quick test lint format dist matrix docs bench bench-quick bench-plan bench-coverage \
+	bench-history bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet bench-fleet-plan soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,10 @@ dist: ## build the wheel and its bill of materials into dist/: the same sources 
 	rm -rf build dist/.gitignore
 	PYTHONPATH=plugins .venv/bin/python dev/sbom.py dist/*.whl
 	cd dist && sha256sum *
+
+matrix: dist ## take the wheel and a topic through environments of other Pythons, Airflows, Sparks and Javas; 5 minutes each
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python dev/matrix.py $(ARGS)
 
 docs: ## build the site of the documents into .local/site/html, with search; a broken link fails
 	$(SET_UP) run
