@@ -69,6 +69,12 @@ DEFAULT_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps of its ended jobs for that page, a thousand of each, would grow with a fleet's attempts; and it
+    # describes each plan there, at length by default.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.ui.explainMode": "simple",
 }
 """Overridable defaults: a feed's ``spark.conf`` may change them."""
 
