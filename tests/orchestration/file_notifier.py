@@ -25,7 +25,12 @@ class FileNotifier(BaseNotifier):
 
 
 class RaisingNotifier(BaseNotifier):
-    """Raises, as a mail server does that is not there."""
+    """Raises, as a mail server does that is not there; with a connection, in words that hold its secret."""
+
+    def __init__(self, conn_id: str | None = None) -> None:
+        super().__init__()
+        self.conn_id = conn_id
 
     def notify(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
-        raise OSError("no route to host")
+        to = f" to {Connection.get(self.conn_id).password}" if self.conn_id else ""
+        raise OSError(f"no route{to or ' to host'}")

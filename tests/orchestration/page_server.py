@@ -92,10 +92,14 @@ class PageServer:
 
 @contextmanager
 def serving(project: Project, migrated: Path) -> Iterator[PageServer]:
-    """Run the API server on the project's feeds; Airflow's database holds the DAGs of those that are there now."""
+    """Run the API server on the project's feeds; Airflow's database holds the DAGs of those that are there now.
+
+    And runs, where tests had some.
+    """
     home = airflow_home(project.home)
-    home.mkdir(parents=True)
-    (home / "airflow.db").write_bytes((migrated / "airflow.db").read_bytes())
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "airflow.db").exists():
+        (home / "airflow.db").write_bytes((migrated / "airflow.db").read_bytes())
     path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
     stored = airflow_forks().run(project, Path(__file__).with_name("store_dags.py"), PYTHONPATH=path)
     assert stored.exit_code == 0, stored.stdout + stored.stderr

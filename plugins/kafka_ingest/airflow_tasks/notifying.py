@@ -42,8 +42,20 @@ def notify_with(
         def give() -> None:
             notifier = made(notice.notifier)
             fields.update(vars(notifier))
+            given, raised = notifier.notify, []
+
+            def kept(context: Context) -> None:
+                try:
+                    given(context)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    raised.append(error)
+
+            # Airflow itself would log what it raises, which nothing has masked yet.
+            notifier.notify = kept
             # Notifiers put their own fields into what they get.
             notifier({**context, "alert": document})
+            for error in raised:
+                raise error
 
         try:
             # Its import and its constructor are anyone's code as well.

@@ -37,8 +37,12 @@ def catalog_settings(fields: ConnectionFields) -> CatalogSettings:
     name = str(extra.pop(NAME, fields.conn_id))
     match fields.conn_type:
         case "sqlite" | "postgres":
-            url = control_database(replace(fields, extra=extra)).url.render_as_string(hide_password=False)
-            return CatalogSettings(fields.conn_id, name, {"type": "sql", "uri": url})
+            url = control_database(replace(fields, extra=extra)).url
+            if (url.host or "").startswith("/"):  # a socket's folder, which a URI has no place for before its path
+                url = url.update_query_dict({"host": url.host or ""}).set(host="")
+            return CatalogSettings(
+                fields.conn_id, name, {"type": "sql", "uri": url.render_as_string(hide_password=False)}
+            )
         case "iceberg":
             properties = properties_of(fields, extra)
             return CatalogSettings(fields.conn_id, name, properties, kind_of(fields.conn_id, properties))

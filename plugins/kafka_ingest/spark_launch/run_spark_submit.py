@@ -22,6 +22,8 @@ NAMES = frozenset(
         *("TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "NSS_WRAPPER_PASSWD"),
         *("JAVA_HOME", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH"),
         *("KRB5CCNAME", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", "VIRTUAL_ENV"),
+        # An empty one is an error to the client of S3.
+        *("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
     }
 )
 PREFIXES = ("LC_", "SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_")
