@@ -1692,7 +1692,7 @@ class InMemorySink:
         return self
 
     publisher = archive = inspector = remover = salvage = staging
-    replacer = lacks = most_rows = in_transaction = publish_within = lost = None
+    replacer = lacks = most_rows = in_transaction = publish_within = lost = refused = None
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
@@ -1734,6 +1734,10 @@ class InMemorySink:
     def read_failure(self, directory: Path) -> str | None:
         self._reachable()
         return self.failures.get(directory)
+
+    def note_failure(self, directory: Path, found: str) -> None:
+        self._reachable()
+        self.failures[directory] = found
 
     def end_of_failure(self, directory: Path, most: int) -> tuple[str, bool] | None:
         said = self.read_failure(directory)

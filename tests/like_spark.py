@@ -187,19 +187,33 @@ def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
     }
 
 
-def divided(rows: list[dict[str, Any]], document: AttemptDocument) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows that an attempt can decode, which stay bytes here, and those that should be JSON and are not."""
-    if document.decode.value.format is not Format.JSON:
-        return rows, []
-    dead = [row for row in rows if not row["value"].startswith(b"{")]
-    return [row for row in rows if row not in dead], dead
+Row = dict[str, Any]
 
 
-def dead_letters_of(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return rows that cannot be decoded as their file has them."""
-    cause = {"error_part": "value", "error_class": "NOT_JSON", "error": "expected JSON, found text"}
-    fields = [*FIELDS, *(pa.field(name, pa.string()) for name in cause)]
-    return pa.Table.from_pylist([row | cause for row in rows], pa.schema(fields))
+def divided(rows: list[Row], document: AttemptDocument) -> tuple[list[Row], list[Row]]:
+    """Return the rows of an attempt, which stay bytes here, and its dead letters with their causes.
+
+    These should be JSON and are not, or the output has refused their rows.
+    """
+    refused = {(each.topic_partition, offset) for each in document.decode.refused for offset in each.offsets}
+    is_json = document.decode.value.format is Format.JSON
+    good: list[Row] = []
+    dead: list[Row] = []
+    for row in rows:
+        if (TopicPartition(row["kafka_topic"], row["kafka_partition"]), row["kafka_offset"]) in refused:
+            dead.append(row | {"error_part": "row", "error_class": "REFUSED_BY_OUTPUT", "error": "it is refused"})
+        elif is_json and not row["value"].startswith(b"{"):
+            cause = {"error_part": "value", "error_class": "NOT_JSON", "error": "expected JSON, found text"}
+            dead.append(row | cause)
+        else:
+            good.append(row)
+    return good, dead
+
+
+def dead_letters_of(dead: list[Row]) -> pa.Table:
+    """Return dead letters as their file has them."""
+    fields = [*FIELDS, *(pa.field(name, pa.string()) for name in ("error_part", "error_class", "error"))]
+    return pa.Table.from_pylist(dead, pa.schema(fields))
 
 
 def letters_of(document: AttemptDocument, offset_range: OffsetRange) -> list[dict[str, Any]]:

@@ -15,8 +15,9 @@ from kafka_ingest.batches.freeze_schemas import ROUNDS, ids_in
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.preview import open_preview, preview_plan
+from kafka_ingest.batches.refused_rows import refused_before, take_back
 from kafka_ingest.cluster.client_settings import without_secrets
-from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.errors import InstallationError, SparkFailedError, StagedOutputUnusableError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.tried import Tried, each_tried
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
@@ -83,7 +84,9 @@ Written = dict[UUID, Exception | None]
 def write_batch(
     parts: FeedParts, batch_id: UUID, submit: Submit, *, actor: str, on_failure: Callable[[], object] = lambda: None
 ) -> None:
-    """Write a batch and pin its receipt, unless it is written; once more where Spark found schema ids to ask for.
+    """Write a batch and pin its receipt, unless it is written.
+
+    Once more where Spark found schema ids to ask for, or the output refuses rows that the feed makes dead letters of.
 
     Raises the named error behind a failure where one is found, else Spark's own; ``on_failure`` is called before.
     """
@@ -113,7 +116,9 @@ def write_batches(
             for others in cut_off:
                 waiting.append(([each.work for each in others], tries))
             settled = [each for each in group if not any(each in others for others in cut_off)]
-            end = partial(settle, ended=ran.error, alone=len(group) == 1, may_retry=tries > 1, on_failure=on_failure)
+            end = partial(
+                settle, actor=actor, ended=ran.error, alone=len(group) == 1, may_retry=tries > 1, on_failure=on_failure
+            )
             found = dict(zip((each.plan.batch_id for each in settled), each_tried(end, settled), strict=True))
             if again := [each.work for each in settled if found[each.plan.batch_id].result is False]:
                 waiting.append((again, tries - 1))
@@ -124,20 +129,34 @@ def begin(work: Work, *, actor: str, installed: Callable[[], Installation] | Non
     """Open an attempt at a batch, ``installed`` if it is one of several; None where it is written already."""
     parts = work.parts
     plan = parts.batch(work.batch_id).plan
-    attempt = open_attempt(
-        work.batch_id,
-        parts,
-        actor=actor,
-        decoding=parts.feed.decoding(),
-        freeze=parts.schemas.frozen,
-        rules=parts.column_rules,
-        late_by=parts.feed.late_by,
-    )
+    attempt = next_attempt(work, actor=actor)
+    if attempt is None and refuses_rows(work, actor=actor):
+        attempt = next_attempt(work, actor=actor)
     if attempt is None:
         log.info("batch %s is written already: no need for Spark", work.batch_id)
         return None
     opened = Opened(parts, plan, attempt)
     return opened if installed is None else replace(opened, alike=alike_of(opened, installed()))
+
+
+def next_attempt(work: Work, *, actor: str) -> Attempt | None:
+    parts, decoding = work.parts, work.parts.feed.decoding()
+    if parts.feed.sink.keeps_refused:
+        decoding = replace(decoding, refused=refused_before(work.batch_id, parts))
+    return open_attempt(
+        work.batch_id,
+        parts,
+        actor=actor,
+        decoding=decoding,
+        freeze=parts.schemas.frozen,
+        rules=parts.column_rules,
+        late_by=parts.feed.late_by,
+    )
+
+
+def refuses_rows(work: Work, *, actor: str) -> bool:
+    """Whether a written batch is to be written again, with dead letters for rows that its output refuses."""
+    return work.parts.feed.sink.keeps_refused and take_back(work.batch_id, work.parts, actor=actor)
 
 
 def begun_or_not(group: Sequence[Opened], ended: Exception | None) -> list[list[Opened]]:
@@ -164,17 +183,29 @@ def has_ended(opened: Opened) -> bool:
 def settle(
     opened: Opened,
     *,
+    actor: str,
     ended: Exception | None,
     alone: bool,
     may_retry: bool,
     on_failure: Callable[[FeedParts], object],
 ) -> bool:
-    """Pin an attempt's receipt; False where another attempt is to ask for schemas first; else raise why it failed."""
+    """Pin an attempt's receipt, or raise why it failed; False where another attempt is to be made at once.
+
+    That asks for schemas that this one found, or makes dead letters of rows that the output refuses.
+    """
     parts, plan, attempt = opened.parts, opened.plan, opened.attempt
     staging = parts.sinks(plan.output).staging if not alone else None
     if ended is None or (staging is not None and staging.read_receipt(attempt.directory) is not None):
         pin_attempt(plan.batch_id, attempt.attempt, parts)
-        return True
+        if not refuses_rows(opened.work, actor=actor):
+            return True
+        if may_retry:
+            return False
+        raise StagedOutputUnusableError(
+            f"batch {plan.batch_id}: expected {plan.output} to take what {ROUNDS} attempts have written, found that it "
+            "refuses other rows each time. No offset was moved. Run it again: the next attempt makes dead letters of "
+            "these, too."
+        )
     if alone and not isinstance(ended, SparkFailedError | InstallationError):
         raise ended
     if may_retry and needs_schemas(parts, attempt, plan):

@@ -193,8 +193,8 @@ def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> Non
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":7}')
-    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4 or 5 or 6, found 7"):
+    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":8}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4 or 5 or 6 or 7, found 8"):
         AttemptDocument.from_bytes(content, sha256(content))
 
 

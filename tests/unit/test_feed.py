@@ -396,6 +396,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             {"sink": CURRENT | {"partition_by": ["day(kafka_timestamp)"]}},
             "expected partition_by with mode: append only",
         ),
+        ({"sink": CURRENT | {"on_refused": "dead_letter"}}, "expected on_refused: stop with mode: current, found dead"),
         ({"sink": CURRENT | {"on_new_columns": "ignore"}}, "expected on_new_columns stop or add with mode: current"),
         (
             {"sink": CURRENT, "value": {"format": "json", "schema": "id int"}, "columns": "flatten"},

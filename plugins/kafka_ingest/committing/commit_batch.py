@@ -112,7 +112,7 @@ def commit_batch(
             )
         if receipt.dead_letters:
             log.warning(
-                "batch %s: %s could not be decoded, and kept in %s",
+                "batch %s: dead letters of %s are kept in %s",
                 batch_id,
                 counted(receipt.dead_letter_rows, "record"),
                 where_they_are(batch.plan.output),

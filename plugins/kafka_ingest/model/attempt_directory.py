@@ -26,6 +26,8 @@ class FailureCode(StrEnum):
     """Records begin with schema ids that the registry was not asked for; they follow."""
     EXPRESSION_REFUSED = "EXPRESSION_REFUSED"
     """Spark refuses an expression of the feed file, or what its ``transform`` does."""
+    ROWS_REFUSED = "ROWS_REFUSED"
+    """The output refuses rows of what was written; they follow. The next attempt makes dead letters of them."""
 
     def says(self, found: str) -> str:
         return f"{self}: {found}"

@@ -43,6 +43,7 @@ IN_A_FORM_OF_ITS_OWN = 3
 DECODED = 4
 BY_SCHEMA_IDS = 5
 SHAPED = 6
+WITH_REFUSED_ROWS = 7
 """Format versions of the attempt's document. The oldest that suffices is written, byte for byte as before."""
 
 
@@ -317,6 +318,8 @@ class AttemptDocument:
     @property
     def version(self) -> int:
         """The format version that can hold this document."""
+        if self.decode.refused:
+            return WITH_REFUSED_ROWS
         if self.decode.shape:
             return SHAPED
         if not self.decode.takes_all:
@@ -347,8 +350,7 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        versions = (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN, DECODED, BY_SCHEMA_IDS, SHAPED)
-        require_version(document, versions, "attempt document")
+        require_version(document, range(IN_THE_ATTEMPT, WITH_REFUSED_ROWS + 1), "attempt document")
         has_needs = document["version"] != IN_THE_ATTEMPT
         data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
         decode = Decoding.from_document(document["decode"])

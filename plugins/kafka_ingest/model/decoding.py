@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_ingest.model.read_as import ReadAs
+from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
 from kafka_ingest.model.shape import AS_DECODED, Shape
 from kafka_ingest.model.spark_settings import OUR_SETTINGS, SparkSettings
@@ -129,6 +130,9 @@ class DeadClass(StrEnum):
     EXPRESSION = "EXPRESSION"
     """An expression of the feed's ``where`` or ``select`` fails for the record."""
 
+    REFUSED_BY_OUTPUT = "REFUSED_BY_OUTPUT"
+    """The output refuses the record's row, by a constraint say."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldDecoding:
@@ -198,6 +202,8 @@ class Decoding:
     settings: SparkSettings = OUR_SETTINGS
     max_record_bytes: int | None = None
     """Of key, value and headers together; larger records are dead."""
+    refused: tuple[RefusedRows, ...] = ()
+    """Records that are dead since the output refused the rows that an earlier attempt made of them."""
 
     @property
     def is_raw(self) -> bool:
@@ -207,7 +213,7 @@ class Decoding:
     @property
     def takes_all(self) -> bool:
         """Whether no record can fail and none is left out."""
-        return self.is_raw and self.max_record_bytes is None
+        return self.is_raw and self.max_record_bytes is None and not self.refused
 
     @property
     def parts(self) -> Mapping[str, FieldDecoding]:
@@ -244,6 +250,7 @@ class Decoding:
 
     def as_document(self) -> dict[str, Any]:
         limit: dict[str, Any] = {} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}
+        limit |= {"refused": [each.as_document() for each in self.refused]} if self.refused else {}
         if self.is_raw:  # in the form that every version has written, where nothing is the feed's own
             settings = {"settings": self.settings.as_document()} if self.settings.feed else {}
             return {"format": Format.RAW.value, **settings, **limit}
@@ -260,8 +267,9 @@ class Decoding:
     def from_document(cls, document: Mapping[str, Any]) -> "Decoding":
         # Earlier versions did not freeze them.
         settings = SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS
+        refused = tuple(map(RefusedRows.from_document, document.get("refused", ())))
         if "format" in document:
-            return cls(settings=settings, max_record_bytes=document.get("max_record_bytes"))
+            return cls(settings=settings, max_record_bytes=document.get("max_record_bytes"), refused=refused)
         return cls(
             FieldDecoding.from_document(document["value"]),
             FieldDecoding.from_document(document["key"]),
@@ -269,6 +277,7 @@ class Decoding:
             Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
             settings,
             document.get("max_record_bytes"),
+            refused,
         )
 
 

@@ -22,6 +22,7 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced
 from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 
@@ -46,6 +47,9 @@ class Staging(Protocol):
 
     def read_failure(self, directory: Place) -> str | None:
         """Return Spark's output when the attempt failed, None where there is none."""
+
+    def note_failure(self, directory: Place, found: str) -> None:
+        """Leave why an attempt is of no use, as Spark does where it fails."""
 
     def end_of_failure(self, directory: Place, most: int) -> tuple[str, bool] | None:
         """Return the end of that output, of so many bytes, and whether there may be more before it."""
@@ -320,6 +324,11 @@ class Sink:
     """Says where else than beside ``places`` a published batch has to be known, and is not; an empty text if it is."""
     remark: Callable[[], str] | None = None
     """Returns what doctor says of the output besides; an empty text if there is nothing."""
+    refused: Callable[[Place, Receipt], Sequence[RefusedRows]] | None = None
+    """Tries the rows of a staged attempt in the output, undoes it, and returns those that the output refuses.
+
+    It stops at more than may become dead letters. Raises what the publisher's ``can_take`` raises.
+    """
     most_rows: Callable[[], int] | None = None
     """How many rows one batch may have, as long as they are like those of the newest ones; None for any number."""
 

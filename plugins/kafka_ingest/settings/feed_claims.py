@@ -122,7 +122,8 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
-    return None if feed.decoding().takes_all else directory_of_dead_letters(located(feed, environment))
+    has_none = feed.decoding().takes_all and not feed.sink.keeps_refused
+    return None if has_none else directory_of_dead_letters(located(feed, environment))
 
 
 def place_of_late(feed: Feed, environment: Mapping[str, str]) -> Path | None:

@@ -111,6 +111,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "PostgresqlSink.null_keys": "What a record without a key is. With mode: current.",
     "PostgresqlSink.partition_by": "Range partitions of a new table: [day(kafka_timestamp)] or hour(…).",
     "PostgresqlSink.on_new_columns": "What follows where the table lacks columns that are written.",
+    "PostgresqlSink.on_refused": "What records are whose rows the table refuses, by a constraint say.",
     "KafkaSink.conn_id": "An Airflow connection of type kafka.",
     "KafkaSink.topic": "The topic that records are written to.",
     "KafkaSink.partitions": "A record keeps the number of its partition, or gets one by the hash of its key.",

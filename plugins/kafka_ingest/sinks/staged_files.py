@@ -24,6 +24,7 @@ from kafka_ingest.foundation.storage import (
     remove_tree,
     size_below,
     write_new,
+    write_whole,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
@@ -137,6 +138,10 @@ class StagedFiles:
                 return read_at_most(self._open(directory / FAILURE), MOST_OF_FAILURE).decode(errors="replace")
             except FileNotFoundError:
                 return None
+
+    def note_failure(self, directory: Place, found: str) -> None:
+        with storage_errors(directory):
+            write_whole(self._open(directory / FAILURE), found.encode())
 
     def end_of_failure(self, directory: Place, most: int) -> tuple[str, bool] | None:
         """Return the end of Spark's output, of so many bytes, and whether there may be more before it."""

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.decoding import Columns, DeadClass, Decoding, FieldDecoding, Format
 from kafka_ingest.model.read_as import names_of
 from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
@@ -57,6 +58,14 @@ def without_large(records: DataFrame, at_most: int) -> DataFrame:
 def is_too_large(at_most: int) -> tuple[str, str]:
     said = f"concat('expected at most {at_most} bytes of key, value and headers, found ', {SIZE})"
     return f"{SIZE} > {at_most}", reason("value", DeadClass.TOO_LARGE, said)
+
+
+def is_refused(rows: RefusedRows) -> tuple[str, str]:
+    """Return whether a record is one of those whose rows the output refuses, and the reason."""
+    at, offsets = rows.topic_partition, ", ".join(f"{offset}L" for offset in rows.offsets)
+    where = f"kafka_topic = {text(at.topic)} and kafka_partition = {at.partition} and kafka_offset in ({offsets})"
+    said = f"expected a row that the output takes, found that it refuses it: {rows.cause}"
+    return where, reason("row", DeadClass.REFUSED_BY_OUTPUT, text(said))
 
 
 DEAD = "kafka_dead"
@@ -150,6 +159,7 @@ def decoded(
     others = " or ".join(f"coalesce({part.is_other}, false)" for part in parts.values() if part.is_other) or "false"
     checks += [(part.is_dead, part.reason) for part in parts.values() if part.is_dead]
     checks += [missing(part, fields[column].required) for column, part in parts.items() if fields[column].required]
+    checks += map(is_refused, decoding.refused)
     raw_key, raw_value = (raw["key"], raw["value"]) if with_bytes else (NO_BYTES, NO_BYTES)
     return steps.select(
         *(f.expr(column) for column in columns),

@@ -250,7 +250,9 @@ class CountedRows:
     def __init__(self, raw: DataFrame, ranges: Sequence[OffsetRange], document: AttemptDocument) -> None:
         self.raw = raw
         settings = raw.sparkSession.sparkContext.getConf()
-        self.plainly = document.decode.has_json and are_many(ranges) and settings.get(SWITCH, "true") == "true"
+        # Workers write whole files, and know nothing of rows that the output refuses.
+        may_be_plain = document.decode.has_json and not document.decode.refused
+        self.plainly = may_be_plain and are_many(ranges) and settings.get(SWITCH, "true") == "true"
         self.by_workers = self.found_by_workers = 0
         self.fields = FoundFields(document.decode)
         self._partitions = PerPartition(ranges)

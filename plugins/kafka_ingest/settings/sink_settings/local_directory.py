@@ -65,6 +65,11 @@ class LocalDirectorySink(Settings):
         """An expression that records have to satisfy for this output, beside the feed's own."""
         return None
 
+    @property
+    def keeps_refused(self) -> bool:
+        """Whether records whose rows the output refuses become dead letters."""
+        return False
+
     def options_of(self, *, decoded: bool) -> Mapping[str, str]:
         """Return the options of an output of raw or of decoded records."""
         del decoded  # files have the columns that they have

@@ -41,6 +41,7 @@ class PostgresqlSink(LocalDirectorySink):
     ``mode``: each record is a row, or a row is the newest state of a key; then ``deleted`` says what becomes of a key
     that is deleted, ``on_truncate`` what a truncation does, and ``null_keys`` what a record without a key is.
     ``partition_by``: the period of a new table's range partitions.
+    ``on_refused``: what follows where the table refuses rows of records.
     """
 
     not_on_object_stores: ClassVar[str] = f"batches are staged on disks and in {SCHEMES_IN_WORDS}"
@@ -54,6 +55,7 @@ class PostgresqlSink(LocalDirectorySink):
     on_truncate: Literal["stop", "apply"] = "stop"
     null_keys: Literal["stop", "dead_letter"] = "stop"
     on_new_columns: OnNewColumns = OnNewColumns.STOP
+    on_refused: Literal["stop", "dead_letter"] = "stop"
     partition_by: Annotated[tuple[str, ...], Field(max_length=1)] = ()
 
     @field_validator("partition_by")
@@ -86,6 +88,11 @@ class PostgresqlSink(LocalDirectorySink):
             raise ValueError(
                 "expected partition_by with mode: append only, found mode: current, whose rows are of keys"
             )
+        if self.mode == CURRENT and self.keeps_refused:
+            raise ValueError(
+                "expected on_refused: stop with mode: current, found dead_letter: without a key's newest event the row "
+                "would show an older state as the present one"
+            )
         if self.mode != CURRENT and (given := OF_CURRENT & self.model_fields_set):
             raise ValueError(f"expected {min(given)} with mode: current only, found mode: {self.mode}")
         return self
@@ -99,6 +106,10 @@ class PostgresqlSink(LocalDirectorySink):
     def where(self) -> str | None:
         """What of a record makes it a dead letter by failing, as an expression over key and value."""
         return HAS_KEY if self.null_keys == "dead_letter" else None
+
+    @property
+    def keeps_refused(self) -> bool:
+        return self.on_refused == "dead_letter"
 
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Return the settings of a copy: a table in the same schema, named as the last name of its path."""

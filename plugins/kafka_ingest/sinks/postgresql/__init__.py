@@ -46,7 +46,7 @@ def postgresql_sink(
 
     sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
     within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
-    return replace(within, lost=table.lost, remark=table.remark)
+    return replace(within, lost=table.lost, remark=table.remark, refused=table.refused)
 
 
 def postgresql_dead_letters_sink(

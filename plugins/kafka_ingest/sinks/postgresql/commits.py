@@ -5,7 +5,8 @@ were copied there before (:mod:`.copied_rows`).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
@@ -25,18 +26,18 @@ from sqlalchemy import (
     insert,
     literal,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as insert_new
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.read_again import ReplacedRange
+from kafka_ingest.model.refused_rows import MOST_REFUSED, RefusedRows, refused_by_cause
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import how_to_abandon
@@ -44,18 +45,12 @@ from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.dead_letters import LettersTable, OtherCountError
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
-from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows, of_ranges
+from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused, cause_of, is_refusal, refused_rows
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
-REFUSALS: Final = {"P0001", "428C9", "54000"}
-"""A trigger's RAISE EXCEPTION, a value for a column that is GENERATED ALWAYS, and one that is too long for an index."""
 OF_EVENTS: Final = {CHANGE, UNAVAILABLE_COLUMNS}
-
-
-def is_refusal(error: DBAPIError) -> bool:
-    """Whether the table refuses a row: by a constraint, its type, a trigger or a column that is always generated."""
-    return isinstance(error, (IntegrityError, DataError)) or getattr(error.orig, "sqlstate", None) in REFUSALS
 
 
 def in_one(*, one: bool) -> BindParameter[Any]:
@@ -111,6 +106,23 @@ class PostgresqlCommits:
             with self._table.transaction() as connection:
                 events = self._events(connection, staged, copied)
                 self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
+
+    def refused(self, staged: Staged) -> tuple[RefusedRows, ...]:
+        """Return which rows of a staged attempt the table refuses now, up to one more than may become dead letters.
+
+        Raises what :meth:`check_files` raises where they cannot be copied.
+        """
+        batch_id, attempt = staged.receipt.batch_id, str(staged.receipt.attempt)
+        if self.mark(batch_id) is not None or (copied := self._copy(staged)) is None:
+            return ()
+        if self._table.by_time is not None:
+            make_partitions(self._table, copied, self._table.by_time)
+        with self._undone() as connection:
+            found = all_refused(connection, self._adding(connection, batch_id), copied, MOST_REFUSED + 1)
+        if found:
+            with self._table.transaction() as connection:
+                self._table.drop_copies(connection, batch_id, attempt)
+        return refused_by_cause((topic_partition, offset, cause_of(error)) for topic_partition, offset, error in found)
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         for piece in self.rows().positions_of(replaced):
@@ -173,7 +185,9 @@ class PostgresqlCommits:
                 self._apply(connection, staged, copied, self._table.state)
             elif copied is not None:
                 counting = connection.execution_options(preserve_rowcount=True)
-                found = counting.execute(self._insertion(connection, mark.batch_id, copied)).rowcount
+                found = counting.execute(
+                    self._insertion(self._table.columns_in(connection), mark.batch_id, copied)
+                ).rowcount
                 if found != rows:
                     raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
             if self._letters is not None and staged is not None:
@@ -268,8 +282,7 @@ class PostgresqlCommits:
                     raise
         return table
 
-    def _insertion(self, connection: Connection, batch_id: UUID, rows: FromClause) -> Insert:
-        there = self._table.columns_in(connection)
+    def _insertion(self, there: Mapping[str, its.Column], batch_id: UUID, rows: FromClause) -> Insert:
         values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in rows.c]
         return insert(self._table.with_columns(there)).from_select(
             [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
@@ -279,47 +292,31 @@ class PostgresqlCommits:
         self, mark: Mark, staged: Staged | None, copied: Table | None, error: DBAPIError
     ) -> OutputConflictError:
         """Return the error that names the record whose row the table refuses, if copied rows alone show which."""
-        position = None
+        found: Sequence[Refused] = ()
         if staged is not None and copied is not None:
-            with self._table.transaction() as connection, connection.begin_nested() as undone:
-                position = self._refused_position(connection, mark.batch_id, staged, copied)
-                undone.rollback()
-        record = "{}-{}@{}".format(*position) if position is not None else "a row"
+            with self._undone() as connection:
+                events = self._events(connection, staged, copied) if self._table.state is not None else None
+                rows = events.newest() if events is not None else select(copied)
+                add = self._adding(connection, mark.batch_id, events)
+                found = refused_rows(connection, add, rows, copied, most=1)
+        record = f"{found[0][0]}@{found[0][1]}" if found else "a row"
         return OutputConflictError(
             f"{self._table}: expected to add all rows of batch {mark.batch_id}, found that the table refuses {record}: "
             f"{self._table.database.cause(error)}. Nothing was published and no offset was moved. Change the table's "
             f"constraint, or the row that is in the way, and run the commit again; or {how_to_abandon(mark.batch_id)}, "
-            "as the feed then decodes them."
+            "as the feed then decodes them: with sink.on_refused: dead_letter, rows that are refused are dead letters."
         )
 
-    def _refused_position(
-        self, connection: Connection, batch_id: UUID, staged: Staged, copied: Table
-    ) -> tuple[str, int, int] | None:
-        """Return the position of the first row that is refused by itself or beside those before it, None where none is.
+    def _adding(self, connection: Connection, batch_id: UUID, events: StagedEvents | None = None) -> Add:
+        """Return what adds some of a batch's rows, or applies some of its events."""
+        state, there = self._table.state, self._table.columns_in(connection)
+        if events is not None and state is not None:
+            return lambda part: replace(events, events=part).apply(connection, batch_id, state, ())
+        return lambda part: connection.execute(self._insertion(there, batch_id, part))
 
-        What was tried is undone; constraints that wait for the commit are looked at with each row.
-        """
-        connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
-        state = self._table.state
-        events = self._events(connection, staged, copied) if state is not None else None
-        rows = (events.newest() if events is not None else select(copied)).subquery()
-        order = [rows.c[name] for name in POSITION]
-        first, end = 0, connection.execute(select(func.count()).select_from(rows)).scalar_one()
-        while first < end:
-            middle = max((first + end) // 2, first + 1)
-            part = select(rows).order_by(*order).offset(first).limit(middle - first).subquery()
-            try:
-                with connection.begin_nested():
-                    if events is not None and state is not None:
-                        replace(events, events=part).apply(connection, batch_id, state, ())
-                    else:
-                        connection.execute(self._insertion(connection, batch_id, part))
-                first = middle
-            except DBAPIError as error:
-                if not is_refusal(error):
-                    raise
-                if middle == first + 1:
-                    found = connection.execute(select(*order).order_by(*order).offset(first).limit(1)).one()
-                    return found[0], found[1], found[2]
-                end = middle
-        return None
+    @contextmanager
+    def _undone(self) -> Iterator[Connection]:
+        """Run what is undone at its end in one transaction."""
+        with self._table.transaction() as connection, connection.begin_nested() as undone:
+            yield connection
+            undone.rollback()

@@ -14,9 +14,13 @@ from sqlalchemy.dialects import postgresql
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.change_events import EventLayout
 from kafka_ingest.model.dead_letters import SUFFIX, output_of_dead_letters
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Within
@@ -27,9 +31,10 @@ from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.dead_letters import OPTIONS, LettersTable
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable
 from kafka_ingest.sinks.postgresql.time_partitions import what_doctor_says
+from kafka_ingest.sinks.staged_parquet import check_listing
 from kafka_ingest.sinks.tables.publisher import is_revoked
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome
-from kafka_ingest.sinks.usable_places import beside, check_has_package
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged
+from kafka_ingest.sinks.usable_places import beside, check_has_package, storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +138,12 @@ class PostgresqlOutput:
         """Drop what was copied of an attempt."""
         with self._table.transaction() as connection:
             self._table.drop_copies(connection, batch_id, str(attempt))
+
+    def refused(self, directory: Place, receipt: Receipt) -> tuple[RefusedRows, ...]:
+        with storage_errors(self.output):
+            data = opened(directory / DATA, self._access)
+            check_listing(data, receipt)
+            return self.commits.refused(Staged("", data, receipt))
 
     def in_transaction(self, look: Within) -> bool:
         with self._table.transaction() as connection:
