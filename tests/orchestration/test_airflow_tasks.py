@@ -1,7 +1,6 @@
 """What errors and signals mean to Airflow, without a run."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,21 +152,6 @@ def test_a_write_task_whose_spark_finds_schema_ids_starts_it_once_more_with_thei
     write_with(parts := Writing(1), monkeypatch)
 
     assert parts.done == ["opened 1", "started ['1']", "opened 2", "started ['2']", "pinned 2"]
-
-
-@pytest.mark.parametrize(("master", "adds"), [("yarn", False), ("k8s://https://10.0.0.1:6443", False), ("local", True)])
-def test_a_machines_role_is_inherited_where_what_the_hook_adds_is_on_a_command_line(
-    master: str, monkeypatch: pytest.MonkeyPatch, *, adds: bool
-) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "hunter3")
-    parts, task = Writing(0), WriteOperator(task_id="write", feed=FEED, batch_id="{{ none }}")
-    parts.master = SparkMaster("spark_default", master)
-    call = parts.submission([SimpleNamespace(attempt=SimpleNamespace(attempt=1))])
-    task.take(replace(call, environment={"AWS_SECRET_ACCESS_KEY": "hunter2", "PYSPARK_PYTHON": "python"}), parts)
-    assert task.env_vars["PYSPARK_PYTHON"] == "python"
-    assert ("AWS_SECRET_ACCESS_KEY" in task.env_vars) == adds
-    assert "hunter3" not in task.env_vars.values()
 
 
 @pytest.mark.parametrize("text", ["None", "", "orders"])

@@ -403,6 +403,12 @@ def test_a_spark_connection_without_a_master_is_refused() -> None:
         spark_master(fields("spark"))
 
 
+@pytest.mark.parametrize("host", ["sc://spark:15002", "http://livy:8998", "https://adb-1.azuredatabricks.net"])
+def test_a_service_that_takes_no_driver_of_ours_is_refused_by_name(host: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=r"Spark Connect .*, Livy, EMR, Dataproc and Databricks cannot be"):
+        spark_master(fields("spark", host=host))
+
+
 def test_a_missing_spark_connection_is_an_error_and_never_a_submit_to_yarn() -> None:
     with pytest.raises(MissingConnectionError, match="'absent'"):
         spark_master(find_connection_from_shell("absent"))

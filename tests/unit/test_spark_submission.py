@@ -4,7 +4,8 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from tests.fakes import BATCH_ID, SOME_DAY, a_plan
@@ -20,6 +21,7 @@ from kafka_ingest.settings.connections import find_connection_from_shell, spark_
 from kafka_ingest.settings.feed import Spark
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
+from kafka_ingest.spark_launch.run_spark_submit import emptied
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
     DEFAULT_CONF,
@@ -31,6 +33,9 @@ from kafka_ingest.spark_launch.spark_submission import (
     check_master,
     spark_submission,
 )
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 DIRECTORY = Path("/data/orders.kafka-ingest/staging") / str(BATCH_ID) / "2"
 ATTEMPT = Attempt(BATCH_ID, 2, AttemptState.OPEN, DIRECTORY, "ab" * 32, SOME_DAY, "run 1")
@@ -94,20 +99,13 @@ def submission(
     )
 
 
-def hooks_command(found: SparkSubmission) -> list[str]:
-    """Return the command that Airflow's own hook makes of the same parts, as the operator hands them to it."""
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+def airflows_hook(found: SparkSubmission) -> "SparkSubmitHook":
+    """Return Airflow's own hook with the same parts, as the write task hands them to it."""
+    from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator
 
-    hook = SparkSubmitHook(
-        conn_id="spark_default",
-        conf=dict(found.conf),
-        jars=found.jars,
-        driver_class_path=found.driver_class_path,
-        name=found.name,
-        application_args=list(found.arguments),
-        env_vars=dict(found.environment),
-    )
-    return hook._build_spark_submit_command(found.application)
+    task = WriteOperator(task_id="write", feed=None, batch_id="")
+    task.take(found, Mock(**{"feed.spark.conn_id": "spark_default"}))
+    return task._get_hook()
 
 
 # ── The same as Airflow's own hook ────────────────────────────────────────────────────────────────────────────────────
@@ -125,16 +123,26 @@ def hooks_command(found: SparkSubmission) -> list[str]:
         {"host": "spark://host:7077", "extra": {"spark-binary": "spark3-submit"}},
         {"host": "spark://host:7077", "extra": {"deploy-mode": "client"}},
         {"host": "spark://host:7077", "extra": {"queue": "etl"}},
+        {"host": "spark://yarn-gateway:7077"},
+        {"host": "yarn", "extra": {"queue": "etl"}},
+        {"host": "k8s://https://10.0.0.1", "port": 6443, "extra": {"namespace": "etl"}},
     ],
 )
 @pytest.mark.parametrize("kafka", [OPEN_KAFKA, SECRET_KAFKA])
 def test_the_argument_list_is_the_one_that_airflows_own_hook_builds(
     connection: dict[str, Any], kafka: KafkaClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The hook only makes sure that the Kubernetes provider, which is not installed here, is there.
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", Mock(), raising=False)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **connection}))
+    monkeypatch.setenv("AIRFLOW_CONN_ANOTHER", "hunter2")
     master = spark_master(find_connection_from_shell("spark_default"))
     found = submission(master, kafka, {"spark.driver.memory": "2g"}, shared=True)
-    assert found.command() == hooks_command(found)
+    hook = airflows_hook(found)
+    command = hook._build_spark_submit_command(found.application)
+    assert found.command() == command
+    assert hook._env == {**emptied(os.environ), **found.environment}
+    assert "hunter2" not in " ".join([*command, *hook._env.values()])
 
 
 @pytest.mark.parametrize(

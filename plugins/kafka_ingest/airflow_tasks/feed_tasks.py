@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -184,15 +185,16 @@ class WriteOperator(SparkSubmitOperator):
         self.jars = submission.jars
         self.driver_class_path = submission.driver_class_path
         self.name = submission.name
-        # The hook adds to this process's environment; on YARN and Kubernetes what it adds is on the command line, too:
-        # there a machine's role, which may be a key, is inherited.
-        self.env_vars = (
-            {name: value for name, value in submission.environment.items() if os.environ.get(name) != value}
-            if parts.master.shows_environment
-            else {**emptied(os.environ), **submission.environment}
-        )
+        # The hook adds to this process's environment.
+        self.env_vars = {**emptied(os.environ), **submission.environment}
         for secret in submission.secrets:
             mask_secret(secret)
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        # On YARN and Kubernetes it would put the environment on the command line, as settings of a driver elsewhere.
+        hook._is_yarn = hook._is_kubernetes = False  # noqa: SLF001 - it has no public way
+        return hook
 
     def on_kill(self) -> None:
         """Stop Spark, if it runs; the provider would make a hook without settings. Airflow continues afterwards."""

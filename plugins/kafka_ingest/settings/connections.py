@@ -147,6 +147,11 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
             f"connection {fields.conn_id!r}: expected a Spark master as its host, such as local[*] or "
             "spark://host:7077; found none"
         )
+    if not master.startswith(("local", "spark://", "yarn", "k8s://")):
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected a master local[*], spark://…, yarn or k8s://… as its host, found "
+            "another one. Spark Connect (sc://), Livy, EMR, Dataproc and Databricks cannot be used (docs/support.md)"
+        )
     if fields.extra.get("spark-home"):
         raise InvalidConnectionError(
             f"connection {fields.conn_id!r}: spark-home in its extra is refused by Airflow's Spark provider; put "
@@ -169,6 +174,7 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
         deploy_mode=deploy_mode,
         spark_binary=binary,
         queue=fields.extra.get("queue"),
+        namespace=fields.extra.get("namespace"),
     )
 
 

@@ -94,16 +94,11 @@ class SparkMaster:
     deploy_mode: str | None = None
     spark_binary: str = "spark-submit"
     queue: str | None = None
+    namespace: str | None = None
 
     @property
     def is_local(self) -> bool:
         return self.master == "local" or self.master.startswith("local[")
-
-    @property
-    def shows_environment(self) -> bool:
-        """Whether what the driver's environment holds becomes part of the command line."""
-        # The provider's hook looks for these words anywhere in the master, a host's name included.
-        return "yarn" in self.master or "k8s" in self.master or not self.master.startswith(("local", "spark://"))
 
 
 OF_AN_ATTEMPT = 4
@@ -273,6 +268,7 @@ def submission_of(
             **(conf_for_store(store.access.scheme) if store else PROJECT_CONF),
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
+            **({"spark.kubernetes.namespace": master.namespace} if master.namespace else {}),
             **spark.conf,
             **executors_conf(spark, installed),
         },
