@@ -1,6 +1,7 @@
 """The dead letters of a table in PostgreSQL: rows of a table beside it, exactly as they came, and those of before."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,18 @@ from tests.contract.test_dead_letters_of_tables import (
 from tests.contract.test_offsets_in_transaction import letters, stored
 from tests.contract.test_replay import differences, replay
 from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
+from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.errors import KafkaIngestError, OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
-from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.sinks.batch_folders import dead_letter_objects_sink
+from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 from kafka_ingest.verbs.abandon import abandon
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.dead_letters import give_up_dead_letters
 
 
@@ -89,6 +93,26 @@ def test_rows_that_an_earlier_version_has_published_get_their_letters_before_the
     feed.letters.publisher.publish(*staged(feed))
     assert sorted(letters(postgresql).elements()) == DEAD
     assert feed.letters.publisher.known_batches() == [str(batch_id)]
+
+
+def test_letters_whose_receipt_alone_an_earlier_version_had_kept_are_published_as_its_files(
+    feed: WholeFeed, postgresql: SqlStore
+) -> None:
+    stop_before(feed, "letters.publish")
+    postgresql.execute("DELETE FROM shop.orders_dead_letters")
+    directory, published = staged(feed)
+    as_files = parquet_sink(Path(output_of_dead_letters(feed.settings.output).uri))
+    as_files.archive.keep(published)
+    (directory / DATA).rename(directory / "elsewhere")
+    with pytest.raises(OutputConflictError, match=r"neither its staged files .* nor its published ones"):
+        feed.letters.publisher.publish(directory, published)
+    (directory / "elsewhere").rename(directory / DATA)
+    rebuilt = replace(feed, control=InMemoryControlTables())
+    decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
+    adopt(decision, rebuilt.control, feed.sink, reason="tables lost", actor="ops", letters=feed.letters)
+    assert [each.files.state for each in feed.letters.publisher.published_receipts()] == [FilesState.INTACT]
+    at_rest(feed)
+    assert (letters_in(feed), differences(feed), letters(postgresql)) == (DEAD, [], Counter())
 
 
 def staged(feed: WholeFeed) -> tuple[Any, PublishedReceipt]:

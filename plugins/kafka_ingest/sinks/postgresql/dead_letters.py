@@ -39,6 +39,7 @@ from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
+from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.named_table import NamedTable
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows
@@ -288,7 +289,13 @@ class LetterRows(DeadLetterObjects):
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         batch_id = published.receipt.batch_id
-        if self.receipts.removal(batch_id) is not None or self.receipts.is_of_files(batch_id):
+        if self.receipts.removal(batch_id) is not None:
+            return
+        if self.receipts.is_of_files(batch_id):
+            if isinstance(self._output, Path):  # there an earlier version kept the receipt before it moved the files
+                files = parquet_sink(self._output).publisher
+                files.prepare()
+                files.publish(directory, published)
             return
         with self._letters.table.transaction() as connection:
             if self._letters.count(connection, batch_id):
