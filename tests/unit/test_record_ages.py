@@ -157,10 +157,10 @@ def test_the_number_of_questions_does_not_grow_with_the_partitions() -> None:
     ("policy", "milliseconds", "size", "known"),
     [
         ("delete", "604800000", "-1", Retention(timedelta(days=7), by_size=False)),
-        ("compact,delete", "60000", "1073741824", Retention(timedelta(minutes=1), by_size=True)),
+        ("compact,delete", "60000", "1073741824", Retention(timedelta(minutes=1), by_size=True, compacts=True)),
         ("delete", "-1", "-1", Retention(None, by_size=False)),
         ("delete", str(2**63 - 1), "-1", Retention(None, by_size=False)),
-        ("compact", "604800000", "5", Retention(None, by_size=False)),
+        ("compact", "604800000", "5", Retention(None, by_size=False, compacts=True)),
     ],
 )
 def test_a_topics_settings_say_when_its_records_are_deleted(

@@ -7,22 +7,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.fakes import FeedInMemory, log, topic
+from tests.fakes import FakeKafkaCluster, FeedInMemory, log, topic
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches import refused_rows
 from kafka_ingest.errors import (
     BatchStateError,
+    KafkaUnavailableError,
+    OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
-    RangeNotInLogError,
     StagedOutputUnusableError,
     TooManyDeadLettersError,
 )
 from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.batch import AttemptDocument, AttemptState, BatchState, sha256
 from kafka_ingest.model.decoding import Decoding
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.offsets import Retention, TopicPartition, Unavailable
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.settings.feed import Feed
@@ -31,6 +32,7 @@ from kafka_ingest.write_step import Opened, write_batch
 
 SINK = {"format": "postgresql", "path": "/data/orders", "conn_id": "warehouse", "table": "shop.orders"}
 ORDERS = TopicPartition("orders", 0)
+COMPACTED = Retention(None, by_size=False, compacts=True)
 
 
 class Crash(BaseException):
@@ -211,18 +213,56 @@ def test_more_rows_than_may_become_dead_letters_stop_the_feed_until_the_table_ta
     assert (table.write(), table.runs) == (BatchState.WRITTEN, 1)
 
 
-def test_written_rows_whose_records_kafka_does_not_have_any_more_are_not_discarded() -> None:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda kafka: kafka.topics.update(orders=topic(log(100, 100), log(50, 50))), r"orders-0\[0, 100\) begins"),
+        (lambda kafka: kafka.topics.update(orders=topic(log(0, 100), log(20, 50))), r"orders-1\[0, 50\) begins"),
+        (lambda kafka: kafka.topics.clear(), "topic 'orders' .* does not exist any more"),
+        (lambda kafka: kafka.topics.update(orders=topic(log(0, 100), log(0, 50), topic_id="other")), "created again"),
+        (lambda kafka: kafka.kept.update(orders=COMPACTED), "topic 'orders' is compacted"),
+        (lambda kafka: kafka.kept.update(orders=Unavailable("no right")), r"not known \(no right\).*DESCRIBE_CONFIGS"),
+    ],
+    ids=["all deleted", "one range deleted", "topic deleted", "topic made again", "compacted", "perhaps compacted"],
+)
+def test_a_batch_that_kafka_may_not_have_whole_any_more_stays_written_until_the_table_takes_its_rows(
+    change: Callable[[FakeKafkaCluster], object], why: str
+) -> None:
     table = Table(3)
     asked = table.refused
 
     def lost_meanwhile(directory: Path, receipt: Receipt) -> list[RefusedRows]:
-        table.feed.kafka.topics["orders"] = topic(log(100, 100), log(50, 50))
+        change(table.feed.kafka)
         return asked(directory, receipt)
 
     table.feed.sink.refused = lost_meanwhile
-    with pytest.raises(RangeNotInLogError):
+    with pytest.raises(OutputConflictError, match=rf"{why}.*stays WRITTEN.*Change the table's constraint"):
         table.write()
-    assert table.state is BatchState.WRITTEN
+    assert table.attempts == [(AttemptState.PINNED, set())]
+    table.refuses.clear()
+    write_batch(table.parts, table.batch_id, table.submit, actor="run 2")
+    table.feed.commit(table.batch_id)
+    assert (table.state, table.runs) == (BatchState.COMMITTED, 1)
+    assert table.feed.stored_offsets() == {ORDERS: 100, TopicPartition("orders", 1): 50}
+
+
+def test_a_partition_that_kafka_cannot_answer_for_is_asked_for_again_before_a_batch_is_taken_back() -> None:
+    table = Table(3)
+    table.submit = down_after(table, table.submit)  # type: ignore[method-assign]
+    with pytest.raises(KafkaUnavailableError, match="its output refuses rows, and Kafka cannot answer for orders-1"):
+        table.write()
+    table.feed.kafka.topics["orders"] = topic(log(0, 100), log(0, 50))
+    assert table.write() is BatchState.WRITTEN
+    assert table.attempts[-1] == (AttemptState.PINNED, {3})
+
+
+def down_after(table: Table, submit: Callable[[Sequence[Opened]], None]) -> Callable[[Sequence[Opened]], None]:
+    def then_down(opened: Sequence[Opened]) -> None:
+        submit(opened)
+        if table.runs == 1:
+            table.feed.kafka.topics["orders"] = topic(log(0, 100), Unavailable("no leader"))
+
+    return then_down
 
 
 def test_an_output_that_does_not_answer_is_asked_again_and_what_else_is_wrong_is_left_to_the_commit(

@@ -9,18 +9,33 @@ import json
 import logging
 from uuid import UUID
 
-from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.ask_kafka import ask_about_plan
 from kafka_ingest.batches.pin_receipt import valid_receipt
-from kafka_ingest.errors import BatchStateError, KafkaIngestError, OutputUnavailableError, TooManyDeadLettersError
+from kafka_ingest.errors import (
+    BatchStateError,
+    KafkaIngestError,
+    KafkaUnavailableError,
+    OperatorDecisionError,
+    OutputConflictError,
+    OutputUnavailableError,
+    TooManyDeadLettersError,
+)
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.attempt_directory import FailureCode, read_code
-from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing, ranges_outside_log
 from kafka_ingest.model.refused_rows import MOST_REFUSED, RefusedRows, refused_by_cause
+from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
+
+CHANGE_THE_TABLE = (
+    "Nothing was published and no offset was moved. Change the table's constraint, or the rows that are in the way, "
+    "and run it again"
+)
 
 
 def refused_before(batch_id: UUID, parts: Parts) -> tuple[RefusedRows, ...]:
@@ -47,8 +62,8 @@ def take_back(batch_id: UUID, parts: Parts, *, actor: str) -> bool:
 
     What else is wrong with a batch, the commit names. A restored batch may be the last copy of its records, and a
     replacement has a row for each one that it replaces: their refused rows stop the commit. Raises
-    TooManyDeadLettersError, and OutputUnavailableError; the batch stays WRITTEN then, as it does where Kafka
-    does not have its records any more.
+    TooManyDeadLettersError, OutputConflictError where Kafka may not have all of its records any more, and
+    OutputUnavailableError or KafkaUnavailableError; the batch stays WRITTEN then.
     """
     batch = parts.control.batch(batch_id)
     sink = parts.sinks(batch.plan.output)
@@ -71,11 +86,16 @@ def take_back(batch_id: UUID, parts: Parts, *, actor: str) -> bool:
     if number > MOST_REFUSED:
         raise TooManyDeadLettersError(
             f"batch {batch_id}: expected {batch.plan.output} to refuse at most {MOST_REFUSED:,} of its "
-            f"{counted(receipt.rows, 'row')}, found more: {listing(map(str, found))}. Nothing was published and no "
-            "offset was moved. Change the table's constraint, or the rows that are in the way, and run it again; or "
+            f"{counted(receipt.rows, 'row')}, found more: {listing(map(str, found))}. {CHANGE_THE_TABLE}; or "
             f"let where leave such records out, and abandon the batch: `kafka-ingest abandon {batch_id} --reason …`."
         )
-    check_readable(batch, parts)
+    if lost := why_not_again(batch.plan, receipt.ranges_read(batch.plan), parts.kafka):
+        raise OutputConflictError(
+            f"batch {batch_id}: {batch.plan.output} refuses {listing(map(str, found))}. Expected Kafka to have all of "
+            f"its records still, so that they can be written again without these rows; found: {lost} The batch stays "
+            f"WRITTEN: its staged files may be the last copy. {CHANGE_THE_TABLE}; or abandon it, and with it what "
+            f"Kafka has lost: `kafka-ingest abandon {batch_id} --reason …`."
+        )
     sink.staging.note_failure(
         attempt.directory,
         FailureCode.ROWS_REFUSED.says(json.dumps([each.as_document() for each in found], ensure_ascii=False)),
@@ -88,3 +108,36 @@ def take_back(batch_id: UUID, parts: Parts, *, actor: str) -> bool:
         return parts.control.batch(batch_id).state is BatchState.PLANNED
     log.warning("batch %s: attempt %d is discarded: %s", batch_id, attempt.attempt, reason)
     return True
+
+
+def why_not_again(plan: BatchPlan, ranges: tuple[OffsetRange, ...], kafka: KafkaCluster) -> str:
+    """Return why another attempt may not read all that the first one read, as a sentence; empty where it will.
+
+    A live batch can be read without ranges that retention has reached; these would be lost here. So would the records
+    that compaction removes. Raises KafkaUnavailableError where Kafka cannot answer for one of its partitions.
+    """
+    if not plan.kind.reads_kafka:
+        return ""
+    answers = ask_about_plan(plan, kafka)
+    try:
+        check_cluster(plan.cluster_id, answers.cluster_id, plan.feed_name)
+        check_topic_ids(plan.topic_ids, answers.topics, plan.feed_name)
+    except OperatorDecisionError as error:
+        return str(error)
+    if problems := ranges_outside_log(ranges, answers.bounds, plan.isolation):
+        return f"{listing(problems)}."
+    if answers.unanswered:
+        raise KafkaUnavailableError(
+            f"batch {plan.batch_id}: its output refuses rows, and Kafka cannot answer for {listing(answers.unanswered)}"
+            ", so it is not known whether their records can be read again. No offset was moved. Check the brokers and "
+            "run it again."
+        )
+    for topic, kept in sorted(kafka.retentions({each.topic for each in ranges}).items()):
+        if isinstance(kept, Unavailable):
+            return (
+                f"whether topic {topic!r} is compacted is not known ({kept.reason}); it needs the right "
+                "DESCRIBE_CONFIGS."
+            )
+        if kept.compacts:
+            return f"topic {topic!r} is compacted, which may have removed some."
+    return ""

@@ -138,10 +138,11 @@ class TopicQuestions(Questions):
 
 def retention_of(settings: Mapping[str, str]) -> Retention:
     """Return what a topic's settings say: https://kafka.apache.org/documentation/#topicconfigs."""
-    if "delete" not in settings["cleanup.policy"].split(","):
-        return Retention(None, by_size=False)
+    policies = settings["cleanup.policy"].split(",")
+    compacts = "compact" in policies
+    if "delete" not in policies:
+        return Retention(None, by_size=False, compacts=compacts)
     milliseconds = int(settings["retention.ms"])
     is_never = milliseconds < 0 or milliseconds > LONGEST // timedelta(milliseconds=1)
-    return Retention(
-        None if is_never else timedelta(milliseconds=milliseconds), by_size=int(settings["retention.bytes"]) >= 0
-    )
+    time = None if is_never else timedelta(milliseconds=milliseconds)
+    return Retention(time, by_size=int(settings["retention.bytes"]) >= 0, compacts=compacts)

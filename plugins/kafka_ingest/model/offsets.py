@@ -154,10 +154,14 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """When Kafka deletes a topic's records: once they are older than ``time``, None: never; or also ``by_size``."""
+    """When Kafka deletes a topic's records: once they are older than ``time``, None: never; or also ``by_size``.
+
+    ``compacts``: it removes records besides that have a newer one of their key.
+    """
 
     time: timedelta | None
     by_size: bool
+    compacts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
