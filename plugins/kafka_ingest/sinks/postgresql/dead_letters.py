@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, Uuid, cast, delete, func, insert, literal, select
+from sqlalchemy import Connection, Table, Uuid, cast, delete, func, insert, literal, select, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from kafka_ingest.errors import (
@@ -175,6 +175,8 @@ class LettersTable:
     @contextmanager
     def letters(self, batch_id: UUID) -> Iterator["LettersOfBatch"]:
         with self.table.transaction() as connection:
+            # Python knows no year after 9999, which the last hours of that one are in zones east of this.
+            connection.execute(text("SET LOCAL timezone = 'UTC'"))
             yield LettersOfBatch(connection, self._there(connection), batch_id)
 
     def _there(self, connection: Connection) -> Table | None:
