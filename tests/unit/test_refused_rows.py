@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, topic
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches import refused_rows
+from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.errors import (
     BatchStateError,
     KafkaUnavailableError,
@@ -22,9 +24,10 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.batch import AttemptDocument, AttemptState, BatchState, sha256
+from kafka_ingest.model.batch_limits import BatchLimits
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.offsets import Retention, TopicPartition, Unavailable
-from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
@@ -125,6 +128,43 @@ def test_an_output_that_refuses_others_each_time_stops_the_third_attempt_and_the
     assert table.state is BatchState.PLANNED
     assert table.write() is BatchState.WRITTEN
     assert table.attempts[-1] == (AttemptState.PINNED, {1, 2, 3})
+
+
+def test_where_refused_rows_are_too_many_dead_letters_the_error_says_so_and_the_next_run_tries_them_again() -> None:
+    table = Table(*range(10))
+    limits = BatchLimits(max_dead_letters=5)
+
+    def submit(opened: Sequence[Opened]) -> None:
+        Table.submit(table, opened)
+        for each in opened:
+            if dead := len(table.dead_in(each.attempt.directory)):
+                receipts = table.feed.sink.receipts
+                receipt = Receipt.from_bytes(receipts[each.attempt.directory])
+                letters = WrittenFile.of_one("d.parquet", 1, dead, ORDERS, 0, dead - 1)
+                rows = WrittenFile.of_one("r.parquet", 1, 100 - dead, ORDERS, dead, 99)
+                written = replace(receipt, files=(rows, receipt.files[1]), dead_letters=(letters,))
+                receipts[each.attempt.directory] = written.as_bytes()
+
+    table.submit = submit  # type: ignore[method-assign]
+    assert table.write() is BatchState.WRITTEN
+    with pytest.raises(TooManyDeadLettersError, match=r"or their rows are refused \(REFUSED_BY_OUTPUT\).*or the table"):
+        commit_batch(table.batch_id, table.feed, group=None, actor="run 1", limits=limits)
+    table.refuses.clear()
+    assert table.write() is BatchState.WRITTEN
+    assert table.attempts[-1] == (AttemptState.PINNED, set())
+    commit_batch(table.batch_id, table.feed, group=None, actor="run 2", limits=limits)
+    assert table.state is BatchState.COMMITTED
+
+
+def test_an_attempt_that_died_does_not_hide_what_was_refused_before() -> None:
+    table = Table(3)
+    mend = crash_at(table.feed, "spark_writes", 2, after=False)
+    with pytest.raises(Crash):
+        table.write()
+    mend()
+    table.feed.sink.refused = lambda *_: ()
+    assert table.write() is BatchState.WRITTEN
+    assert table.attempts[-1] == (AttemptState.PINNED, {3})
 
 
 def crash_at(owner: object, name: str, number: int, *, after: bool) -> Callable[[], None]:

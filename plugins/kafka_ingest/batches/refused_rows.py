@@ -7,6 +7,8 @@ replayed is what every other receipt says. A note that a crash has lost is made 
 
 import json
 import logging
+from collections.abc import Sequence
+from itertools import takewhile
 from uuid import UUID
 
 from kafka_ingest.batches.ask_kafka import ask_about_plan
@@ -22,7 +24,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.attempt_directory import FailureCode, read_code
-from kafka_ingest.model.batch import BatchPlan, BatchState
+from kafka_ingest.model.batch import Attempt, AttemptState, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing, ranges_outside_log
@@ -32,6 +34,9 @@ from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
 
+REFUSES = "the output refuses"
+"""How the reason of an attempt begins that was taken back."""
+
 CHANGE_THE_TABLE = (
     "Nothing was published and no offset was moved. Change the table's constraint, or the rows that are in the way, "
     "and run it again"
@@ -39,13 +44,23 @@ CHANGE_THE_TABLE = (
 
 
 def refused_before(batch_id: UUID, parts: Parts) -> tuple[RefusedRows, ...]:
-    """Return the rows that the output has refused of a batch's earlier attempts."""
-    attempts = parts.control.attempts(batch_id)
+    """Return the rows that the output has refused of a batch's newest attempts."""
+    attempts = taken_back(parts.control.attempts(batch_id))
     if not attempts:
         return ()
     staging = parts.sinks(parts.control.batch(batch_id).plan.output).staging
     noted = [each for attempt in attempts for each in read_note(staging.read_failure(attempt.directory) or "")]
     return refused_by_cause((each.topic_partition, offset, each.cause) for each in noted for offset in each.offsets)
+
+
+def taken_back(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the newest of a batch's attempts, while their rows were refused.
+
+    Those before one that was discarded for another reason do not count: the table may have been changed since.
+    """
+    ended = [each for each in attempts if each.state is AttemptState.DISCARDED]
+    newest = takewhile(lambda each: (each.reason or "").startswith(REFUSES), reversed(ended))
+    return list(newest)[::-1]
 
 
 def read_note(failure: str) -> list[RefusedRows]:
@@ -100,7 +115,7 @@ def take_back(batch_id: UUID, parts: Parts, *, actor: str) -> bool:
         attempt.directory,
         FailureCode.ROWS_REFUSED.says(json.dumps([each.as_document() for each in found], ensure_ascii=False)),
     )
-    reason = f"the output refuses {counted(number, 'row')}, which become dead letters: {listing(map(str, found))}"
+    reason = f"{REFUSES} {counted(number, 'row')}, which become dead letters: {listing(map(str, found))}"
     try:
         parts.control.discard_written(batch_id, attempt.attempt, reason=reason, actor=actor)
     except BatchStateError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from kafka_ingest.batches.fitting_columns import newest_columns
 from kafka_ingest.batches.pin_receipt import valid_receipt
+from kafka_ingest.batches.refused_rows import taken_back
 from kafka_ingest.errors import (
     ColumnsChangedError,
     FieldsNeverFoundError,
@@ -20,6 +21,7 @@ from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound, nearly_all_dead, nearly_all_filtered
 from kafka_ingest.model.control_rows import RESTORED_BY
+from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.offsets import OffsetsPolicy, listing
 from kafka_ingest.model.receipt import Receipt
@@ -48,11 +50,14 @@ def check_limits(batch: Batch, receipt: Receipt, limits: BatchLimits, control: C
     read = ReadCounts(receipt.rows, receipt.filtered_records, receipt.dead_letter_rows)
     first = read_first(batch, read, control)
     if (limit := limits.too_many_dead_letters(read, first)) is not None:
+        cause, mend = "", ""
+        if taken_back(control.attempts(batch.batch_id)):
+            cause = f", or their rows are refused ({DeadClass.REFUSED_BY_OUTPUT})"
+            mend = ", or the table that refuses rows"
         raise TooManyDeadLettersError(
             f"batch {batch.batch_id}: {receipt.dead_letter_rows:,} of its {counted(receipt.rows_read, 'record')} "
-            f"cannot be "
-            f"decoded, more than the feed allows ({limit}). {NOT_MOVED} Mend what the feed says of its records, "
-            f"or allow more, {AGAIN}"
+            f"cannot be decoded{cause}, more than the feed allows ({limit}). {NOT_MOVED} Mend what the feed says of "
+            f"its records{mend}, or allow more, {AGAIN}"
         )
     # The likely cause of the other, and it names what is there.
     check_fields(batch, receipt, limits, control)
