@@ -11,6 +11,7 @@ from tests.postgresql_tables import connect, execute, schema_of
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.sinks.postgresql import commits, database
+from kafka_ingest.sinks.postgresql.named_table import name_of_copy
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
 
@@ -115,6 +116,18 @@ def test_a_row_is_refused_for_one_that_is_there_and_what_is_not_refused_is_publi
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
     assert output.sink.refused(directory, published.receipt) == ()
+
+
+def test_rows_are_copied_again_where_a_crash_of_the_server_has_emptied_their_copy(output: PostgresqlOutput) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    directory, published = written(output, plan_to(output, 1))
+    assert output.sink.refused is not None
+    assert output.sink.refused(directory, published.receipt) == ()
+    execute(output.path, "ALTER TABLE {} ADD CONSTRAINT few CHECK (kafka_offset < 9)")
+    [copied] = [name for name in tables(output) if name.startswith(name_of_copy(published.receipt.batch_id, ""))]
+    execute(output.path, "TRUNCATE {schema}.{copied}", copied=psycopg.sql.Identifier(copied))
+    found = output.sink.refused(directory, published.receipt)
+    assert [(str(each.topic_partition), each.offsets) for each in found] == [("orders-0", (9,)), ("orders-1", (9,))]
 
 
 def test_so_many_are_looked_for_as_may_become_dead_letters_and_one_more(

@@ -32,7 +32,12 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.exc import DBAPIError
 
-from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import (
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.offsets import listing
@@ -112,17 +117,24 @@ class PostgresqlCommits:
 
         Raises what :meth:`check_files` raises where they cannot be copied.
         """
-        batch_id, attempt = staged.receipt.batch_id, str(staged.receipt.attempt)
-        if self.mark(batch_id) is not None or (copied := self._copy(staged)) is None:
-            return ()
-        if self._table.by_time is not None:
-            make_partitions(self._table, copied, self._table.by_time)
-        with self._undone() as connection:
-            found = all_refused(connection, self._adding(connection, batch_id), copied, MOST_REFUSED + 1)
-        if found:
-            with self._table.transaction() as connection:
-                self._table.drop_copies(connection, batch_id, attempt)
-        return refused_by_cause((topic_partition, offset, cause_of(error)) for topic_partition, offset, error in found)
+        batch_id, rows = staged.receipt.batch_id, staged.receipt.rows
+        for _ in range(2):
+            if self.mark(batch_id) is not None or (copied := self._copy(staged)) is None:
+                return ()
+            if self._table.by_time is not None:
+                make_partitions(self._table, copied, self._table.by_time)
+            with self._undone() as connection:
+                # A crash of the server empties what is unlogged; no row is refused then.
+                there = connection.execute(select(func.count()).select_from(copied)).scalar_one()
+                found = all_refused(connection, self._adding(connection, batch_id), copied, MOST_REFUSED + 1)
+            if found or there != rows:
+                with self._table.transaction() as connection:
+                    self._table.drop_copies(connection, batch_id, str(staged.receipt.attempt))
+            if there == rows:
+                return refused_by_cause((at, offset, cause_of(error)) for at, offset, error in found)
+        raise StagedOutputUnusableError(
+            f"batch {batch_id}: expected {counted(rows, 'row')} in its files, found {there:,} after copying them twice."
+        )
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         for piece in self.rows().positions_of(replaced):
