@@ -279,6 +279,25 @@ def test_rows_that_come_between_an_announcement_and_its_note_are_announced_again
     assert due(control) == [(5, 2)]
 
 
+def test_rows_that_are_set_aside_between_an_announcement_and_its_note_are_not_announced(control: SqlControlTables):
+    def add(rows: int, aside: int, batch: int) -> None:
+        late = {FIVE: LateCount(rows, aside)}
+        counted = batch_id_of(batch)
+        assert control.add_late_rows(ORDERS_FEED, Unit.HOUR, late, before=FIVE + 3 * HOUR, counted=counted)
+
+    looked(control, cluster())
+    add(2, 0, batch=2)
+    told = control.periods_to_announce(ORDERS_FEED, Unit.HOUR, OnLate.DATASET, limit=MOST_AT_ONCE)
+    add(5, 5, batch=3)
+
+    for _ in range(2):
+        control.note_periods_announced(ORDERS_FEED, Unit.HOUR, told, NOW)
+
+    assert due(control, OnLate.DATASET) == []
+    add(1, 0, batch=4)
+    assert due(control, OnLate.DATASET) == [(5, 8)]
+
+
 def test_the_batch_up_to_which_late_rows_are_counted_goes_from_hour_to_hour(control: SqlControlTables):
     looked(control, cluster(), now=FIVE)
     assert control.counted_batch(ORDERS_FEED, Unit.HOUR) == FIRST_PLAN.batch_id

@@ -131,5 +131,8 @@ class CompletionStore(Store):
     def note_periods_announced(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
         with transaction(self._engine, "write") as connection:
             for each in periods:
-                that = of(feed_id, unit, period.c.began_at == each.began_at)
-                connection.execute(update(period).where(*that).values(announced_at=now, announced_rows=each.late_rows))
+                # Rows set aside have been added to both since it was read; another process may have noted it.
+                unchanged = period.c.announced_at.is_not_distinct_from(each.announced_at)
+                that = of(feed_id, unit, period.c.began_at == each.began_at, unchanged)
+                rows = period.c.announced_rows + (each.late_rows - each.announced_rows)
+                connection.execute(update(period).where(*that).values(announced_at=now, announced_rows=rows))
