@@ -426,7 +426,7 @@ class CompletionTables(ControlObserver, Protocol):
         """Note that their success files are written."""
 
     def note_periods_announced(self, feed_id: UUID, unit: Unit, periods: Collection[Period], now: datetime) -> None:
-        """Note that Airflow has recorded an event of each, with the late rows that each has here; once of each event."""
+        """Note that Airflow has recorded an event of each, with the late rows that each has here; once of each."""
 
 
 class FoldingTables(ControlTables, Protocol):
