@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from psycopg import sql
+from sqlalchemy import text
 from tests.contract.conftest import PostgresqlServer
 from tests.contract.sink_outputs import ROWS, PostgresqlOutput, plan_to, written
 from tests.contract.test_sink_postgresql import RAW, to
@@ -77,9 +78,9 @@ def test_each_row_is_in_the_partition_of_its_day_in_utc_and_one_without_a_time_i
         connection.execute("ALTER DATABASE postgres SET timezone = 'Pacific/Auckland'")
     try:
         output.add(1)
-        assert output.partitions() == {"p20260131": 4, "p20260201": 16, "default": 0}
+        assert output.partitions() == {"p20260131": 4, "p20260201": 16, "p20260202": 0, "default": 0}
         output.add(2, [None, datetime(1969, 12, 31, tzinfo=UTC), *[FIRST + timedelta(days=1)] * 8])
-        assert output.partitions() == {"p20260131": 4, "p20260201": 32, "default": 4}
+        assert output.partitions() == {"p20260131": 4, "p20260201": 32, "p20260202": 0, "default": 4}
     finally:
         with connect() as connection:
             connection.execute("ALTER DATABASE postgres RESET timezone")
@@ -94,32 +95,73 @@ def test_partitions_by_hour(output: OfTimes) -> None:
     by_hour = OfTimes(output.path, BY_HOUR)
     by_hour.add(1)
     expected = {f"p20260131{hour}": 2 for hour in (22, 23)} | {f"p202602010{hour}": 2 for hour in range(8)}
-    assert by_hour.partitions() == expected | {"default": 0}
+    assert by_hour.partitions() == expected | {"p2026020108": 0, "default": 0}
 
 
-def test_no_more_partitions_are_made_for_a_batch_than_may_be_and_later_ones_take_their_rows_over(
+def days(*numbers: int) -> Times:
+    return [datetime(2026, 1, each, tzinfo=UTC) for each in numbers]
+
+
+def test_no_more_partitions_are_made_for_a_batch_than_may_be_and_rows_that_are_there_stay(
     output: OfTimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_partitions, "MOST_NEW", 2)
-    days: Times = [datetime(2026, 1, each, tzinfo=UTC) for each in (1, 2, 2, 3, 3, 3, 4, 4, 4, 4)]
-    output.add(1, days)
+    output.add(1, days(1, 2, 2, 3, 3, 3, 4, 4, 4, 4))
     assert output.partitions() == {"p20260104": 8, "p20260103": 6, "default": 6}
-    output.add(2, [None] * ROWS)
-    assert output.partitions() == {"p20260104": 8, "p20260103": 6, "default": 26}
-    output.add(3, days)
-    expected = {"p20260104": 16, "p20260103": 12, "p20260102": 8, "p20260101": 4, "default": 20}
-    assert output.partitions() == expected
+    output.add(2, days(1, 2, 2, 3, 3, 5, 5, 5, 6, 6))
+    made = {"p20260103": 10, "p20260104": 8, "p20260105": 6, "p20260106": 4}
+    assert output.partitions() == made | {"default": 12}
 
 
-def test_where_the_default_partition_has_too_many_rows_of_a_day_they_stay_and_others_join_them(
+def test_a_period_of_which_the_default_partition_has_rows_is_left_there_without_a_lock(
+    output: OfTimes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(time_partitions, "MOST_NEW", 0)
+        output.add(1)
+    output.add(2, [FIRST + timedelta(days=2)] * ROWS)
+    caplog.clear()
+    with connect() as other:
+        other.autocommit = False
+        other.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema_of(output.path), "orders")))
+        output.add(3, [FIRST] * ROWS)
+    [said] = caplog.messages
+    assert "orders_default has rows from 2026-01-31 00:00:00+00:00 on" in said
+    assert output.partitions() == {"p20260202": 20, "p20260203": 0, "default": 40}
+
+
+def test_where_the_default_partition_is_large_a_batch_makes_one_partition_alone(
     output: OfTimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_partitions, "MOST_NEW", 0)
+    monkeypatch.setattr(time_partitions, "MOST_SCANNED", 1000)
+    output.add(1, [None, *days(1, 1, 1, 1, 1, 2, 2, 2, 2)])
+    assert output.partitions() == {"p20260101": 10, "p20260102": 8, "p20260103": 0, "default": 2}
+    output.add(2, days(4, 4, 4, 4, 4, 4, 5, 5, 5, 5))
+    assert output.partitions() == {"p20260101": 10, "p20260102": 8, "p20260103": 0, "p20260104": 12, "default": 10}
+
+
+def test_times_far_from_most_of_a_batch_and_from_now_get_no_partitions(output: OfTimes) -> None:
+    now = datetime.now(UTC)
+    output.add(
+        1, [*days(1, 1, 1, 1, 1), now, datetime(2024, 1, 1, tzinfo=UTC), *[datetime(2199, 1, 1, tzinfo=UTC)] * 3]
+    )
+    found = output.partitions()
+    assert (found["p20260101"], found[f"p{now:%Y%m%d}"], found["default"], len(found)) == (10, 2, 8, 5)
+
+
+def test_a_table_gets_no_more_partitions_than_half_of_the_servers_locks_are_for(
+    output: OfTimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output.add(1)
-    monkeypatch.setattr(time_partitions, "MOST_NEW", 9)
-    monkeypatch.setattr(time_partitions, "MOST_MOVED", 15)
-    output.add(2)
-    assert output.partitions() == {"p20260131": 8, "default": 32}
+    with connect() as connection:
+        [(most,)] = connection.execute(str(time_partitions.MOST).replace(":name", "'none'")).fetchall()
+        [(locks, connections)] = connection.execute(
+            "SELECT current_setting('max_locks_per_transaction')::int, current_setting('max_connections')::int"
+        ).fetchall()
+    assert most == locks * connections // 2
+    monkeypatch.setattr(time_partitions, "MOST", text("SELECT 5 WHERE :name <> ''"))
+    output.add(2, days(1, 1, 2, 2, 2, 2, 2, 3, 3, 3))
+    assert output.partitions() == {"p20260131": 4, "p20260201": 16, "p20260202": 0, "p20260102": 10, "default": 10}
 
 
 def test_a_program_that_reads_the_default_partition_is_not_waited_for_long_and_no_batch_fails(output: OfTimes) -> None:
@@ -129,8 +171,8 @@ def test_a_program_that_reads_the_default_partition_is_not_waited_for_long_and_n
         other.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema_of(output.path), "orders")))
         output.add(2, [FIRST] * ROWS)
         assert output.partitions() == {"default": 40}
-    output.add(3)
-    assert output.partitions() == {"p20260131": 40, "default": 20}
+    output.add(3, [FIRST + timedelta(days=1)] * ROWS)
+    assert output.partitions() == {"p20260201": 20, "p20260202": 0, "default": 40}
 
 
 def test_batches_that_need_a_partition_at_once_make_it_once(output: OfTimes) -> None:
@@ -145,7 +187,7 @@ def test_batches_that_need_a_partition_at_once_make_it_once(output: OfTimes) -> 
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(commit, batches))
-    assert output.partitions() == {"p20260131": 12, "p20260201": 48, "default": 20}
+    assert output.partitions() == {"p20260131": 12, "p20260201": 48, "p20260202": 0, "default": 20}
 
 
 def test_rows_go_to_the_default_partition_where_the_role_is_none_of_the_owners_and_doctor_says_so(
@@ -166,8 +208,8 @@ def test_rows_go_to_the_default_partition_where_the_role_is_none_of_the_owners_a
     output.add(2, [FIRST] * ROWS)
     assert output.partitions() == {"default": 40}
     output.sink = owners
-    output.add(3, [FIRST] * ROWS)
-    assert output.partitions() == {"p20260131": 40, "default": 20}
+    output.add(3, [FIRST + timedelta(days=1)] * ROWS)
+    assert output.partitions() == {"p20260201": 20, "p20260202": 0, "default": 40}
     with connect() as connection:
         connection.execute("DROP OWNED BY loader")
 
@@ -182,7 +224,7 @@ def test_a_table_with_partitions_of_its_owners_gets_those_alone_that_are_missing
         bounds=sql.SQL(bounds),
     )
     output.add(1)
-    assert output.partitions() == {"before": 4, "p20260201": 16}
+    assert output.partitions() == {"before": 4, "p20260201": 16, "p20260202": 0}
 
 
 @pytest.mark.parametrize("by", ["", " PARTITION BY LIST (kafka_topic)"])
@@ -213,4 +255,4 @@ def test_a_record_that_is_there_by_another_batch_is_refused_in_partitions_too(ou
         patched.setattr(PostgresqlOutput, "stage", of_one_topic)
         with pytest.raises(OutputConflictError, match="the table refuses"):
             output.add(2)
-    assert output.partitions() == {"p20260131": 4, "p20260201": 16, "default": 0}
+    assert output.partitions() == {"p20260131": 4, "p20260201": 16, "p20260202": 0, "default": 0}

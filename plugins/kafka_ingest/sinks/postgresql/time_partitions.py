@@ -1,7 +1,8 @@
 """Range partitions of a table by ``kafka_timestamp``: made before the batch that needs them is COMMITTING.
 
 The table is partitioned where it is made here, or was so by hand. What no partition takes goes to the DEFAULT one,
-which a table made here always has: no timestamp stops a feed. A new partition takes over what of its period is there.
+which a table made here always has: no timestamp stops a feed. Rows stay where they are: taking them out of there would
+be a deletion to triggers and to tables that refer to them.
 """
 
 import logging
@@ -20,9 +21,11 @@ from kafka_ingest.sinks.postgresql.named_table import NamedTable
 log = logging.getLogger(__name__)
 
 MOST_NEW: Final = 400
-"""So many are made for a batch, those with most of its rows: timestamps are a producer's."""
-MOST_MOVED: Final = 100_000
-"""Of so many rows at most a new partition relieves the DEFAULT one, which is locked meanwhile."""
+"""So many are made for a batch, those with most of its rows first: timestamps are a producer's."""
+NEAR: Final = 400
+"""So many periods from the one with most of a batch's rows, or from now: other times are a producer's mistakes."""
+MOST_SCANNED: Final = 2**30
+"""So many bytes at most are read of the locked DEFAULT partition for a batch: each new partition reads it whole."""
 LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '2s'"
 """A lock that waits keeps readers waiting; a later batch tries again."""
 YEARS: Final = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
@@ -36,9 +39,15 @@ IS_BY_TIME: Final = text(
     "WHERE attrelid = oid AND attname = 'kafka_timestamp')"
 )
 PARTITIONS: Final = text(
-    "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid "
+    "SELECT inhrelid::regclass::text, pg_get_expr(relpartbound, oid) FROM pg_inherits JOIN pg_class ON oid = inhrelid "
     "WHERE inhparent = to_regclass(:name)"
 )
+SIZE: Final = text("SELECT pg_relation_size(to_regclass(:name))")
+MOST: Final = text(
+    "SELECT current_setting('max_locks_per_transaction')::int * current_setting('max_connections')::int / 2 / "
+    "(1 + count(*)) FROM pg_index WHERE indrelid = to_regclass(:name)"
+)
+"""Of so many partitions a query of the table takes half the locks that the server has, with those of their indexes."""
 
 
 def make_partitions(table: NamedTable, copied: Table, term: PartitionTerm) -> None:
@@ -51,24 +60,37 @@ def make_partitions(table: NamedTable, copied: Table, term: PartitionTerm) -> No
             return  # made by hand, and partitioned by something else or not at all
         partitions = dict(map(tuple, connection.execute(PARTITIONS, table.named(table.name))))
         spans = list(spans_of(partitions.values()))
-        missing = [each for each in periods_in(connection, copied, term) if not overlaps(each, spans, term)]
-        if missing and not may_make:
+        copy = connection.dialect.identifier_preparer.format_table(copied)
+        wanted = wanted_of(periods_in(connection, copy, term), LENGTHS[term.transform])
+        if not (missing := [each for each in wanted if not overlaps(each, spans, term)]):
+            return
+        if not may_make:
             log.warning("%s: %s", table, NOT_THE_OWNER)
             return
-        default = next((name for name, bound in partitions.items() if bound == "DEFAULT"), None)
-        connection.execute(text(LOCK_TIMEOUT))
-        for start in missing[:MOST_NEW]:
-            try:
-                with connection.begin_nested():
-                    make_partition(connection, table, start, term, default)
-            except DBAPIError as error:
-                if error.connection_invalidated:
-                    raise
-                log.warning("%s: no partition from %s: %s", table, start, table.database.cause(error))
-                if getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE:
-                    break
-        if len(missing) > MOST_NEW:
-            log.warning("%s: %d partitions more are missing than a batch makes", table, len(missing) - MOST_NEW)
+        most = min(MOST_NEW, max(0, connection.execute(MOST, table.named(table.name)).scalar_one() - len(partitions)))
+        for rest in (name for name, bound in partitions.items() if bound == "DEFAULT"):
+            there = set(periods_in(connection, rest, term))
+            if found := there.intersection(missing):
+                log.warning("%s: %s has rows from %s on, so those of that time stay there", table, rest, min(found))
+            missing = [each for each in missing if each not in there]
+            most = min(most, max(1, MOST_SCANNED // max(1, connection.execute(SIZE, {"name": rest}).scalar_one())))
+        make(connection, table, missing[:most], term)
+        if len(missing) > most:
+            log.warning("%s: %d partitions more are missing than may be made now", table, len(missing) - most)
+
+
+def make(connection: Connection, table: NamedTable, missing: Iterable[datetime], term: PartitionTerm) -> None:
+    connection.execute(text(LOCK_TIMEOUT))
+    for start in missing:
+        try:
+            with connection.begin_nested():
+                make_partition(connection, table, start, term)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            log.warning("%s: no partition from %s: %s", table, start, table.database.cause(error))
+            if getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE:
+                return
 
 
 NOT_THE_OWNER: Final = (
@@ -77,9 +99,15 @@ NOT_THE_OWNER: Final = (
 )
 
 
-def periods_in(connection: Connection, copied: Table, term: PartitionTerm) -> Sequence[datetime]:
-    """Return the periods that copied rows are of, those with most rows first."""
-    name = connection.dialect.identifier_preparer.format_table(copied)
+def wanted_of(periods: Sequence[datetime], length: timedelta) -> list[datetime]:
+    """Return the periods that are to have partitions, and then the next ones: those are made in time."""
+    known = (*periods[:1], datetime.now(UTC))
+    near = [each for each in periods if any(abs(each - other) <= NEAR * length for other in known)]
+    return list(dict.fromkeys([*near, *(each + length for each in near)]))
+
+
+def periods_in(connection: Connection, name: str, term: PartitionTerm) -> Sequence[datetime]:
+    """Return the periods that a table's rows are of, those with most rows first."""
     counted = text(
         f"SELECT date_trunc('{term.transform}', {TIME}, 'UTC') AS period FROM {name} "  # noqa: S608 - own names
         f"WHERE {TIME} >= :first AND {TIME} < :end GROUP BY period ORDER BY count(*) DESC, period"
@@ -103,10 +131,7 @@ def overlaps(start: datetime, spans: Sequence[tuple[datetime, datetime]], term: 
     return any(first < end and start < last for first, last in spans)
 
 
-def make_partition(
-    connection: Connection, table: NamedTable, start: datetime, term: PartitionTerm, default: str | None
-) -> None:
-    """Make a partition, and move what the DEFAULT one has of its period, if that is not too much."""
+def make_partition(connection: Connection, table: NamedTable, start: datetime, term: PartitionTerm) -> None:
     quoted = connection.dialect.identifier_preparer.quote
     schema, parent = quoted(table.schema), quoted(table.name)
     new = quoted(f"{table.name}_p{start.astimezone(UTC).strftime(NAMES[term.transform])}")
@@ -115,20 +140,6 @@ def make_partition(
     connection.exec_driver_sql(
         f"CREATE TABLE {schema}.{new} (LIKE {schema}.{parent} INCLUDING ALL EXCLUDING INDEXES EXCLUDING IDENTITY)"
     )
-    if default is not None:
-        columns = table.columns_in(connection).items()
-        there = ", ".join(quoted(name) for name, column in columns if not column.is_generated)
-        rest = f"{schema}.{quoted(default)}"
-        connection.exec_driver_sql(f"LOCK TABLE {rest} IN ACCESS EXCLUSIVE MODE")
-        of_period = f"FROM {rest} WHERE {TIME} >= '{first}' AND {TIME} < '{end}'"
-        counting = f"SELECT count(*) FROM (SELECT {of_period} LIMIT {MOST_MOVED + 1}) AS found"  # noqa: S608 - own names
-        if (number := connection.exec_driver_sql(counting).scalar_one()) > MOST_MOVED:
-            connection.exec_driver_sql(f"DROP TABLE {schema}.{new}")
-            log.warning("%s: %s has more than %d rows from %s on, which stay there", table, default, MOST_MOVED, start)
-            return
-        if number:
-            moving = f"WITH moved AS (DELETE {of_period} RETURNING {there}) INSERT INTO {schema}.{new} ({there})"
-            connection.exec_driver_sql(f"{moving} SELECT {there} FROM moved")  # noqa: S608 - own names
     connection.exec_driver_sql(
         f"ALTER TABLE {schema}.{parent} ATTACH PARTITION {schema}.{new} FOR VALUES FROM ('{first}') TO ('{end}')"
     )
