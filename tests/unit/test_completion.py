@@ -3,12 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.fakes import partition
 from tests.unit.planning_inputs import known_feed, stored
 
-from kafka_ingest.model.completion import CompletionRules, Unit
+from kafka_ingest.airflow_tasks.completing import extra_of, those_in
+from kafka_ingest.model.completion import CompletionRules, Period, Unit
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import LogBounds, NewestRecord, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.completion import PassingAnswers, Question, waited_for
@@ -165,3 +167,42 @@ def test_hours_and_days_begin_in_utc() -> None:
 
     assert Unit.HOUR.start_of(late) == datetime(2026, 2, 1, 1, tzinfo=UTC)
     assert Unit.DAY.start_of(late) == datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def hour(late: int, announced: int, *, noted: datetime | None = FIVE) -> Period:
+    """Return an hour that is complete, with late rows, of which some are announced."""
+    return Period(FIVE, FIVE, "run 1", late, noted, announced, None, UUID(int=7))
+
+
+@pytest.mark.parametrize(
+    ("announced", "now", "is_known"),
+    [
+        (hour(0, 0, noted=None), hour(0, 0, noted=None), True),
+        (hour(0, 0, noted=None), hour(4, 4, noted=None), True),
+        (hour(0, 0, noted=None), hour(4, 3, noted=None), False),
+        (hour(5, 0), hour(9, 4), True),
+        (hour(5, 0), hour(10, 4), False),
+        (hour(5, 0), hour(10, 5, noted=FIVE + timedelta(hours=2)), False),
+    ],
+    ids=[
+        "nothing since",
+        "rows set aside since",
+        "a late row, too",
+        "late rows, and some set aside since",
+        "and one late row more",
+        "noted, and as many late rows again",
+    ],
+)
+def test_a_key_whose_announcement_was_not_noted_comes_again_only_with_late_rows_that_were_not_set_aside(
+    announced: Period, now: Period, *, is_known: bool
+) -> None:
+    events = [("2026-01-31T04:00:00", {}), (announced.key, extra_of([announced]))]
+    assert those_in(events, [now], late_too=True) == [now] * is_known
+    assert those_in(events[:1], [now], late_too=False) == []
+
+
+def test_an_event_of_an_earlier_version_says_how_many_late_rows_there_were() -> None:
+    events = [(hour(0, 0).key, {"late_rows": {hour(0, 0).key: 5}})]
+    assert those_in(events, [hour(5, 0, noted=None)], late_too=True) == [hour(5, 0, noted=None)]
+    assert those_in(events, [hour(6, 0, noted=None)], late_too=True) == []
+    assert those_in(events, [hour(6, 0, noted=None)], late_too=False) == [hour(6, 0, noted=None)]

@@ -1,6 +1,6 @@
 """Asset events: of each batch that a DAG run commits, at least once, and of hours or days that are complete, by key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,39 @@ def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
     return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)
 
 
+def extra_of(announced: Sequence[Period]) -> dict[str, dict[str, Any]]:
+    """Return what an event says of late rows, by key: how many there are and in batches after which.
+
+    ``new_late_rows``: how many are announced now; ``announced_before``: when the key was noted as announced last.
+    """
+    late = [each for each in announced if each.late_rows]
+    return {
+        "late_rows": {each.key: each.late_rows for each in late},
+        "late_after_batch": {each.key: str(each.counted_batch) for each in late},
+        "new_late_rows": {each.key: each.late_rows - each.announced_rows for each in late},
+        "announced_before": {each.key: each.announced_at.isoformat() for each in late if each.announced_at},
+    }
+
+
+def those_in(events: Iterable[tuple[str, Mapping[str, Any]]], due: Sequence[Period], *, late_too: bool) -> list[Period]:
+    """Return what was announced by one of these events, each a key and its extra, and is not noted as announced yet.
+
+    Rows may have been set aside since, which changes how many late rows there are, and announces nothing.
+    """
+    said: dict[tuple[str, str | None], int] = {}
+    for key, extra in events:
+        rows = extra.get("new_late_rows", extra.get("late_rows")) or {}
+        at = key, (extra.get("announced_before") or {}).get(key)
+        said[at] = max(rows.get(key, 0), said.get(at, 0))
+    found: list[Period] = []
+    for each in due:
+        before = each.announced_at.isoformat() if each.announced_at else None
+        rows = each.late_rows - each.announced_rows if late_too else 0
+        if said.get((each.key, before), -1) >= rows:
+            found.append(each)
+    return found
+
+
 class CompletionEvents:
     """The events of one task, and the note that they were recorded, which Airflow does with the task's success.
 
@@ -86,10 +119,7 @@ class CompletionEvents:
         if not self._added:
             return []
         events = context["outlet_events"][self.asset]
-        late: dict[str, Any] = {each.key: each.late_rows for each in self._added if each.late_rows}
-        after: dict[str, Any] = {each.key: str(each.counted_batch) for each in self._added if each.late_rows}
-        of_feed = {"feed": self._feed.name, "by": self._rules.by.value}
-        events.extra = {**of_feed, "late_rows": late, "late_after_batch": after}
+        events.extra = {"feed": self._feed.name, "by": self._rules.by.value, **extra_of(self._added)}
         keys = [each.key for each in self._added]
         events.add_partitions(keys)
         return keys
@@ -105,13 +135,9 @@ class CompletionEvents:
         # Its clock and ours may differ.
         told_at = (each.announced_at or each.completed_at for each in due)
         since = min(at for at in told_at if at is not None) - timedelta(days=1)
-        said: dict[str, int] = {}
-        for event in context["inlet_events"][self.asset].after(since.isoformat()):
-            late: Any = (event.extra or {}).get("late_rows") or {}
-            key = str(event.partition_key)
-            said[key] = max(late.get(key, 0), said.get(key, 0))
-        announces = self._rules.on_late is not OnLate.COUNT
-        return [each for each in due if said.get(each.key, -1) >= (each.late_rows if announces else 0)]
+        events = context["inlet_events"][self.asset].after(since.isoformat())
+        said = [(str(event.partition_key), event.extra or {}) for event in events]
+        return those_in(said, due, late_too=self._rules.on_late is not OnLate.COUNT)
 
     def _note(self, announced: Sequence[Period]) -> None:
         if self._parts is not None:
