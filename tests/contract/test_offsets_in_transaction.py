@@ -39,6 +39,7 @@ from kafka_ingest.errors import (
     BatchRevokedError,
     BatchStateError,
     KafkaIngestError,
+    OutputNotUsableError,
     OutputUnavailableError,
     OutputUnknownError,
     UnknownBatchError,
@@ -136,9 +137,9 @@ def states(store: SqlStore) -> list[str]:
     return sorted(row["state"] for row in store.rows("batch"))
 
 
-def file_of(feed: WholeFeed) -> Feed:
+def file_of(feed: WholeFeed, **other: str) -> Feed:
     """Return what the feed's file says."""
-    sink = {"format": "postgresql", "path": str(feed.output), "conn_id": "warehouse", "table": "shop.orders"}
+    sink = {"format": "postgresql", "path": str(feed.output), "conn_id": "warehouse", "table": "shop.orders", **other}
     return Feed.model_validate({"name": "orders", "kafka": {"topics": [TOPIC]}, "sink": sink})
 
 
@@ -606,6 +607,15 @@ def test_doctor_says_whether_it_is_one_database_whoever_reaches_it(
     expected = {in_a_copy: "", as_another_role: "The control tables are in the same database, but its role has not all"}
     assert expected.get(way, "The control tables are in the same database.") in found
     assert ("The control tables" in found) == (way is not in_a_copy)
+
+
+def test_doctor_examines_the_table_of_letters_of_raw_records_too_where_refused_ones_go_there(
+    feed: WholeFeed, one: SqlStore
+) -> None:
+    one.execute("CREATE VIEW shop.orders_dead_letters AS SELECT 1 AS error_class")
+    with pytest.raises(OutputNotUsableError, match="orders_dead_letters"):
+        doctor.output(file_of(feed, on_refused="dead_letter"), finding(one, one.settings.url), {})
+    assert "can be written" in doctor.output(file_of(feed), finding(one, one.settings.url), {})
 
 
 @pytest.mark.parametrize("way", [in_a_copy, as_another_role, with_another_search_path])

@@ -41,6 +41,7 @@ from kafka_ingest.settings.connections import (
     spark_master,
 )
 from kafka_ingest.settings.feed import DEFAULT_POOL, Feed
+from kafka_ingest.settings.feed_claims import place_of_letters
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.settings.store_connection import store_access
@@ -269,7 +270,7 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     location = feed.output(environment)
     path = location.place
     examine_output(location, sink_connections(find_connection))
-    if not feed.decoding().is_raw:
+    if place_of_letters(feed, environment) is not None:
         examine_output(output_of_dead_letters(location), sink_connections(find_connection))
     sink = sink_of(location, sink_connections(find_connection))
     remark = sink.remark() if sink.remark is not None else ""
