@@ -959,6 +959,24 @@ def test_where_one_feeds_dead_letters_go_no_other_may_write(folder: Path, path: 
     assert names(read_feed_files(folder)) == ["orders", "refunds"]
 
 
+def test_the_tables_beside_one_feeds_table_in_postgresql_are_no_other_feeds(folder: Path) -> None:
+    def sink(table: str, **other: object) -> dict[str, Any]:
+        return {"format": "postgresql", "path": f"/data/{table}", "conn_id": "warehouse", "table": table, **other}
+
+    for added, there_are in (
+        ("dead_letters", {"on_refused": "dead_letter"}),
+        ("default", {"partition_by": ["day(kafka_timestamp)"]}),
+        ("kafka_batches", None),
+    ):
+        write(folder, "refunds", sink=sink(f"shop.orders_{added}"))
+        write(folder, "orders", sink=sink("shop.orders", **(there_are or {})))
+        first, second = read_feed_files(folder)
+        assert f"its table 'shop.orders_{added}' is also that of {folder / 'refunds.yaml'}" in error_of(first)
+        assert f"sink.table 'shop.orders_{added}' is also that of {folder / 'orders.yaml'}" in error_of(second)
+        write(folder, "orders", sink=sink("shop.orders"))
+        assert names(read_feed_files(folder)) == (["orders", "refunds"] if there_are is not None else [])
+
+
 def test_where_one_feeds_late_rows_go_no_other_may_write(folder: Path) -> None:
     write(folder, "orders", complete={"by": "hour", "on_late": "dataset"})
     write(folder, "refunds", sink={"format": "parquet", "path": "/data/orders_late"})

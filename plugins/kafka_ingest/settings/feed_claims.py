@@ -81,9 +81,12 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         return f"name {feed.name!r} is also that of {path}"
     if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
-    if feed.sink.address and feed.sink.address == other.sink.address:
-        name, value = list(feed.sink.address.items())[-1]
-        return f"sink.{name} {value!r} is also that of {path}"
+    theirs = addresses_of(other, environment)
+    for address in addresses_of(feed, environment):
+        if address in theirs:
+            name, value = list(address.items())[-1]
+            setting = "sink." if address == feed.sink.address else "its "
+            return f"{setting}{name} {value!r} is also that of {path}"
     for one, rival in ((feed, other), (other, feed)):
         place = located(rival, environment)
         for what, owned in (("dead letters", place_of_letters), ("late rows", place_of_late)):
@@ -110,8 +113,7 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     late = place_of_late(feed, environment)
     places = (*places_of(output), *(places_of(letters) if letters is not None else ()), *([late] if late else []))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
-    if address := feed.sink.address:
-        owned.append(("sink.table", str(sorted(address.items()))))
+    owned += [("sink.table", str(sorted(each.items()))) for each in addresses_of(feed, environment)]
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 
@@ -119,6 +121,10 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
     """Return all that must not be another feed's: what it claims, and every folder its output is in."""
     above = [("sink.path", str(folder)) for folder in located(feed, environment).parents]
     return [*claims(feed, environment), *above]
+
+
+def addresses_of(feed: Feed, environment: Mapping[str, str]) -> list[Mapping[str, str]]:
+    return feed.sink.addresses(letters=place_of_letters(feed, environment) is not None)
 
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:

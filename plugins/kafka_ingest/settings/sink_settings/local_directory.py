@@ -50,6 +50,11 @@ class LocalDirectorySink(Settings):
         """What else than its path belongs to one feed alone, by the names of settings."""
         return {}
 
+    def addresses(self, *, letters: bool) -> list[Mapping[str, str]]:
+        """Return the address, if there is one, and those of what is beside it; ``letters``: its dead letters, too."""
+        del letters  # files, unless the output says otherwise
+        return [self.address] if self.address else []
+
     @property
     def written_topic(self) -> tuple[str, str] | None:
         """The connection and the name of the topic that records are written to, if that is what the output is."""

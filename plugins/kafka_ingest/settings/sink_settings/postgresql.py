@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.model.change_events import APPLY, CURRENT, REMOVE, CurrentState
+from kafka_ingest.model.dead_letters import SUFFIX
 from kafka_ingest.model.partition_term import TIME, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import not_blank
@@ -122,6 +123,10 @@ class PostgresqlSink(LocalDirectorySink):
     @property
     def address(self) -> Mapping[str, str]:
         return {"conn_id": self.conn_id, "table": self.table}
+
+    def addresses(self, *, letters: bool) -> list[Mapping[str, str]]:
+        added = ("", "_kafka_batches", *([SUFFIX] if letters else ()), *(["_default"] if self.partition_by else ()))
+        return [{**self.address, "table": f"{self.table}{each}"} for each in added]
 
     @property
     def options(self) -> Mapping[str, str]:
