@@ -30,13 +30,12 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Mirrored:
     """Where a partition continues: ``time`` is its anchor's, None where the old log has no record left.
 
-    ``again`` is the most offsets of the old log that are read twice; None where nothing says how many. ``may_miss``:
-    the new log begins with a later record than the first unread one, so it may lack some.
+    At most ``again`` records are read twice. ``may_miss``: the new log may lack unread records, or pass some.
     """
 
     offset: int
     time: datetime | None
-    again: int | None
+    again: int
     may_miss: bool
 
 
@@ -61,36 +60,36 @@ def mirrored_offsets(
     logs = bounds_of(stored, feed, old)
     anchors = anchors_of(stored, logs, isolation, old)
     times = {tp: anchor.time for tp, anchor in anchors.items()}
-    first_of_time = all_answered(old.offsets_at(times)) if times else {}
     # The bounds are asked first: what comes in between is then read, and not passed.
     ends = all_answered(new.log_bounds(stored.keys()))
-    found = all_answered(new.offsets_at(times)) if times else {}
-    offsets = {
-        tp: ends[tp].log_start_offset if tp not in anchors else at if (at := found[tp]) is not None else end
-        for tp in stored
-        for end in [ends[tp].high_watermark]
-    }
-    begins = records_at({tp: offset for tp, offset in offsets.items() if found.get(tp) is not None}, new)
-    if dated := [tp for tp, record in begins.items() if record.by_broker]:
+    firsts, found = first_of_time(times, old), first_of_time(times, new)
+    copies = records_at(found, new)
+    if dated := [tp for tp, record in copies.items() if record.by_broker]:
         raise InvalidRangeError(
             "expected copies with the times of their records, found that the new brokers date those of "
             f"{listing(dated)} themselves (message.timestamp.type=LogAppendTime). Choose start-over, with `start: "
             "{offsets: …}` in the feed file. Nothing was changed."
         )
-    return {
-        tp: Mirrored(
-            offset,
-            times.get(tp),
-            again=(
-                max(0, stored[tp] - (first_of_time[tp] or 0)) if tp in anchors else 0 if ends[tp].is_empty else None
-            ),
-            may_miss=tp in begins
-            and anchors[tp].is_unread
-            and offset == ends[tp].log_start_offset
-            and time_of(begins[tp], tp) > times[tp],
+    if behind := records_at({tp: ends[tp].log_start_offset for tp in times.keys() - found.keys()}, new):
+        raise InvalidRangeError(
+            "expected copies of the first unread records, or where all is read of the last ones, found only older "
+            f"ones in {listing(sorted(behind))}. Wait until the mirror has caught up. If it has, choose start-over, "
+            "with `start: {offsets: …}` in the feed file. Nothing was changed."
         )
-        for tp, offset in offsets.items()
-    }
+    begins = records_at(firsts, old)
+    alike = {tp for tp in copies.keys() & begins if time_of(copies[tp], tp) in {times[tp], time_of(begins[tp], tp)}}
+    mirrored = {}
+    for tp, next_offset in stored.items():
+        start, end, old_start = ends[tp].log_start_offset, ends[tp].high_watermark, logs[tp].log_start_offset
+        offset = found.get(tp, end if tp in anchors else start)
+        if tp in alike and (old_start == 0 or firsts[tp] > old_start):
+            again = max(0, next_offset - firsts[tp])
+        else:  # all that the copy holds from there on may be read already, and all that it may still get
+            again = min(next_offset, next_offset - old_start + end - offset)
+        # A record of the same time need not be the first unread one: those before it may be deleted, or never copied.
+        unsure = tp in anchors and (tp not in alike if start < offset == found.get(tp) else anchors[tp].is_unread)
+        mirrored[tp] = Mirrored(offset, times.get(tp), again, unsure)
+    return mirrored
 
 
 def anchors_of(
@@ -127,6 +126,12 @@ def anchors_of(
     return anchors
 
 
+def first_of_time(times: Mapping[TopicPartition, datetime], kafka: KafkaCluster) -> dict[TopicPartition, int]:
+    """Return the first offset whose record is of that time or later, where there is one."""
+    found = all_answered(kafka.offsets_at(times)) if times else {}
+    return {tp: offset for tp, offset in found.items() if offset is not None}
+
+
 def records_at(
     offsets: Mapping[TopicPartition, int], kafka: KafkaCluster, isolation: Isolation = Isolation.READ_UNCOMMITTED
 ) -> dict[TopicPartition, FirstRecord]:
@@ -136,32 +141,33 @@ def records_at(
 
 
 def time_of(record: FirstRecord, tp: TopicPartition) -> datetime:
-    if record.timestamp_ms is None:
-        raise InvalidRangeError(
-            f"expected records with times, found one of {tp} without. Choose start-over, with `start: {{offsets: …}}` "
-            "in the feed file. Nothing was changed."
-        )
-    return EPOCH + timedelta(milliseconds=record.timestamp_ms)
+    try:
+        if record.timestamp_ms is not None:
+            return EPOCH + timedelta(milliseconds=record.timestamp_ms)
+        found = "without"
+    except OverflowError:
+        found = f"of {record.timestamp_ms} ms since 1970, which is beyond the year 9999"
+    raise InvalidRangeError(
+        f"expected records with times, found one of {tp} {found}. Choose start-over, with `start: {{offsets: …}}` "
+        "in the feed file. Nothing was changed."
+    )
 
 
 def said_of(mirrored: Mapping[TopicPartition, Mirrored]) -> list[str]:
     """Return what may be read twice, or missed, in words."""
-    sure = {tp: each.again for tp, each in mirrored.items() if each.again}
-    unsure = [tp for tp, each in mirrored.items() if each.again is None]
+    twice = {tp: each.again for tp, each in sorted(mirrored.items()) if each.again}
     lines = [
-        f"read twice: at most {counted(sum(sure.values()), 'offset')} of the old logs"
-        + (f": {listing(f'{tp} {again:,}' for tp, again in sorted(sure.items()))}" if sure else "")
+        f"read twice: at most {counted(sum(twice.values()), 'record')}"
+        + (f": {listing(f'{tp} {again:,}' for tp, again in twice.items())}" if twice else "")
     ]
-    if unsure:
-        lines.append(
-            f"no record is left in the old logs of {listing(unsure)}: the copies that the new ones still hold are all "
-            "read, perhaps twice"
-        )
     if missing := [tp for tp, each in sorted(mirrored.items()) if each.may_miss]:
         lines.append(
-            f"may be missed: {listing(missing)} begin with later records than the first unread ones. Was all of them "
-            "copied?"
+            f"may be missed: the new logs of {listing(missing)} are empty, begin no earlier than the first unread "
+            "records' times, or lack a record. Was all copied, and is it still there?"
         )
     else:
-        lines.append("missed: none, as long as the copies keep each partition's order and the records' own times")
+        lines.append(
+            "missed: none, as long as the copies keep each partition's order and the records' own times, and where "
+            "these are in no order, still hold the first unread records"
+        )
     return lines
