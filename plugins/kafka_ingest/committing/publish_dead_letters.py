@@ -6,7 +6,7 @@ only of batches that cannot be abandoned any more. The stored offsets move after
 
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
-from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters, where_they_are
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
@@ -43,7 +43,8 @@ def publish_letters(plan: BatchPlan, staged: Place, receipt: Receipt, letters: S
     except OutputConflictError as error:
         raise OutputConflictError(
             f"batch {plan.batch_id}: its rows are published, but its dead letters cannot be, and no offset was moved. "
-            f"Expected their files in {staged} or in {output_of_dead_letters(plan.output)}; found: "
-            f"{str(error).partition('. ')[0]}. Restore them from a backup and run it again; or give these dead letters "
-            f"up, for good: `kafka-ingest dead-letters {plan.feed_name} --batch {plan.batch_id} --give-up --reason …`."
+            f"Expected them in {staged} or in {where_they_are(plan.output)}; found: "
+            f"{str(error).partition('. ')[0].rstrip('.')}. Restore them from a backup and run it again; or "
+            "give these dead letters up, for good: "
+            f"`kafka-ingest dead-letters {plan.feed_name} --batch {plan.batch_id} --give-up --reason …`."
         ) from error

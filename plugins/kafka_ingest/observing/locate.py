@@ -55,7 +55,7 @@ class RecordState(StrEnum):
     LOST = "lost"
     """It did, and an operator recorded the file as lost."""
     DEAD_LETTER = "dead_letter"
-    """It published the record as a dead letter: it could not be decoded."""
+    """It published the record as a dead letter."""
     REPLAYED = "replayed"
     """It was a dead letter, which a later batch has decoded again."""
     REPLACED = "replaced"

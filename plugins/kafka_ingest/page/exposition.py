@@ -149,7 +149,7 @@ SCRAPED: Final = (
     ),
     Scraped(
         "kafka_ingest_dead_letters_left",
-        "Records that could not be decoded, and are neither replayed nor given up.",
+        "Dead letters that are neither replayed nor given up.",
         lambda feed: feed.overview.not_rows.dead_letters,
     ),
     Scraped(

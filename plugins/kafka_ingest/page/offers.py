@@ -78,7 +78,7 @@ def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
     if batch.state is BatchState.ABANDONED and batch.plan.kind in COMES_BACK and any(map(may_be_there, view.attempts)):
         yield of_batch("publish its staged files after all", verb=Restore)
     if view.has_dead_letters and batch.state is BatchState.COMMITTED:
-        yield of_batch("see which records could not be decoded, and why", verb=DeadLetters)
+        yield of_batch("see which records became dead letters, and why", verb=DeadLetters)
         yield of_batch("give its dead letters up for good", verb=GiveUpDeadLetters)
 
 

@@ -1,4 +1,4 @@
-"""``dead-letters``: which records could not be decoded, and why; with ``--give-up`` a batch's are removed for good."""
+"""``dead-letters``: which records became dead letters, and why; with ``--give-up`` a batch's are removed for good."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -143,10 +143,10 @@ def would_be_given_up(found: LettersOfBatch, replayed: int) -> str:
 
 
 class DeadLetters(Request):
-    """Show how many records of a feed could not be decoded, by cause, with samples of the newest."""
+    """Show how many records of a feed became dead letters, by cause, with samples of the newest."""
 
     verb = command = "dead-letters"
-    does = "only shows which records could not be decoded, by cause"
+    does = "only shows which records became dead letters, by cause"
     only_shows = True
     deciding = Deciding.GIVE_UP
 
@@ -155,7 +155,7 @@ class DeadLetters(Request):
     show_values: ShowValues = False
 
     def answer(self, call: Call) -> Answer:
-        """Count what could not be decoded, of a feed or of one of its batches; on the command line also give it up.
+        """Count what became dead letters, of a feed or of one of its batches; on the command line also give it up.
 
         Without ``show_values`` the samples show where records are, and nothing of what they hold.
         """

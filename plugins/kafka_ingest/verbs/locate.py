@@ -98,7 +98,7 @@ def describe_files(located: LocatedBatch) -> list[str]:
         return [f"batch {batch.batch_id}: no row: {either}; of {batch.offset_range} {counts}"]
     if located.record is RecordState.DEAD_LETTER:
         holding = [file for file in located.dead_letters if file.holds_record]
-        return [f"{file.path}: holds it as a dead letter, since it could not be decoded" for file in holding]
+        return [f"{file.path}: holds it as a dead letter" for file in holding]
     return [
         f"{file.path}: "
         f"{'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"

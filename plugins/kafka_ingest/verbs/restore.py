@@ -87,7 +87,7 @@ def committed_lines(committed: Committed) -> Iterator[Line]:
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
     yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
     if letters := sum(count.dead_letters for count in committed.counts):
-        yield Line(f"{counted(letters, 'record')} could not be decoded: {where_they_are(output)}")
+        yield Line(f"{counted(letters, 'record')} became dead letters: {where_they_are(output)}")
     if filtered := sum(count.filtered for count in committed.counts):
         yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
     yield from mirror_lines(committed.mirrored.failure)
