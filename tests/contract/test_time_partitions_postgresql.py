@@ -16,7 +16,7 @@ from tests.contract.sink_outputs import ROWS, PostgresqlOutput, plan_to, written
 from tests.contract.test_sink_postgresql import RAW, to
 from tests.postgresql_tables import connect, execute, make_schema, postgresql_at, schema_of
 
-from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import sink_of
@@ -225,6 +225,22 @@ def test_a_table_with_partitions_of_its_owners_gets_those_alone_that_are_missing
     )
     output.add(1)
     assert output.partitions() == {"before": 4, "p20260201": 16, "p20260202": 0}
+
+
+def test_partitions_and_indexes_that_a_renamed_table_has_kept_are_named_before_another_one_is_made(
+    output: OfTimes,
+) -> None:
+    output.add(1)
+    execute(output.path, "ALTER TABLE {} RENAME TO orders_old")
+    said = "found orders_default there already: .*, orders_positions there already: .*, orders_batches there already: "
+    with pytest.raises(OutputNotUsableError, match=said):
+        output.sink.publisher.examine()
+    with pytest.raises(OutputNotUsableError, match=said):
+        output.add(2)
+    execute(output.path, "DROP TABLE {schema}.orders_old")
+    output.add(2)
+    output.sink.publisher.examine()
+    assert output.partitions() == {"p20260131": 4, "p20260201": 16, "p20260202": 0, "default": 0}
 
 
 @pytest.mark.parametrize("by", ["", " PARTITION BY LIST (kafka_topic)"])

@@ -44,6 +44,8 @@ from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 DEFAULT: Final = "_default"
 """What the name of the DEFAULT partition adds to the table's."""
+POSITIONS, BATCHES = "_positions", "_batches"
+"""What the names of its indexes add, which they keep where the table is renamed."""
 MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
 LETTERS: Final = "_letters"
@@ -151,8 +153,10 @@ class NamedTable:
         missing = [right for right, has in zip(("USAGE", "CREATE"), rights, strict=True) if not has]
         problems = [f"no right {right} of the schema" for right in missing]
         of_table = self.named(self.name)
-        if "USAGE" in missing or not (kind := connection.execute(RELATION, of_table).scalar_one_or_none()):
+        if "USAGE" in missing:
             return problems
+        if not (kind := connection.execute(RELATION, of_table).scalar_one_or_none()):
+            return [*problems, *(f"{each} there already: rename or drop it" for each in self._taken_in(connection))]
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
         of_states = ["UPDATE", "DELETE"] if self.state is not None else []
@@ -166,6 +170,13 @@ class NamedTable:
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
         return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
+
+    def _taken_in(self, connection: Connection) -> list[str]:
+        """Return which names exist that are made with the table."""
+        of_records = self.state is None and not self.of_letters
+        added = [*([DEFAULT] if self.by_time is not None else []), *([POSITIONS, BATCHES] if of_records else [])]
+        names = [f"{self.name}{each}" for each in added]
+        return [each for each in names if connection.execute(RELATION, self.named(each)).first() is not None]
 
     def check_usable(self) -> None:
         with self.transaction() as connection:
@@ -256,8 +267,8 @@ class NamedTable:
         if {*POSITION, "kafka_topic_id"} <= columns.keys():
             position = [*(table.c[name] for name in POSITION), func.coalesce(table.c.kafka_topic_id, "")]
             position += [table.c[TIME]] if self.by_time is not None else []  # PostgreSQL asks for it
-            Index(f"{self.name}_positions", *position, unique=True)
-            Index(f"{self.name}_batches", table.c[BATCH_COLUMN], postgresql_using="brin")
+            Index(f"{self.name}{POSITIONS}", *position, unique=True)
+            Index(f"{self.name}{BATCHES}", table.c[BATCH_COLUMN], postgresql_using="brin")
         return table
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
