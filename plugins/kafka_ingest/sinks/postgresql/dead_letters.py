@@ -314,6 +314,10 @@ class LetterRows(DeadLetterObjects):
         super().hide(batch_id)
         self._letters.delete(batch_id)
 
+    def delete_hidden(self, batch_id: UUID) -> None:
+        if isinstance(self._output, Path) and (remover := parquet_sink(self._output).remover) is not None:
+            remover.delete_hidden(batch_id)  # an earlier version hid files there, and may have died before this
+
     def unfinished(self) -> list[str]:
         left = self._letters.rows().visible(set(self.receipts.removed_batches()))
         return sorted({*super().unfinished(), *left})
