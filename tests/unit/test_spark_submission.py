@@ -145,6 +145,19 @@ def test_the_argument_list_is_the_one_that_airflows_own_hook_builds(
     assert "hunter2" not in " ".join([*command, *hook._env.values()])
 
 
+@pytest.mark.usefixtures("airflow_home")
+@pytest.mark.parametrize("lacking", ["_is_yarn", "_is_kubernetes"])
+def test_a_hook_that_is_not_kept_from_showing_the_environment_starts_no_spark(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_ingest.airflow_tasks.feed_tasks import SparkSubmitOperator
+
+    of_another_version = Mock(spec=list({"_is_yarn", "_is_kubernetes"} - {lacking}))
+    monkeypatch.setattr(SparkSubmitOperator, "_get_hook", lambda _: of_another_version)
+    with pytest.raises(InstallationError, match=f"expected {lacking} in the hook"):
+        airflows_hook(submission(LOCAL, SECRET_KAFKA))
+
+
 @pytest.mark.parametrize(
     ("master", "spark_home"), [(replace(LOCAL, spark_binary="spark3-submit"), INSTALLED.spark_home), (LOCAL, None)]
 )

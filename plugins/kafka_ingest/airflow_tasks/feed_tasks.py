@@ -42,7 +42,7 @@ from kafka_ingest.airflow_tasks.metrics import (
 )
 from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.errors import BatchStateError, KafkaIngestError, OperatorDecisionError
+from kafka_ingest.errors import BatchStateError, InstallationError, KafkaIngestError, OperatorDecisionError
 from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
@@ -193,6 +193,11 @@ class WriteOperator(SparkSubmitOperator):
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()
         # On YARN and Kubernetes it would put the environment on the command line, as settings of a driver elsewhere.
+        if lacking := [name for name in ("_is_yarn", "_is_kubernetes") if not hasattr(hook, name)]:
+            raise InstallationError(
+                f"expected {' and '.join(lacking)} in the hook of apache-airflow-providers-apache-spark, which keep "
+                "secrets off Spark's command line, found a version without. Install the one in requirements.txt."
+            )
         hook._is_yarn = hook._is_kubernetes = False  # noqa: SLF001 - it has no public way
         return hook
 
