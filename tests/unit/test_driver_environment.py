@@ -6,6 +6,7 @@ TASK = {
     "PATH": "/bin",
     "HOME": "/home/airflow",
     "JAVA_HOME": "/java",
+    "KUBECONFIG": "/home/airflow/cluster.yaml",
     "SPARK_LOCAL_DIRS": "/scratch",
     "LC_ALL": "C.UTF-8",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://airflow:hunter2@db/airflow",
@@ -18,7 +19,7 @@ TASK = {
 
 
 def test_the_driver_gets_what_is_listed_and_nothing_else_of_a_tasks_environment() -> None:
-    assert driver_environment(TASK).keys() == {"PATH", "HOME", "JAVA_HOME", "SPARK_LOCAL_DIRS", "LC_ALL"}
+    assert driver_environment(TASK).keys() == {"PATH", "HOME", "JAVA_HOME", "KUBECONFIG", "SPARK_LOCAL_DIRS", "LC_ALL"}
 
 
 def test_a_site_names_what_its_spark_needs_beyond_that() -> None:
