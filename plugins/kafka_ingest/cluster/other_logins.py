@@ -20,11 +20,12 @@ IAM_EXTRA = "kafka-ingest[msk]"
 def check_kerberos(conn_id: str, found: Mapping[str, str]) -> None:
     """Raise InvalidConnectionError where principal or keytab are missing, or more than a name."""
     for key in (PRINCIPAL, KEYTAB):
-        if not PLAIN_NAME.fullmatch(found.get(key, "")) or (key == KEYTAB and not found[key].startswith("/")):
+        value = found.get(key, "")
+        if not PLAIN_NAME.fullmatch(value) or (key == KEYTAB and not value.startswith("/")):
             raise InvalidConnectionError(
                 f"connection {conn_id!r}: with sasl.mechanism {KERBEROS} expected in {key} "
                 f"{'an absolute path' if key == KEYTAB else 'a name such as ingest@EXAMPLE.ORG'} of letters, digits "
-                "and . _ - / @, found none"
+                f"and . _ - / @, found {'something else, which is not repeated' if value else 'none'}"
             )
 
 
