@@ -171,10 +171,12 @@ class Trial:
     def executors(self) -> list[psutil.Process]:
         return [each for host in WORKERS for each in processes_on(host, EXECUTOR)]
 
-    def produce(self) -> None:
-        code, text = self.said(sys.executable, __file__, "produce")
+    def succeed(self, *command: str | Path) -> str:
+        """Run a command on the driver's host, and return what it said; raises where it fails."""
+        code, text = self.said(*command)
         if code:
-            raise RuntimeError(text)
+            raise RuntimeError(f"{' '.join(map(str, command))}: expected exit code 0, found {code}:\n{text}")
+        return text
 
 
 def kill(found: list[psutil.Process]) -> None:
@@ -185,11 +187,12 @@ def kill(found: list[psutil.Process]) -> None:
 def try_all(trial: Trial) -> None:
     def check_secrets() -> None:
         seen = " ".join(" ".join(each.cmdline()) for host in HOSTS for each in processes_on(host))
-        print(f"  the password on a command line: {PASSWORD in seen}", flush=True)
+        if PASSWORD in seen:
+            raise RuntimeError("expected the password on no command line, found it on one")
 
     trial.start_cluster()
     wait_for(lambda: trial.said(sys.executable, __file__, "make")[0] == 0, "Kafka and the store to answer")
-    trial.said(BIN / "kafka-ingest", "db", "upgrade", "--create")
+    trial.succeed(BIN / "kafka-ingest", "db", "upgrade", "--create")
     conf = {"spark.driver.host": HOSTS["driver"], "spark.executor.memory": "600m", "spark.cores.max": "2"}
     feed = {"name": "orders", "kafka": {"topics": ["orders"]}, "spark": {"conf": conf}}
     feeds = trial.home.with_name(f"{trial.home.name}-driver") / "feeds"
@@ -208,12 +211,12 @@ def try_all(trial: Trial) -> None:
     for what, happens, expected in steps:
         print(what, flush=True)
         if what != "the next run":
-            trial.produce()
+            trial.succeed(sys.executable, __file__, "produce")
         trial.batch(happens, expected)
     trial.start_master()
     print("the master is back", flush=True)
     trial.batch()
-    print(trial.said(BIN / "kafka-ingest", "coverage", "orders", "--verify")[1], flush=True)
+    print(trial.succeed(BIN / "kafka-ingest", "coverage", "orders", "--verify"), flush=True)
 
 
 def serve_kafka(home: Path) -> None:

@@ -22,6 +22,7 @@ from order_events import PARTITIONS, create_topic, order_events, produce
 REALM, USER, TOPIC = "EXAMPLE.ORG", "ingest@EXAMPLE.ORG", "orders"
 BROKER = f"kafka/localhost@{REALM}"
 LISTENER = "KERBEROS"
+REFUSAL = "a librdkafka that knows sasl.mechanism GSSAPI"
 KDC_CONF = """[kdcdefaults]
  kdc_listen = 127.0.0.1:{port}
  kdc_tcp_listen = 127.0.0.1:{port}
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def run_feed(home: Path, plain: str, kerberos: str, of_java: str) -> None:
-    """Read a topic by Kerberos from both clients, and show what `doctor` and `run` say."""
+    """Read a topic by Kerberos from both clients, and show what `doctor` and `run` say; raises on another end."""
     create_topic(plain, TOPIC, PARTITIONS)
     produce(plain, TOPIC, order_events(100, seed=1))
     extra = {
@@ -110,10 +111,16 @@ def run_feed(home: Path, plain: str, kerberos: str, of_java: str) -> None:
         "PYTHONPATH": os.pathsep.join(sys.argv[1:2]),
     }
     program = str(ROOT / ".venv" / "bin" / "kafka-ingest")
+    refused = set() if sys.argv[1:] else {"doctor", "run"}
     for command in (["db", "upgrade", "--create"], ["doctor", "orders"], ["run", "orders"], ["status", "orders"]):
         began = time.monotonic()
-        done = subprocess.run([program, *command], env=environment, check=False)
-        print(f"\n{' '.join(command)}: exit code {done.returncode}, {time.monotonic() - began:.1f} s", flush=True)
+        done = subprocess.run([program, *command], env=environment, check=False, capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        print(f"{said}\n{' '.join(command)}: exit code {done.returncode}, {time.monotonic() - began:.1f} s", flush=True)
+        is_refused = done.returncode != 0 and REFUSAL in " ".join(said.split())
+        if not (is_refused if command[0] in refused else done.returncode == 0):
+            wanted = "the refusal of a librdkafka without Kerberos" if command[0] in refused else "exit code 0"
+            raise RuntimeError(f"{' '.join(command)}: expected {wanted}, found exit code {done.returncode}:\n{said}")
 
 
 if __name__ == "__main__":
