@@ -35,6 +35,7 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.cluster.other_logins import token_for
 from kafka_ingest.errors import (
+    InvalidConnectionError,
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
     KafkaTlsRefusedError,
@@ -201,12 +202,14 @@ def test_a_role_at_amazon_signs_a_token_for_brokers_of_a_region_and_is_let_in_by
     unsigned = ".".join([*parts, ""])
     signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider.generate_auth_token"
     monkeypatch.setattr(signer, lambda _: (unsigned, until_s * 1000))
-    of_region = "b-1.shop.kafka.eu-west-1.amazonaws.com.invalid:9098"
     connection = {
-        "bootstrap.servers": f"{secured.servers_of(UNSIGNED)},{of_region}",
+        "bootstrap.servers": secured.servers_of(UNSIGNED),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "AWS_MSK_IAM",
     }
+    with pytest.raises(InvalidConnectionError, match=r"expected security\.protocol SASL_SSL"):
+        cluster(connection)
+    monkeypatch.setattr("kafka_ingest.cluster.client_settings.region_of", lambda *_: "eu-west-1")
     assert cluster(connection).cluster_id() == secured.cluster_id
 
 

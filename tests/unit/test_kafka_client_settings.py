@@ -405,8 +405,9 @@ def test_without_kerberos_in_librdkafka_a_connection_is_refused_with_what_to_do(
 BROKERS_OF_MSK = "b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"
 
 
-def of_msk(servers: str = BROKERS_OF_MSK) -> KafkaClientSettings:
-    return KafkaClientSettings("its_id", {"bootstrap.servers": servers, "sasl.mechanism": "AWS_MSK_IAM"})
+def of_msk(servers: str = BROKERS_OF_MSK, protocol: str = "SASL_SSL") -> KafkaClientSettings:
+    settings = {"security.protocol": protocol, "sasl.mechanism": "AWS_MSK_IAM"}
+    return KafkaClientSettings("its_id", settings | {"bootstrap.servers": servers})
 
 
 def test_a_role_at_amazon_logs_in_by_amazons_own_class_in_java() -> None:
@@ -422,16 +423,32 @@ def test_a_role_at_amazon_logs_in_by_amazons_own_class_in_java() -> None:
         (BROKERS_OF_MSK, "eu-west-1"),
         ("boot-x1.c1.kafka-serverless.ap-south-1.amazonaws.com:9098", "ap-south-1"),
         ("b-1.x.kafka.cn-north-1.amazonaws.com.cn:9098", "cn-north-1"),
+        ("b-1.x.kafka.eu-west-1.amazonaws.com, sasl_ssl://b-2.x.kafka.eu-west-1.amazonaws.com:9098,", "eu-west-1"),
     ],
 )
 def test_the_region_of_a_role_is_in_the_brokers_names(servers: str, region: str) -> None:
-    assert of_msk(servers)
-    assert region_of("its_id", servers) == region
+    assert region_of("its_id", of_msk(servers, "sasl_ssl").librdkafka) == region
 
 
-def test_brokers_that_are_not_amazons_are_refused_for_a_role() -> None:
-    with pytest.raises(InvalidConnectionError, match="expected brokers of Amazon MSK"):
-        of_msk("kafka:9098")
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "kafka:9098",
+        "b-1.x.kafka.eu-west-1.amazonaws.com.evil.org:9098",
+        f"{BROKERS_OF_MSK},x:1",
+        f"SASL_PLAINTEXT://{BROKERS_OF_MSK}",
+        f"{BROKERS_OF_MSK},b-1.x.kafka.eu-west-2.amazonaws.com:9098",
+    ],
+)
+def test_a_token_that_a_role_signed_goes_to_no_broker_but_amazons_of_its_region(servers: str) -> None:
+    with pytest.raises(InvalidConnectionError, match="expected only brokers of Amazon MSK of one region"):
+        of_msk(servers)
+
+
+@pytest.mark.parametrize("protocol", ["", "SASL_PLAINTEXT", "SSL"])
+def test_a_token_that_a_role_signed_goes_nowhere_in_clear(protocol: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=r"expected security\.protocol SASL_SSL"):
+        of_msk(protocol=protocol)
 
 
 @pytest.mark.parametrize(

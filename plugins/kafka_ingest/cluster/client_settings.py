@@ -184,7 +184,7 @@ class KafkaClientSettings:
         elif mechanism == KERBEROS:
             check_kerberos(self.conn_id, self.librdkafka)
         elif mechanism == IAM:
-            region_of(self.conn_id, self.bootstrap_servers)
+            region_of(self.conn_id, self.librdkafka)
         elif mechanism is not None and mechanism not in JAAS_MODULE:
             raise InvalidConnectionError(
                 f"connection {self.conn_id!r}: expected sasl.mechanism to be one of "
@@ -268,7 +268,7 @@ class KafkaClientSettings:
         found: dict[str, Any] = {key: value for key, value in self.librdkafka.items() if key not in left_out}
         if self.is_by_role:
             found.pop("sasl.mechanisms", None)
-            token = token_for(region_of(self.conn_id, self.bootstrap_servers))
+            token = token_for(region_of(self.conn_id, self.librdkafka))
             found |= {"sasl.mechanism": OAUTH, "oauth_cb": token}
         return found
 

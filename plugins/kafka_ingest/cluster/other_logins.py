@@ -12,7 +12,11 @@ OF_KERBEROS = frozenset({PRINCIPAL, KEYTAB, SERVICE})
 PLAIN_NAME = re.compile(r"[\w./@-]+")
 """librdkafka makes a shell's command of principal and keytab."""
 
-OF_MSK = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+OF_MSK = re.compile(
+    r"(?:SASL_SSL://)?[a-z0-9.-]+\.kafka(?:-serverless)?\.([a-z-]+-[0-9]+)\.amazonaws\.com(?:\.cn)?(?::[0-9]+)?",
+    re.IGNORECASE | re.ASCII,
+)
+"""A whole server: what is signed for Amazon goes nowhere else, and not in clear."""
 IAM_CLASSES = "software.amazon.msk.auth.iam"
 IAM_EXTRA = "kafka-ingest[msk]"
 
@@ -48,15 +52,24 @@ def java_of_iam() -> dict[str, str]:
     }
 
 
-def region_of(conn_id: str, servers: str) -> str:
-    """Return the region in the names of MSK's brokers, as Java's client does; raises where there is none."""
-    region = OF_MSK.search(servers)
+def region_of(conn_id: str, found: Mapping[str, str]) -> str:
+    """Return the region in the names of MSK's brokers, as Java's client does; raises InvalidConnectionError."""
+    protocol = "security.protocol"
+    if found.get(protocol, "").upper() != "SASL_SSL":
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: with sasl.mechanism {IAM} expected {protocol} SASL_SSL, found another one or "
+            "none, by which others could read the token. Set it to SASL_SSL"
+        )
+    servers = filter(None, (each.strip() for each in found["bootstrap.servers"].split(",")))
+    regions = {match and match[1].lower() for match in map(OF_MSK.fullmatch, servers)}
+    region = regions.pop() if len(regions) == 1 else None
     if region is None:
         raise InvalidConnectionError(
-            f"connection {conn_id!r}: with sasl.mechanism {IAM} expected brokers of Amazon MSK in bootstrap.servers, "
-            "such as b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com:9098, whose names have the region; found others"
+            f"connection {conn_id!r}: with sasl.mechanism {IAM} expected only brokers of Amazon MSK of one region in "
+            "bootstrap.servers, such as b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com:9098, whose names have the "
+            "region; found others. Name MSK's own, as its bootstrap brokers for IAM are listed"
         )
-    return region[1]
+    return region
 
 
 def token_for(region: str) -> Callable[[str], tuple[str, float]]:
