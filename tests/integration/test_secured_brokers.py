@@ -54,6 +54,7 @@ PATIENCE = {"socket.timeout.ms": "120000"}
 """No refusal may take as long as the question could: a cause that is found out by waiting fails here, by its name."""
 
 Connection = dict[str, str]
+Allow = Callable[[str, ResourceType, str, AclOperation], None]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,7 @@ def test_a_client_with_a_token_is_let_in(
 
 
 def test_a_role_at_amazon_signs_a_token_for_brokers_of_a_region_and_is_let_in_by_what_it_signed(
-    secured: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+    secured: EmbeddedBroker, orders: str, allow: Allow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOFATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2-of-a-role")
@@ -210,7 +211,13 @@ def test_a_role_at_amazon_signs_a_token_for_brokers_of_a_region_and_is_let_in_by
     with pytest.raises(InvalidConnectionError, match=r"expected security\.protocol SASL_SSL"):
         cluster(connection)
     monkeypatch.setattr("kafka_ingest.cluster.client_settings.region_of", lambda *_: "eu-west-1")
-    assert cluster(connection).cluster_id() == secured.cluster_id
+    kafka, partition = cluster(connection), TopicPartition(orders, 0)
+    assert kafka.cluster_id() == secured.cluster_id
+    allow("role", ResourceType.TOPIC, orders, AclOperation.READ)
+    allow("role", ResourceType.GROUP, "a-group", AclOperation.READ)
+    assert isinstance(kafka.first_records({partition: 0})[partition], FirstRecord), "by another process"
+    kafka.set_group_offsets("a-group", {partition: 7}, "who")
+    assert kafka.group_offsets("a-group", [partition]) == {partition: 7}
 
 
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -371,9 +378,6 @@ def test_one_host_of_two_without_an_address_is_no_obstacle(secured: EmbeddedBrok
 
 
 # ── Rights ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-Allow = Callable[[str, ResourceType, str, AclOperation], None]
 
 
 @pytest.fixture

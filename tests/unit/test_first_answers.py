@@ -1,6 +1,8 @@
 """Records that are read by a process of little memory, and what is made of how it ends."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -44,6 +46,18 @@ def test_a_process_that_ends_for_another_reason_says_nothing_of_any_record() -> 
 @pytest.mark.usefixtures("script")
 def test_what_was_read_before_the_process_ended_counts() -> None:
     assert first_answers({}, POSITIONS, 1) == {("orders", 0): FirstAnswer(19, 12), ("orders", 1): TOO_LARGE}
+
+
+@pytest.mark.parametrize("script", ["cat >> $SENT; echo >> $SENT; exit 52"], indirect=True)
+@pytest.mark.usefixtures("script")
+def test_a_login_that_is_a_function_reaches_each_process_as_what_it_returns_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENT", str(tmp_path / "sent"))
+    signed = iter(("first", "second", "third"))
+    first_answers({"oauth_cb": lambda _: (next(signed), 900.5)}, POSITIONS, 1)
+    sent = [json.loads(line)["settings"] for line in (tmp_path / "sent").read_text().splitlines()]
+    assert sent == [{"oauth_cb": [token, 900.5]} for token in ("first", "second", "third")]
 
 
 # ── Records of a broker ──

@@ -1,7 +1,9 @@
 """One Kafka connection in two vocabularies: librdkafka's, and the Java client's that Spark reads with."""
 
+import sys
 import traceback
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -10,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from certificates import Authority
 from kafka_ingest.cluster.client_settings import KafkaClientSettings, jaas_quoted
 from kafka_ingest.cluster.kafka_client import KafkaClient
-from kafka_ingest.cluster.other_logins import region_of
-from kafka_ingest.errors import InstallationError, InvalidConnectionError
+from kafka_ingest.cluster.other_logins import region_of, token_for
+from kafka_ingest.errors import InstallationError, InvalidConnectionError, KafkaUnavailableError
 
 PASSWORD = "hunter2"
 BROKERS = {"bootstrap.servers": "kafka:9092"}
@@ -428,6 +430,13 @@ def test_a_role_at_amazon_logs_in_by_amazons_own_class_in_java() -> None:
 )
 def test_the_region_of_a_role_is_in_the_brokers_names(servers: str, region: str) -> None:
     assert region_of("its_id", of_msk(servers, "sasl_ssl").librdkafka) == region
+
+
+def test_a_role_that_cannot_sign_is_named_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    signer = Mock(**{"generate_auth_token.side_effect": ValueError("AWS Credentials can not be empty")})
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", signer)
+    with pytest.raises(KafkaUnavailableError, match="signed by this machine's role, found ValueError: AWS Credentials"):
+        token_for("eu-west-1")("")
 
 
 @pytest.mark.parametrize(

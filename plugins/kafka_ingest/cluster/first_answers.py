@@ -112,6 +112,8 @@ def asked_in_a_process(
     question: Mapping[str, object], timeout_s: float
 ) -> tuple[list[tuple[Place, FirstAnswer]], bool]:
     """Return the answers that a process gave, and whether it ended for lack of memory."""
+    # A login by a role is a function: the process gets what it returns, a token that holds for some minutes.
+    sent = json.dumps(question, default=lambda token: token(""))
     process = subprocess.Popen(
         ["/bin/sh", "-c", LIMITED, "sh", sys.executable, "-P", __file__],
         stdin=subprocess.PIPE,
@@ -123,7 +125,7 @@ def asked_in_a_process(
     )
     try:
         # Not on the command line, where others may read passwords.
-        said, _ = process.communicate(json.dumps(question), timeout=timeout_s + 30)
+        said, _ = process.communicate(sent, timeout=timeout_s + 30)
     except subprocess.TimeoutExpired:
         process.kill()
         said, _ = process.communicate()
@@ -184,6 +186,9 @@ def messages(
     settings: dict[str, Any], positions: Collection[Position], timeout_s: float, wanted: Collection[Place]
 ) -> Iterator[tuple[Place, Consumer, Message]]:
     """Yield what a consumer gets from some positions on, as long as partitions are wanted and there is time."""
+    if "oauth_cb" in settings:
+        token, until_s = settings["oauth_cb"]
+        settings = settings | {"oauth_cb": lambda _: (token, until_s)}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(*position) for position in sorted(positions)])
     ends_at = time.monotonic() + timeout_s

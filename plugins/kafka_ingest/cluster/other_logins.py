@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from kafka_ingest.errors import InstallationError, InvalidConnectionError
+from kafka_ingest.errors import InstallationError, InvalidConnectionError, KafkaUnavailableError
 
 KERBEROS, IAM = "GSSAPI", "AWS_MSK_IAM"
 PRINCIPAL, KEYTAB, SERVICE = (f"sasl.kerberos.{name}" for name in ("principal", "keytab", "service.name"))
@@ -82,7 +82,14 @@ def token_for(region: str) -> Callable[[str], tuple[str, float]]:
         ) from None
 
     def token(_: str) -> tuple[str, float]:
-        signed, until_ms = signer.generate_auth_token(region)
+        try:
+            signed, until_ms = signer.generate_auth_token(region)
+        except Exception as error:  # a client of Amazon's has many
+            raise KafkaUnavailableError(
+                f"expected a token for sasl.mechanism {IAM}, signed by this machine's role, found "
+                f"{type(error).__name__}: {error}. Give the machine or its task a role that may "
+                "kafka-cluster:Connect, or try again."
+            ) from error
         return signed, until_ms / 1000
 
     return token
