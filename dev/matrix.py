@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.table import Table
 
 import airflow_components
 import own_process
 from airflow_server import GRACE_S, until
-from embedded_broker import PINNED_VERSION, BrokerError, EmbeddedBroker
+from embedded_broker import PINNED_VERSION, EmbeddedBroker
 from environment import ROOT
 from free_ports import LOOPBACK, free_port_from
 from java_command import java_command
@@ -30,17 +30,20 @@ from progress import console, step
 
 UV = ROOT / ".venv" / "bin" / "uv"
 HOME = ROOT / ".local" / "matrix"
-TOPIC = "clicks"
+TOPICS = ("clicks", "visits")
+PARTITIONS = 3
 RECORDS = 1_000
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 COUNT = """
 import deltalake, sys
-offsets = deltalake.DeltaTable(sys.argv[1]).to_pyarrow_table()["kafka_offset"].to_pylist()
-print(len(offsets), len(set(offsets)), sum(offsets))
+for path in sys.argv[1:]:
+    table = deltalake.DeltaTable(path).to_pyarrow_table()
+    positions = list(zip(table["kafka_partition"].to_pylist(), table["kafka_offset"].to_pylist()))
+    print(len(positions), len(set(positions)))
 """
 
 
-class RowError(Exception):
+class RowError(RuntimeError):
     """A step of a row failed, or left something else than expected."""
 
 
@@ -151,15 +154,19 @@ class Trial:
                 fetch = ["kafka-ingest", "jars", *(["--repository", repository] if repository else [])]
                 run(fetch, variables, self.log)
                 run(["kafka-ingest", "init", "lake"], variables, self.log, cwd=self.home)
-                feed = f"{{name: {TOPIC}, kafka: {{topics: [{TOPIC}]}}, sink: {{format: delta, path: {TOPIC}}}}}\n"
-                (self.home / "lake" / "dags" / "feeds" / f"{TOPIC}.yaml").write_text(feed)
+                feeds = self.home / "lake" / "dags" / "feeds"
+                for topic in TOPICS:
+                    feed = f"{{name: {topic}, kafka: {{topics: [{topic}]}}, sink: {{format: delta, path: {topic}}}}}\n"
+                    (feeds / f"{topic}.yaml").write_text(feed)
                 run(["kafka-ingest", "db", "upgrade", "--create"], variables, self.log)
             produce(broker.bootstrap_servers, create=True)
-            with step(f"{self.row.name}: the scheduler commits {RECORDS:,} records of Kafka {self.row.kafka}"):
+            with step(
+                f"{self.row.name}: the scheduler commits {RECORDS:,} records of each topic of Kafka {self.row.kafka}"
+            ):
                 self._by_scheduler(variables)
             produce(broker.bootstrap_servers)
-            with step(f"{self.row.name}: the command line commits as many more; all are counted"):
-                run(["kafka-ingest", "run", TOPIC], variables, self.log)
+            with step(f"{self.row.name}: one Spark for both commits as many more; all are counted"):
+                run(["kafka-ingest", "run", *TOPICS], variables, self.log)
                 self._check(variables)
 
     def _by_scheduler(self, variables: Mapping[str, str]) -> None:
@@ -171,20 +178,24 @@ class Trial:
             for name in COMPONENTS
         ]
         try:
-            until(lambda: self._committed(variables) == RECORDS, lambda: f"other records committed, see {logs}")
+            until(
+                lambda: self._committed(variables) == RECORDS * len(TOPICS),
+                lambda: f"other records committed, see {logs}",
+            )
         finally:
             own_process.stop(started, GRACE_S)
 
     def _committed(self, variables: Mapping[str, str]) -> int:
-        found = json.loads(run(["kafka-ingest", "batches", TOPIC, "--json"], variables, self.log))
+        found = json.loads(run(["kafka-ingest", "batches", "--json"], variables, self.log))
         return sum(batch["rows"] or 0 for batch in found["batches"] if batch["state"] == "COMMITTED")
 
     def _check(self, variables: Mapping[str, str]) -> None:
-        run(["kafka-ingest", "verify", self.home / "data" / TOPIC], variables, self.log)
-        printed = run(["python", "-c", COUNT, str(self.home / "data" / TOPIC)], variables, self.log)
-        every = 2 * RECORDS
-        if printed.split() != [str(number) for number in (every, every, every * (every - 1) // 2)]:
-            raise RowError(f"expected {every} records, each once, found (rows, offsets, their sum) {printed}")
+        outputs = [self.home / "data" / topic for topic in TOPICS]
+        for output in outputs:
+            run(["kafka-ingest", "verify", output], variables, self.log)
+        printed = run(["python", "-c", COUNT, *map(str, outputs)], variables, self.log)
+        if printed.split() != [str(2 * RECORDS)] * 2 * len(outputs):
+            raise RowError(f"expected {2 * RECORDS} records in each output, each once, found {printed}")
 
 
 def jars_of(kafka: str) -> Path:
@@ -200,13 +211,15 @@ def jars_of(kafka: str) -> Path:
 
 
 def produce(servers: str, *, create: bool = False) -> None:
-    """Write records into the one partition of the topic."""
+    """Write records into each topic."""
     if create:
         admin = AdminClient({"bootstrap.servers": servers})  # it has to live until the answer is there
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        for topic in TOPICS:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
     producer = Producer({"bootstrap.servers": servers})
-    for number in range(RECORDS):
-        producer.produce(TOPIC, json.dumps({"id": number}), key=str(number))
+    for topic in TOPICS:
+        for number in range(RECORDS):
+            producer.produce(topic, json.dumps({"id": number}), key=str(number))
     if producer.flush(30.0):
         raise RowError("expected all records to be written, found some that were not")
 
@@ -228,13 +241,7 @@ def main() -> int:
             Trial(row, HOME / row.name).take(wheel, asked.repository)
             results[row.name] = None
             shutil.rmtree(HOME / row.name)
-        except (
-            RowError,
-            BrokerError,
-            TimeoutError,
-            airflow_components.AirflowError,
-            subprocess.CalledProcessError,
-        ) as error:
+        except (RuntimeError, OSError, ValueError, KafkaException, subprocess.SubprocessError) as error:
             results[row.name] = str(error)
     show(results, as_json=asked.json)
     return 1 if any(results.values()) else 0
