@@ -135,7 +135,8 @@ def test_whatever_the_files_hold_rows_and_different_offsets_are_counted_right(
 
     every = [offset for each in files for offset in each]
     expected = [PublishedCount(orders(0), len(every), len(set(every)), min(every), max(every))] if every else []
-    assert look_at_named(directory, [path.name for path in directory.iterdir()], None, closely=False).counts == expected
+    names = [path.name for path in directory.iterdir()]
+    assert look_at_named(directory.joinpath, names, None, closely=False).counts == expected
 
 
 # ── Nothing to count ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -34,7 +34,7 @@ from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.batch_folders import PUBLISHED, FolderInspector
+from kafka_ingest.sinks.batch_folders import PUBLISHED, FolderInspector, sizes_in
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_REVOKED, StagedFiles
 from kafka_ingest.sinks.staged_parquet import batch_sizes, difference
@@ -270,7 +270,9 @@ class ParquetInspector(FolderInspector):
         self._directory = directory
 
     def _there(self, batch_id: UUID, receipt: Receipt | None) -> Collection[str]:
-        return self._directory.visible_sizes(batch_id, receipt)
+        # Readers see nothing of what is no directory.
+        folders = (self._directory.place_of(batch_id), self._directory.late_place_of(batch_id))
+        return {name for folder in folders for name in sizes_in(folder, receipt)}
 
     def _file(self, batch_id: UUID, name: str) -> Path:
         return self._directory.file(batch_id, name)
