@@ -35,11 +35,11 @@ PARTITIONS = 3
 RECORDS = 1_000
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 COUNT = """
-import deltalake, sys
+import deltalake, pyarrow.parquet, sys
 for path in sys.argv[1:]:
-    table = deltalake.DeltaTable(path).to_pyarrow_table()
-    positions = list(zip(table["kafka_partition"].to_pylist(), table["kafka_offset"].to_pylist()))
-    print(len(positions), len(set(positions)))
+    files = [file.removeprefix("file://") for file in deltalake.DeltaTable(path).file_uris()]
+    table = pyarrow.parquet.ParquetDataset(files, partitioning=None).read(["kafka_partition", "kafka_offset"])
+    print(len(table), len({(row["kafka_partition"], row["kafka_offset"]) for row in table.to_pylist()}))
 """
 
 
