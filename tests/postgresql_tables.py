@@ -48,6 +48,14 @@ def connect() -> psycopg.Connection[Any]:
     return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
 
 
+def new_role(name: str) -> None:
+    """Make a role that may log in and has no rights yet."""
+    role = sql.Identifier(name)
+    with connect() as connection:
+        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(role))
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+
+
 def execute(path: Path, statement: LiteralString, **named: sql.Composable) -> list[Any]:
     """Run a statement about an output's table, which it names ``{}``, and its schema ``{schema}``."""
     schema = schema_of(path)

@@ -29,6 +29,7 @@ from tests.postgresql_tables import (
     connect,
     connections_to_postgresql,
     execute,
+    new_role,
     postgresql_at,
     rows_in_postgresql,
     schema_of,
@@ -364,9 +365,7 @@ def test_a_role_without_rights_is_refused_by_a_plan_with_the_rights_that_it_lack
     output: PostgresqlOutput, postgresql_server: PostgresqlServer
 ) -> None:
     publish(output, plan_to(output, 1))
-    with connect() as connection:
-        connection.execute("DROP ROLE IF EXISTS reader")
-        connection.execute("CREATE ROLE reader LOGIN")
+    new_role("reader")
     execute(output.path, "GRANT USAGE ON SCHEMA {schema} TO reader")
     execute(output.path, "GRANT SELECT ON {} TO reader")
     url = postgresql_server.url("postgres").set(username="reader")

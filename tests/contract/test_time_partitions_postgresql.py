@@ -14,7 +14,7 @@ from sqlalchemy import text
 from tests.contract.conftest import PostgresqlServer
 from tests.contract.sink_outputs import ROWS, PostgresqlOutput, plan_to, written
 from tests.contract.test_sink_postgresql import RAW, to
-from tests.postgresql_tables import connect, execute, make_schema, postgresql_at, schema_of
+from tests.postgresql_tables import connect, execute, make_schema, new_role, postgresql_at, schema_of
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError
 from kafka_ingest.model.partition_term import terms_of
@@ -196,9 +196,7 @@ def test_rows_go_to_the_default_partition_where_the_role_is_none_of_the_owners_a
     output.add(1, [None] * ROWS)
     assert output.sink.remark is not None
     assert output.sink.remark() == ""
-    with connect() as connection:
-        connection.execute("DROP ROLE IF EXISTS loader")
-        connection.execute("CREATE ROLE loader LOGIN")
+    new_role("loader")
     execute(output.path, "GRANT USAGE, CREATE ON SCHEMA {schema} TO loader")
     execute(output.path, "GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {schema} TO loader")
     url = postgresql_server.url("postgres").set(username="loader")
