@@ -129,6 +129,23 @@ def test_a_partition_that_does_not_exist_has_no_bounds_and_the_others_are_answer
     assert kafka.log_bounds([]) == {}
 
 
+def test_a_client_has_heard_of_topics_before_it_asks_for_their_offsets(
+    kafka: ConfluentKafkaCluster, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.cluster_id()
+    asked: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        ask = getattr(AdminClient, name)
+        return lambda *args, **kwargs: (asked.append(name), ask(*args, **kwargs))[1]
+
+    for name in ("describe_topics", "list_offsets"):
+        monkeypatch.setattr(AdminClient, name, noted(name))
+    bounds_of(kafka, orders)
+    bounds_of(kafka, orders)
+    assert asked == ["describe_topics", *6 * ["list_offsets"]]
+
+
 # ── Offsets at a time ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from threading import RLock
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import LITTLE, FirstAnswer, first_answers
@@ -88,6 +88,9 @@ and was seen not to find them again for five minutes (KIP-1102's ``metadata.reco
 client does at once.
 """
 
+LEADERS_S = 60.0
+"""How long a client that has described a topic is taken to know its leaders; librdkafka forgets them after minutes."""
+
 REFUSED_S = 5.0
 """How long a cluster that let nobody in is not asked again: those who waited meanwhile, and a run's other feeds, get
 the same error at once, instead of a time limit each. A refused login is final: each try counts against the account.
@@ -111,6 +114,7 @@ class KafkaClient:
         self._used_at = 0.0
         self._asking = 0
         self._is_in_doubt = False
+        self._described_at: dict[str, float] = {}
         # Feeds that are planned or committed at once share a client: none closes it while another one asks.
         self._lock = RLock()
 
@@ -227,6 +231,33 @@ class KafkaClient:
         # librdkafka keeps the request's own limit; a little more here, so that its better message wins.
         return future.result(timeout=self.request_timeout_s + 5)
 
+    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription | KafkaError]:
+        """Describe topics in one request; unlike a request for metadata by name it makes none that is missing."""
+        found: dict[str, TopicDescription | KafkaError] = {}
+        futures = self.admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self.request_timeout_s)
+        for topic, future in futures.items():
+            try:
+                described = self.result(future)
+            except KafkaException as error:
+                if is_unreachable(error.args[0]):
+                    raise
+                found[topic] = error.args[0]
+                continue
+            self._described_at[topic] = time.monotonic()
+            found[topic] = described
+        return found
+
+    def know_leaders(self, topics: Collection[str]) -> None:
+        """Let the client hear of topics before it asks their leaders.
+
+        A ListOffsets about a topic without known leaders is slow, and was seen to end the process: librdkafka 2.16
+        frees what `rd_kafka_topic_partition_list_query_leaders_async_worker` still locks.
+        """
+        heard_since = time.monotonic() - LEADERS_S
+        unknown = {topic for topic in topics if self._described_at.get(topic, -math.inf) < heard_since}
+        if unknown:
+            self.describe_topics(unknown)
+
     @contextlib.contextmanager
     def time_limited(self, question: str) -> Iterator[None]:
         """Ask a question inside this: what fails is raised as the error that names the question and the cause."""
@@ -261,6 +292,7 @@ class KafkaClient:
     def _close(self) -> None:
         """Close the client, if there is one, in this thread: see :attr:`kafka_ingest.assembly.FeedParts.kafka`."""
         client, self._client = self._client, None
+        self._described_at.clear()
         if client is not None:
             client.__exit__(None, None, None)
 

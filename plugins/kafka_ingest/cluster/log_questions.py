@@ -25,6 +25,7 @@ def list_offsets(
     """Ask one bulk ListOffsets request; the answers are futures, by partition."""
     if not specs:
         return {}
+    client.know_leaders({tp.topic for tp in specs})
     futures = client.admin.list_offsets(
         {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()},
         isolation_level=isolation,

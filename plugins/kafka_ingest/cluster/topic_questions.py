@@ -59,17 +59,12 @@ class TopicQuestions(Questions):
         found: dict[str, TopicDescription] = {}
         denied: dict[str, KafkaError] = {}
         with self._client.time_limited(f"topics {listing(sorted(topics))}"):
-            futures = self._client.admin.describe_topics(
-                TopicCollection(sorted(topics)), request_timeout=self._client.request_timeout_s
-            )
-            for topic, future in futures.items():
-                try:
-                    described = self._client.result(future)
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        denied[topic] = error.args[0]
-                    elif error.args[0].code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
-                        raise
+            for topic, described in self._client.describe_topics(topics).items():
+                if isinstance(described, KafkaError):
+                    if described.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        denied[topic] = described
+                    elif described.code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
+                        raise KafkaException(described)
                     continue
                 topic_id = str(described.topic_id)
                 found[topic] = TopicDescription(
