@@ -1,5 +1,8 @@
 """What errors and signals mean to Airflow, without a run."""
 
+import faulthandler
+import os
+import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +46,18 @@ def test_what_may_succeed_later_is_left_to_airflows_retries() -> None:
 def test_what_an_operator_has_to_decide_fails_at_once_under_its_stable_name() -> None:
     with pytest.raises(AirflowFailException, match="OFFSETS_LOST: 40 records are gone"), errors_for_airflow():
         raise OffsetsLostError("40 records are gone")
+
+
+def test_a_fault_of_a_native_library_ends_the_task_s_process_though_airflow_has_a_handler_for_it() -> None:
+    if not (child := os.fork()):
+        faulthandler.disable()
+        signal.signal(signal.SIGSEGV, lambda *_: None)  # as PythonDagImporter does before it imports a DAG file
+        with errors_for_airflow():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGSEGV
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """What tasks share: their feed's parts, actor name, what an error means to Airflow, and how ranges are shown."""
 
 import contextlib
+import faulthandler
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -18,6 +21,9 @@ from kafka_ingest.settings.feed import Feed
 
 if TYPE_CHECKING:
     from kafka_ingest.assembly import FeedParts
+
+
+STDERR: Final = 2
 
 
 def parts_of(feed: Feed) -> "FeedParts":
@@ -61,6 +67,7 @@ def errors_for_airflow() -> Iterator[None]:
 
     A named error says what to do; a stack trace in the task's log would only hide that.
     """
+    let_faults_end_the_process()
     try:
         yield
     except RetryableError:
@@ -69,6 +76,17 @@ def errors_for_airflow() -> Iterator[None]:
     except KafkaIngestError as error:
         log_without_traceback()
         raise AirflowFailException(f"{error.code}: {error}") from error
+
+
+def let_faults_end_the_process() -> None:
+    """Take away the handler of SIGSEGV that Airflow's import of a DAG file leaves in a task.
+
+    A handler in Python returns to the instruction that failed, for ever, and no time limit of Airflow's ends that. A
+    process that ends is a failed try, which is made again; its stack is in the task's log.
+    """
+    if callable(signal.getsignal(signal.SIGSEGV)) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        faulthandler.enable(file=STDERR)
 
 
 def log_without_traceback() -> None:
