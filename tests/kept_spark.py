@@ -50,16 +50,16 @@ class KeptSpark:
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-spark-")
-        self._folder = Path(self._directory.name)
-        (self._folder / "spark-submit").write_text(SUBMIT)
-        (self._folder / "spark-submit").chmod(0o755)
-        self.log = self._folder / "log"
+        self.folder = Path(self._directory.name)
+        (self.folder / "spark-submit").write_text(SUBMIT)
+        (self.folder / "spark-submit").chmod(0o755)
+        self.log = self.folder / "log"
         """What Java says, of all jobs until now."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                dying_with_this_process([sys.executable, str(SERVE), str(self._folder / "jobs")]),
-                env=environment_of(installation(), self._folder),
-                cwd=self._folder,
+                dying_with_this_process([sys.executable, str(SERVE), str(self.folder / "jobs")]),
+                env=environment_of(installation(), self.folder),
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -69,7 +69,7 @@ class KeptSpark:
 
     def instead(self, submission: SparkSubmission) -> SparkSubmission:
         """Return a submission whose spark-submit is found here."""
-        path = os.pathsep.join([str(self._folder), submission.environment["PATH"]])
+        path = os.pathsep.join([str(self.folder), submission.environment["PATH"]])
         return replace(submission, environment={**submission.environment, "PATH": path})
 
     def run_script(
@@ -77,7 +77,7 @@ class KeptSpark:
     ) -> subprocess.CompletedProcess[str]:
         """Run a script as spark-submit does; ``conf`` may hold properties of Java's, too."""
         settings = (part for name, value in conf.items() for part in ("--conf", f"{name}={value}"))
-        command = [self._folder / "spark-submit", "--master", master, "--name", script.name, *settings]
+        command = [self.folder / "spark-submit", "--master", master, "--name", script.name, *settings]
         return subprocess.run(
             [*command, script, *arguments], cwd=script.parent, capture_output=True, text=True, check=False
         )

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+from tests.shell_commands import forking_commands
 
 from embedded_broker import EmbeddedBroker
 from try_tutorial import PAGE, PageError, not_printed, try_page
 
 
 def test_the_commands_of_the_tutorial_print_what_it_shows(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    try_page(PAGE.read_text(), broker.bootstrap_servers, tmp_path)
+    with forking_commands(tmp_path / "commands") as functions:
+        try_page(PAGE.read_text(), broker.bootstrap_servers, tmp_path, BASH_ENV=str(functions))
 
 
 def test_a_page_whose_command_fails_or_prints_something_else_is_refused(tmp_path: Path) -> None:

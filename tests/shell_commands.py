@@ -1,0 +1,94 @@
+"""A shell whose `kafka-ingest` runs in a fork of one process that has imported it, and whose Spark is the kept one.
+
+The command is the real one, with the arguments, environment, folder and outputs that the shell gives it. Starting
+Python and Spark for each takes most of what it takes; that they start is tested with the README's commands.
+"""
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.forked_script import ready_to_fork
+from tests.kept_spark import SUBMIT, kept_spark
+from tests.project import KAFKA_INGEST
+
+from dies_with_parent import dying_with_this_process
+from kafka_ingest.cli import write_and_commit
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.verbs import preview
+
+
+@contextmanager
+def forking_commands(folder: Path) -> Iterator[Path]:
+    """Yield a file for BASH_ENV."""
+    folder.mkdir()
+    command = folder / "kafka-ingest"
+    command.write_text(SUBMIT)
+    command.chmod(0o755)
+    functions = folder / "functions.sh"
+    functions.write_text(f'kafka-ingest() {{ "{command}" "$@"; }}\n')
+    server = subprocess.Popen(
+        dying_with_this_process([sys.executable, __file__, str(folder / "jobs"), str(kept_spark().folder)]),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield functions
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def with_spark_of(folder: str) -> Callable[..., None]:
+    """Return what runs a submission with the spark-submit of a folder."""
+
+    def run(submission: SparkSubmission, *others: Any, **named: Any) -> None:
+        path = os.pathsep.join([folder, submission.environment["PATH"]])
+        run_spark_submit(replace(submission, environment={**submission.environment, "PATH": path}), *others, **named)
+
+    return run
+
+
+def run_in_this_fork(client: socket.socket) -> None:
+    _, outputs, _, _ = socket.recv_fds(client, 1, 2)
+    arguments, variables = json.loads(client.makefile().read())
+    for number, output in enumerate(outputs, 1):
+        os.dup2(output, number)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(variables["PWD"])
+    sys.argv[:] = [str(KAFKA_INGEST), *arguments]
+    runpy.run_path(str(KAFKA_INGEST), run_name="__main__")
+
+
+def main() -> None:
+    place, spark = sys.argv[1:]
+    write_and_commit.run_spark_submit = preview.run_spark_submit = with_spark_of(spark)
+    ready_to_fork()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            client, _ = server.accept()
+            with client:
+                if (fork := os.fork()) == 0:
+                    run_in_this_fork(client)
+                _, status = os.waitpid(fork, 0)
+                client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+if __name__ == "__main__":
+    main()
