@@ -232,18 +232,6 @@ def test_the_plan_task_s_log_names_what_was_lost_and_what_is_left_out(
     assert "no-such-topic" in airflow.log
 
 
-def test_an_error_that_an_operator_has_to_decide_fails_at_once_without_retries(
-    airflow: Airflow, project: Project
-) -> None:
-    project.write_feed("no-such-topic")
-
-    run = airflow.run("orders")
-
-    assert run["state"] == "failed"
-    assert run["tasks"]["plan"] == ["failed", 1]
-    assert "UNKNOWN_TOPIC" in airflow.log
-
-
 def test_a_broker_that_is_down_is_retried(airflow: Airflow, project: Project) -> None:
     project.write_feed("orders")
     unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}}'
