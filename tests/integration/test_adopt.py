@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import uuid6
 from tests.integration.conftest import MoveGroup
-from tests.kafka_faults import create_topic, plain_records, produce, recreate_topic
+from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject, spans
 
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
@@ -73,19 +73,6 @@ def every_record_once(quick: QuickProject, counts: dict[int, int]) -> bool:
 # ── Lost ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_feed_whose_output_is_not_empty_stops_on_empty_control_tables_and_makes_nothing(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders)
-    [batch] = quick.run()
-    lose_control_tables(quick)
-    exit_code, code, message = quick.refusal("run", "orders")
-    assert (exit_code, code) == (3, "OUTPUT_UNKNOWN")
-    assert f"already holds 1 published batch (the newest is {batch['batch_id']})" in message
-    assert "`kafka-ingest adopt orders`" in message
-    assert quick.status()["partitions"] == []
-
-
 def test_adopting_is_shown_first_and_then_every_record_is_read_once(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
@@ -129,22 +116,6 @@ def test_the_adopted_feed_is_the_same_feed_and_its_group_follows_again(
     assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}
 
 
-def test_gaps_are_restored_those_passed_and_those_ahead(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=1")
-    quick.answer("skip", "orders", orders, "0", "1-3", "--reason", "poisoned")
-    quick.answer("skip", "orders", orders, "0", "5-7", "--reason", "poisoned, too")
-    quick.run("orders", "--end-offset", f"{orders}:0=4")
-    known = what_is_known(quick)
-    assert known[2] == [(0, 1, 3, "skipped", "open"), (0, 5, 7, "skipped", "ahead")]
-
-    lose_control_tables(quick)
-    quick.answer("adopt", "orders", *DO_IT)
-    assert what_is_known(quick) == known
-    quick.run("orders", "--until-caught-up")
-    assert quick.positions() == [(0, n) for n in (0, 3, 4, 7, 8, 9)] + [(1, n) for n in range(5)]
-
-
 def test_batches_are_restored_in_their_order_also_where_the_clock_went_back_between_them(
     quick: QuickProject, orders: str
 ) -> None:
@@ -162,93 +133,7 @@ def test_batches_are_restored_in_their_order_also_where_the_clock_went_back_betw
     assert every_record_once(quick, {0: 10, 1: 5})
 
 
-def test_a_topic_that_was_started_over_is_restored(quick: QuickProject, servers: str, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    recreate_topic(servers, orders, 3)
-    produce(servers, orders, 0, plain_records(3))
-    quick.answer("topic-changed", "orders", "--choice", "start-over", "--execute", "--reason", "made again")
-    quick.run()
-    known = what_is_known(quick)
-    lose_control_tables(quick)
-    quick.answer("adopt", "orders", *DO_IT)
-    assert what_is_known(quick) == known
-    assert quick.plan()["result"] == "nothing_new"
-
-
-def test_several_topics_under_a_pattern_are_restored_and_a_new_one_is_read_from_its_beginning(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start="latest", kafka={"topic_pattern": f"{orders}.*"})
-    quick.plan()
-    produce(servers, orders, 0, plain_records(2))
-    quick.run()
-    lose_control_tables(quick)
-    quick.answer("adopt", "orders", *DO_IT)
-    refunds = f"{orders}-refunds"
-    create_topic(servers, refunds)
-    produce(servers, refunds, 0, plain_records(4))
-    found = quick.plan()
-    assert [(entry["topic"], entry["start_offset"], entry["end_offset"]) for entry in found["ranges"]] == [
-        (refunds, 0, 4)
-    ]
-
-
 # ── Restored from an older backup ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_older_copy_stops_the_feed_and_adopting_continues_where_the_output_ends(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, limits={"max_records": 5})
-    quick.run()
-    older = back_up(quick)
-    quick.run("orders", "--until-caught-up")
-    known = what_is_known(quick)
-
-    restore(quick, older)
-    exit_code, code, message = quick.refusal("run", "orders")
-    assert (exit_code, code) == (3, "OUTPUT_UNKNOWN")
-    assert "holds 2 published batches that the control tables do not know as published" in message
-    assert "`kafka-ingest adopt orders` shows how they would change" in message
-
-    quick.answer("adopt", "orders", *DO_IT)
-    assert what_is_known(quick) == known
-    produce(servers, orders, 1, plain_records(1))
-    quick.run()
-    assert every_record_once(quick, {0: 10, 1: 6})
-
-
-def test_a_copy_from_before_the_commit_of_its_open_batch_takes_it_as_committed(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders)
-    planned = quick.plan()
-    older = back_up(quick)
-    quick.run()
-    restore(quick, older)
-    assert quick.status()["open_batch"]["batch_id"] == planned["batch_id"]
-    assert quick.refusal("run", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
-    quick.answer("adopt", "orders", *DO_IT)
-    assert quick.status()["open_batch"] is None
-    assert quick.run() == []
-    assert every_record_once(quick, {0: 10, 1: 5})
-
-
-def test_an_open_batch_of_an_older_copy_whose_ranges_were_read_since_is_abandoned(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders)
-    first = quick.plan("--end-offset", f"{orders}:0=6")
-    older = back_up(quick)
-    quick.answer("abandon", first["batch_id"], "--reason", "planned too small")
-    quick.run()
-    restore(quick, older)
-    assert quick.answer("adopt", "orders")["abandoned"] == first["batch_id"]
-    quick.answer("adopt", "orders", *DO_IT)
-    assert [batch["state"] for batch in quick.batches()] == ["COMMITTED", "ABANDONED"]
-    assert quick.run() == []
-    assert every_record_once(quick, {0: 10, 1: 5})
 
 
 def test_a_written_batch_of_an_older_copy_that_was_published_since_is_not_published_twice(
@@ -284,13 +169,6 @@ def test_tables_that_know_all_have_nothing_to_adopt_and_that_is_no_error(quick: 
     )
 
 
-def test_an_output_that_holds_nothing_at_all_is_refused_since_its_storage_may_be_away(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders)
-    assert quick.refusal("adopt", "orders", *DO_IT)[:2] == (2, "NOTHING_TO_ADOPT")
-
-
 def test_adopting_needs_a_reason(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
@@ -322,17 +200,6 @@ def test_a_missing_receipt_is_refused_and_put_back_it_is_adopted(quick: QuickPro
     receipt.write_bytes(content)
     quick.answer("adopt", "orders", *DO_IT)
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-@pytest.mark.usefixtures("three_batches")
-def test_a_batch_that_is_missing_with_its_receipt_leaves_a_hole_and_is_refused(quick: QuickProject) -> None:
-    receipt = receipts(quick)[1]
-    shutil.rmtree(quick.output / "orders" / f"kafka_batch={receipt.stem}")
-    receipt.unlink()
-    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
-    assert (exit_code, code) == (3, "RECEIPTS_DO_NOT_FOLLOW")
-    assert "restore it from a backup" in message
-    assert quick.status()["partitions"] == []
 
 
 @pytest.mark.usefixtures("three_batches")

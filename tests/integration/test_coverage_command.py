@@ -151,16 +151,6 @@ def test_what_retention_took_from_a_backfill_is_on_record_and_verified(
     assert (counts["before_first"], counts["gaps_open"], counts["live"]) == (6, 4, 0)
 
 
-def test_what_was_read_again_after_a_reset_is_no_difference(feed: QuickProject, orders: str) -> None:
-    feed.answer("reset", "orders", "--to", f"offsets={orders}:0=8", "--reason", "bad deploy", "--execute")
-    assert verify(feed)[0] == 0
-    feed.run()
-
-    exit_code, document = coverage(feed, "--verify")
-    assert (exit_code, document["accounted"], document["verified"]["differences"]) == (0, True, [])
-    assert of_partition(document)["offsets"]["read_again"] == 2
-
-
 def test_the_ranges_of_live_batches_are_read_only_where_the_output_is_counted(feed: QuickProject) -> None:
     live = [UUID(each["batch_id"]) for each in feed.batches() if each["kind"] == "live"]
     before = coverage(feed)
@@ -218,12 +208,6 @@ def test_a_file_that_is_gone_is_named_by_its_range_and_batch(feed: QuickProject,
     assert document["accounted"]
 
 
-def test_a_batch_that_is_gone_is_named_by_all_its_ranges(feed: QuickProject, orders: str) -> None:
-    shutil.rmtree(feed.output / "orders" / f"kafka_batch={batch_of(feed, 'backfill')}")
-
-    assert verify(feed) == (3, [(f"{orders}-0[3, 5)", "2 rows of 2 offsets from 3 to 4", "no rows")])
-
-
 def test_a_batch_that_was_never_committed_is_named(feed: QuickProject) -> None:
     stranger = "01990000-0000-7000-8000-000000000001"
     source = feed.output / "orders" / f"kafka_batch={batch_of(feed, 'backfill')}"
@@ -239,22 +223,6 @@ def test_a_file_with_a_row_less_is_named(feed: QuickProject, orders: str) -> Non
 
     where = f"{orders}-0[7, 10)"
     assert verify(feed) == (3, [(where, "3 rows of 3 offsets from 7 to 9", "2 rows of 2 offsets from 7 to 8")])
-
-
-def test_a_row_that_comes_twice_is_named(feed: QuickProject, orders: str) -> None:
-    path = files_of(feed, batch_of(feed, "live"))[0]
-    rewrite(path, lambda table: pa.concat_tables([table, table.slice(1, 1)]))
-
-    where = f"{orders}-0[7, 10)"
-    assert verify(feed) == (3, [(where, "3 rows of 3 offsets from 7 to 9", "4 rows of 3 offsets from 7 to 9")])
-
-
-def test_a_row_instead_of_another_is_named(feed: QuickProject, orders: str) -> None:
-    path = files_of(feed, batch_of(feed, "live"))[0]
-    rewrite(path, lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 1), table.slice(2, 1)]))
-
-    where = f"{orders}-0[7, 10)"
-    assert verify(feed) == (3, [(where, "3 rows of 3 offsets from 7 to 9", "3 rows of 2 offsets from 7 to 9")])
 
 
 def test_a_second_file_with_the_same_rows_is_named(feed: QuickProject, orders: str) -> None:
@@ -324,28 +292,6 @@ def test_a_gap_that_is_lost_from_the_control_tables_is_a_hole(feed: QuickProject
     by_hand(feed, delete(schema.gap).where(schema.gap.c.start_offset == 5))
 
     assert verify(feed) == (3, [(f"{orders}-0[5, 7)", "a committed batch or an open gap", "neither")])
-
-
-def test_ranges_that_two_batches_committed_are_named(feed: QuickProject, orders: str) -> None:
-    in_range = schema.batch_range.c
-    widened = (in_range.batch_id == UUID(batch_of(feed, "backfill"))) & (in_range.partition == 0)
-    by_hand(feed, update(schema.batch_range).where(widened).values(end_offset=8, invisible=3))
-
-    exit_code, document = coverage(feed, "--verify")
-    assert exit_code == 3
-    assert not document["accounted"]
-    reported = [(each["where"], each["expected"]) for each in document["verified"]["differences"]]
-    assert (f"{orders}-0[7, 8)", "one committed batch") in reported
-
-
-def test_a_stored_offset_that_was_set_back_by_hand_leaves_committed_batches_beyond_it(
-    feed: QuickProject, orders: str
-) -> None:
-    at = schema.stored_offset.c
-    by_hand(feed, update(schema.stored_offset).where(at.partition == 0).values(next_offset=8))
-
-    where = f"{orders}-0[8, 10)"
-    assert verify(feed) == (3, [(where, "nothing beyond the stored offset", "a committed batch")])
 
 
 def test_an_output_whose_storage_is_away_is_said_of_each_of_its_batches(feed: QuickProject) -> None:

@@ -9,9 +9,6 @@ import pytest
 from tests.kafka_faults import delete_records
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.batch_life import BatchLife
-from kafka_ingest.control.journal_store import JournalStore
-
 WHY = ("--reason", "read with the wrong settings")
 ALL = [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(5)]
 
@@ -34,29 +31,6 @@ def staging(quick: QuickProject, batch_id: str) -> Path:
 
 
 # ── abandon ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_batch_that_was_being_committed_is_abandoned_and_its_records_come_once(feed: QuickProject) -> None:
-    batch_id = stop_at(feed, JournalStore, "ledger")
-    assert feed.batches()[0]["state"] == "COMMITTING"
-
-    answer = feed.answer("abandon", batch_id, *WHY)
-
-    assert (answer["was"], answer["state"]) == ("COMMITTING", "ABANDONED")
-    feed.run()
-    assert feed.positions() == ALL
-    assert feed.stored_offsets() == feed.group_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-def test_a_batch_that_is_visible_already_is_finished_and_not_abandoned(feed: QuickProject) -> None:
-    batch_id = stop_at(feed, BatchLife, "complete_commit")
-
-    exit_code, code, message = feed.refusal("abandon", batch_id, *WHY)
-
-    assert (exit_code, code) == (2, "BATCH_STATE")
-    assert "published already" in message
-    feed.run()
-    assert feed.positions() == ALL
 
 
 def test_a_reason_that_is_an_option_is_refused_and_nothing_is_abandoned(feed: QuickProject) -> None:
@@ -116,32 +90,18 @@ def test_the_last_copy_of_deleted_records_stays_until_an_operator_names_its_batc
     assert not staging(feed, batch_id).exists()
 
 
-def test_an_open_batch_is_never_cleaned_up(feed: QuickProject) -> None:
-    with feed.stopping_before_the_commit(), pytest.raises(Killed):
-        feed.kafka_ingest("run", "orders")
-    batch_id = str(feed.batches()[0]["batch_id"])
-    let_a_month_pass(feed)
-
-    assert feed.answer("clean")["attempts"] == []
-    assert feed.refusal("clean", "--batch", batch_id, *WHY)[1] == "BATCH_STATE"
-    feed.run()
-    assert feed.positions() == ALL
+UNCLEANABLE: list[tuple[tuple[str, ...], str]] = [
+    (("orders", "--batch", "01990000-0000-7000-8000-000000000001", *WHY), "WRONG_USE"),
+    (("orders", *WHY), "WRONG_USE"),
+    (("--batch", "4711", *WHY), "UNKNOWN_BATCH"),
+    (("--batch", "01990000-0000-7000-8000-000000000001", *WHY), "UNKNOWN_BATCH"),
+    (("absent",), "UNKNOWN_FEED"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("orders", "--batch", "01990000-0000-7000-8000-000000000001", *WHY), "WRONG_USE"),
-        (("orders", *WHY), "WRONG_USE"),
-        (("--batch", "4711", *WHY), "UNKNOWN_BATCH"),
-        (("--batch", "01990000-0000-7000-8000-000000000001", *WHY), "UNKNOWN_BATCH"),
-        (("absent",), "UNKNOWN_FEED"),
-    ],
-)
-def test_what_cannot_be_cleaned_up_is_refused_by_name(
-    feed: QuickProject, arguments: tuple[str, ...], code: str
-) -> None:
-    assert feed.refusal("clean", *arguments)[:2] == (2, code)
+def test_what_cannot_be_cleaned_up_is_refused_by_name(feed: QuickProject) -> None:
+    for arguments, code in UNCLEANABLE:
+        assert feed.refusal("clean", *arguments)[:2] == (2, code), arguments
 
 
 def test_a_feed_that_was_never_planned_has_nothing_to_clean_up(feed: QuickProject) -> None:

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.conftest import MoveGroup
-from tests.kafka_faults import PATIENCE_S, create_topic, forget_group, live_member, plain_records, produce
+from tests.kafka_faults import PATIENCE_S, forget_group, live_member, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.cluster import group_questions
@@ -74,22 +74,6 @@ def test_a_feed_without_a_group_leaves_kafka_untouched(quick: QuickProject, serv
     exit_code, code, message = quick.refusal("mirror", "orders", "--repair")
     assert (exit_code, code) == (2, "WRONG_USE")
     assert "names no kafka.group" in message
-
-
-def test_topics_that_the_feed_no_longer_names_are_left_to_their_present_readers(
-    quick: QuickProject, servers: str, orders: str, move_group: MoveGroup
-) -> None:
-    refunds, group = f"{orders}-refunds", f"{orders}-group"
-    create_topic(servers, refunds)
-    produce(servers, refunds, 0, plain_records(4))
-    quick.write_feed(orders, kafka={"topics": [orders, refunds], "group": group})
-    quick.run()
-    quick.edit_feed(kafka={"topics": [orders], "group": group})
-    move_group(group, refunds, {0: 1})
-    produce(servers, orders, 2, plain_records(1))
-    quick.run()
-    assert [tp.offset for tp in committed(servers, group, refunds, [0])] == [1]
-    assert [tp.offset for tp in committed(servers, group, orders)] == [10, 5, 1]
 
 
 # ── Another client moved it ───────────────────────────────────────────────────────────────────────────────────────────
@@ -166,18 +150,6 @@ def test_a_group_with_a_live_member_refuses_and_the_data_is_committed_all_the_sa
 
     assert quick.answer("mirror", "orders", "--repair")["drift"] == []
     assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-def test_what_a_live_member_prevented_is_made_up_for_by_the_next_commit(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    group = mirrored_feed(quick, orders)
-    with live_member(servers, group, orders):
-        quick.run()
-    produce(servers, orders, 1, plain_records(1))
-    [batch] = quick.run()
-    assert batch["mirror_failure"] is None
-    assert [tp.offset for tp in committed(servers, group, orders)] == [10, 6, 0]
 
 
 def test_a_broker_that_is_down_at_the_commit_holds_up_the_group_and_not_the_data(

@@ -139,24 +139,24 @@ def test_what_is_pending_passed_over_ahead_and_not_read_yet_is_distinguished(fee
     assert located(feed, orders, 2, 0)["state"] == "not_read_yet"
 
 
-@pytest.mark.parametrize(
-    ("offset", "said"),
-    [
-        ("1", "committed with live batch"),
-        ("3", "not ingested: gap"),
-        ("5", "is PLANNED"),
-        ("8", "will not be ingested once the stored offset gets there: gap"),
-        ("9", "not read yet: the stored offset is 4"),
-    ],
-)
-def test_each_state_is_said_in_a_sentence(feed: QuickProject, orders: str, offset: str, said: str) -> None:
+SENTENCES: list[tuple[str, str]] = [
+    ("1", "committed with live batch"),
+    ("3", "not ingested: gap"),
+    ("5", "is PLANNED"),
+    ("8", "will not be ingested once the stored offset gets there: gap"),
+    ("9", "not read yet: the stored offset is 4"),
+]
+
+
+def test_each_state_is_said_in_a_sentence(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=2")
     feed.answer("skip", "orders", orders, "0", "2-4", *BECAUSE)
     feed.answer("skip", "orders", orders, "0", "8-9", *BECAUSE)
     feed.plan("--end-offset", f"{orders}:0=6")
-    first_line = feed.kafka_ingest("locate", "orders", orders, "0", offset).stdout.splitlines()[0]
-    assert first_line.startswith(f"{orders}-0 offset {offset}: ")
-    assert said in first_line
+    for offset, said in SENTENCES:
+        first_line = feed.kafka_ingest("locate", "orders", orders, "0", offset).stdout.splitlines()[0]
+        assert first_line.startswith(f"{orders}-0 offset {offset}: "), offset
+        assert said in first_line, offset
 
 
 def test_what_lies_before_the_feeds_first_offset_is_reported(feed: QuickProject, orders: str) -> None:
@@ -294,27 +294,28 @@ def test_after_the_output_moved_each_offset_is_located_in_the_output_of_its_time
 # ── Wrong use of locate ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("orders", "refunds", "0", "3"), "WRONG_USE", "(partitions 0 to 2); found refunds-0"),
-        (("orders", "{topic}", "3", "3"), "WRONG_USE", "(partitions 0 to 2); found {topic}-3"),
-        (("nobody", "{topic}", "0", "3"), "UNKNOWN_FEED", "found 'nobody'"),
-    ],
-)
-def test_what_the_feed_does_not_have_is_refused_with_what_it_has(
-    feed: QuickProject, orders: str, arguments: tuple[str, ...], code: str, said: str
-) -> None:
-    feed.plan()
-    exit_code, found, message = feed.refusal("locate", *(argument.format(topic=orders) for argument in arguments))
-    assert (exit_code, found) == (2, code)
-    assert said.format(topic=orders) in message
+NOT_THERE: list[tuple[tuple[str, ...], str, str]] = [
+    (("orders", "refunds", "0", "3"), "WRONG_USE", "(partitions 0 to 2); found refunds-0"),
+    (("orders", "{topic}", "3", "3"), "WRONG_USE", "(partitions 0 to 2); found {topic}-3"),
+    (("nobody", "{topic}", "0", "3"), "UNKNOWN_FEED", "found 'nobody'"),
+]
 
 
-@pytest.mark.parametrize("offset", ["-1", "latest", "1.5", str(2**63), ""])
-def test_an_offset_that_none_can_be_is_refused(feed: QuickProject, orders: str, offset: str) -> None:
+def test_what_the_feed_does_not_have_is_refused_with_what_it_has(feed: QuickProject, orders: str) -> None:
     feed.plan()
-    assert feed.kafka_ingest("locate", "orders", orders, "0", "--", offset).exit_code == 2
+    for arguments, code, said in NOT_THERE:
+        exit_code, found, message = feed.refusal("locate", *(argument.format(topic=orders) for argument in arguments))
+        assert (exit_code, found) == (2, code), arguments
+        assert said.format(topic=orders) in message, arguments
+
+
+NO_OFFSETS: list[str] = ["-1", "latest", "1.5", str(2**63), ""]
+
+
+def test_an_offset_that_none_can_be_is_refused(feed: QuickProject, orders: str) -> None:
+    feed.plan()
+    for offset in NO_OFFSETS:
+        assert feed.kafka_ingest("locate", "orders", orders, "0", "--", offset).exit_code == 2, offset
 
 
 # ── A file, explained ─────────────────────────────────────────────────────────────────────────────────────────────────

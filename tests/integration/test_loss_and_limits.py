@@ -2,23 +2,20 @@
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from tests.kafka_faults import (
     compacted_topic,
-    create_topic,
     delete_records,
     plain_records,
     produce,
     recreate_topic,
 )
-from tests.quick_project import QuickProject, seeds, spans
+from tests.quick_project import QuickProject, spans
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.batches import plan_batch
 from kafka_ingest.planning import limits
 
 
@@ -57,22 +54,6 @@ def test_skipping_as_the_message_says_lets_the_feed_continue_from_the_log_start(
     assert batch["rows"] == 8
     assert quick.gaps() == [(0, 2, 6, "skipped", "open")]
     assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
-
-
-def test_skipping_as_the_messages_say_comes_past_a_gap_that_was_filed_ahead(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    read_a_little(quick, orders)
-    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
-    delete_records(servers, orders, 0, 8)
-    for lost in ("2-4", "6-8"):
-        exit_code, code, message = quick.refusal("run", "orders")
-        assert (exit_code, code) == (3, "OFFSETS_LOST")
-        assert f"`kafka-ingest skip orders {orders} 0 {lost} --reason …`" in message
-        quick.answer("skip", "orders", orders, "0", lost, "--reason", "nobody needs them")
-    quick.run()
-    assert quick.gaps() == [(0, 2, 4, "skipped", "open"), (0, 4, 6, "skipped", "open"), (0, 6, 8, "skipped", "open")]
-    assert quick.positions() == [(0, n) for n in (0, 1, 8, 9)] + [(1, n) for n in range(5)]
 
 
 def test_record_gap_continues_from_the_log_start_and_keeps_when_and_why(
@@ -160,15 +141,6 @@ def test_a_partition_of_which_everything_is_gone_continues_at_its_end(
     assert (quick.partition(0)["stored_offset"], quick.partition(0)["group_offset"]) == (10, 10)
 
 
-def test_every_partition_that_lost_records_is_named(quick: QuickProject, servers: str, orders: str) -> None:
-    read_a_little(quick, orders)
-    delete_records(servers, orders, 0, 6)
-    delete_records(servers, orders, 1, 3)
-    _, _, message = quick.refusal("plan", "orders")
-    assert f"{orders}-0: stored offset 2, log start 6" in message
-    assert f"{orders}-1: stored offset 1, log start 3" in message
-
-
 # ── Headroom ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -181,35 +153,7 @@ def test_status_says_how_many_records_lie_between_retention_and_the_stored_offse
     assert [entry["headroom"] for entry in quick.status()["partitions"]] == [1, 4, 0]
 
 
-def test_a_capped_batch_takes_the_partition_that_retention_reaches_first(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, limits={"max_records": 1})
-    quick.run("orders", "--end-offset", f"{orders}:1=1")
-    delete_records(servers, orders, 1, 1)
-    produce(servers, orders, 2, plain_records(2))
-    quick.run("orders", "--end-offset", f"{orders}:0=1")
-    quick.run("orders", "--end-offset", f"{orders}:2=1")
-    # Partition 1 has no headroom, the others have one record each.
-    assert [entry["headroom"] for entry in quick.status()["partitions"]] == [1, 0, 1]
-    assert spans(quick.dry_run()) == {1: (1, 2)}
-
-
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_max_records_is_shared_by_lag_and_no_partition_is_left_out(
-    quick: QuickProject, servers: str, name: str
-) -> None:
-    create_topic(servers, name, 3)
-    for partition, count in enumerate((700, 290, 1)):
-        produce(servers, name, partition, plain_records(count))
-    quick.write_feed(name, limits={"max_records": 100})
-    found = quick.dry_run()
-    taken = {partition: end - start for partition, (start, end) in spans(found).items()}
-    assert sum(taken.values()) == 100
-    assert taken == {0: 70, 1: 29, 2: 1}
-    assert found["capped"] is True
 
 
 def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: QuickProject, orders: str) -> None:
@@ -221,18 +165,6 @@ def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: 
         assert quick.dry_run()["max_records"] > 4, "the speed of the first batch is known now"
         quick.run("orders", "--until-caught-up")
     assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
-
-
-def test_unlimited_is_no_limit(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, limits={"max_records": "unlimited"})
-    with patch.object(limits, "LEAST_RECORDS", 4):
-        assert spans(quick.dry_run()) == {0: (0, 10), 1: (0, 5)}
-
-
-def test_max_records_per_partition_cuts_the_large_ones_only(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, limits={"max_records_per_partition": 6})
-    found = quick.dry_run()
-    assert (spans(found), found["capped"]) == ({0: (0, 6), 1: (0, 5)}, True)
 
 
 def test_a_backlog_is_worked_off_batch_by_batch_and_every_record_is_read_once(quick: QuickProject, orders: str) -> None:
@@ -275,57 +207,6 @@ def test_a_small_batch_waits_and_status_says_since_when(quick: QuickProject, ser
     assert quick.status()["waiting_since"] is None
 
 
-def test_a_small_batch_does_not_wait_forever(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
-    assert quick.plan()["result"] == "waiting"
-    with patch.object(plan_batch, "datetime") as clock:
-        clock.now.return_value = datetime.now(UTC) + timedelta(hours=2)
-        found = quick.plan()
-    assert (found["result"], spans(found)) == ("planned", {0: (0, 10), 1: (0, 5)})
-
-
-def test_waiting_seeds_the_partitions_all_the_same(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, start="earliest", limits={"min_records": 20, "max_wait": "2h"})
-    assert seeds(quick.plan()).keys() == {0, 1, 2}
-    assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}
-
-
-def test_a_run_that_names_its_end_does_not_wait(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
-    [batch] = quick.run("orders", "--end-offset", f"{orders}:0=3")
-    assert batch["rows"] == 3
-
-
-# ── Freshness wanted ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_partition_too_far_behind_jumps_to_its_end_and_the_others_are_read(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, limits={"skip_to_latest_when_behind": 8})
-    found = quick.plan()
-    assert spans(found) == {1: (0, 5)}
-    assert quick.gaps() == [(0, 0, 10, "behind", "open")]
-    assert quick.partition(0)["stored_offset"] == 10
-    quick.run()
-    produce(servers, orders, 0, plain_records(8))
-    assert spans(quick.plan()) == {0: (10, 18)}
-
-
-def test_what_retention_took_and_what_was_skipped_to_be_fresh_are_two_gaps(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, on_data_loss="record_gap", limits={"skip_to_latest_when_behind": 3})
-    quick.run("orders", "--end-offset", f"{orders}:0=1")
-    delete_records(servers, orders, 0, 4)
-    quick.plan()
-    assert quick.gaps() == [
-        (0, 1, 4, "retention", "open"),
-        (0, 4, 10, "behind", "open"),
-        (1, 0, 5, "behind", "open"),
-    ]
-
-
 # ── Above the log's end ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -342,21 +223,6 @@ def beyond(quick: QuickProject, servers: str, orders: str) -> str:
     return orders
 
 
-def test_a_shorter_log_does_not_hold_the_same_records(quick: QuickProject, servers: str, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    recreate_topic(servers, orders, 3)
-    produce(servers, orders, 0, plain_records(4))
-    produce(servers, orders, 1, plain_records(5))
-    exit_code, code, message = quick.refusal(
-        *("topic-changed", "orders", "--choice", "same-records", "--execute", "--reason", "restored from a replica")
-    )
-    assert (exit_code, code) == (2, "WRONG_USE")
-    assert f"{orders}-0: stored offset 10, log end 4" in message
-    assert f"{orders}-1" not in message
-    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
-
-
 def test_a_stored_offset_above_the_log_s_end_stops_with_both_numbers_and_the_cluster(
     quick: QuickProject, broker: EmbeddedBroker, beyond: str
 ) -> None:
@@ -370,12 +236,3 @@ def test_a_stored_offset_above_the_log_s_end_stops_with_both_numbers_and_the_clu
 def test_status_of_a_stored_offset_above_the_log_s_end_is_no_lag(quick: QuickProject, beyond: str) -> None:
     entry = quick.partition(0, topic=beyond)
     assert (entry["stored_offset"], entry["high_watermark"], entry["lag"]) == (10, 4, 0)
-
-
-def test_a_stored_offset_above_the_log_s_end_is_not_mistaken_for_nothing_new_where_others_are_fine(
-    quick: QuickProject, servers: str, beyond: str
-) -> None:
-    produce(servers, beyond, 1, plain_records(3))
-    _, code, _ = quick.refusal("plan", "orders")
-    assert code == "STORED_OFFSET_BEYOND_LOG"
-    assert [batch["state"] for batch in quick.batches()] == ["COMMITTED"]

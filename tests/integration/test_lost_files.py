@@ -112,20 +112,6 @@ def test_a_whole_batch_that_was_lost_is_read_again(feed: QuickProject) -> None:
     assert_every_record_is_there_once(feed)
 
 
-def test_what_a_backfill_read_can_be_lost_and_read_again_as_often_as_that_happens(feed: QuickProject) -> None:
-    path_of(feed, newest(feed)).unlink()
-    lost(feed, newest(feed), *EXECUTE)
-    for _ in range(2):
-        feed.answer("backfill", "orders", "gaps")
-        assert_every_record_is_there_once(feed)
-        batch_id = newest(feed)
-        path_of(feed, batch_id).unlink()
-        assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10)]
-    assert [gap[3:] for gap in feed.gaps()] == [("output_lost", "closed")] * 2 + [("output_lost", "open")]
-    feed.answer("backfill", "orders", "gaps")
-    assert_every_record_is_there_once(feed)
-
-
 @pytest.mark.parametrize("is_read_again", [False, True])
 def test_lost_control_tables_are_rebuilt_with_what_was_lost(
     feed: QuickProject, orders: str, servers: str, *, is_read_again: bool
@@ -155,28 +141,6 @@ def test_a_crash_between_moving_a_damaged_file_and_writing_it_down_is_repaired_b
         lost(feed, batch_id, *EXECUTE)
     assert feed.gaps() == []
     assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10)]
-    feed.answer("backfill", "orders", "gaps")
-    assert_every_record_is_there_once(feed)
-
-
-def test_offsets_that_another_batch_holds_after_a_reset_are_no_gap(feed: QuickProject, orders: str) -> None:
-    first = str(feed.batches()[-1]["batch_id"])
-    feed.answer("reset", "orders", "--to", f"offsets={orders}:0=2", "--reason", "bad deploy", "--execute")
-    feed.run()
-    path_of(feed, first).unlink()
-    assert ranges(lost(feed, first, *EXECUTE)["gaps"]) == [(0, 0, 2)]
-    feed.answer("backfill", "orders", "gaps")
-    again = [(0, n) for n in range(4, 10)]
-    assert feed.positions() == sorted(EVERY_RECORD + again)
-    assert feed.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
-
-
-def test_offsets_that_are_to_be_read_again_are_no_gap(feed: QuickProject, orders: str) -> None:
-    feed.answer("reset", "orders", "--to", f"offsets={orders}:0=6", "--reason", "bad deploy", "--execute")
-    batch_id = newest(feed)
-    path_of(feed, batch_id).unlink()
-    assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 6)]
-    feed.run()
     feed.answer("backfill", "orders", "gaps")
     assert_every_record_is_there_once(feed)
 

@@ -268,11 +268,14 @@ def test_what_an_action_cannot_use_is_refused_in_the_words_of_the_form(ask: Ask,
     assert f"batch {open_batch} is PLANNED" in refusal(ask, action="reset", to="latest")[1]
 
 
-@pytest.mark.parametrize("reason", [None, "", "  "])
-def test_nothing_is_done_without_a_reason(ask: Ask, open_batch: str, quick: QuickProject, reason: str | None) -> None:
-    code, text = refusal(ask, action="abandon", batch_id=open_batch, dry_run=False, reason=reason)
-    assert (code, "expected a reason with a few words" in text) == ("WRONG_USE", True)
-    assert quick.batches()[0]["state"] == "PLANNED"
+NO_REASONS: list[str | None] = [None, "", "  "]
+
+
+def test_nothing_is_done_without_a_reason(ask: Ask, open_batch: str, quick: QuickProject) -> None:
+    for reason in NO_REASONS:
+        code, text = refusal(ask, action="abandon", batch_id=open_batch, dry_run=False, reason=reason)
+        assert (code, "expected a reason with a few words" in text) == ("WRONG_USE", True), reason
+        assert quick.batches()[0]["state"] == "PLANNED", reason
 
 
 def test_a_hostile_reason_is_kept_as_text(ask: Ask, open_batch: str, quick: QuickProject) -> None:

@@ -41,37 +41,6 @@ def moved(quick: QuickProject, orders: str) -> str:
     return orders
 
 
-def test_the_feed_continues_in_the_other_output_where_it_was(quick: QuickProject, moved: str) -> None:
-    quick.run()
-    assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
-    assert [(0, n) for n in range(4)] + [(1, n) for n in range(5)] == quick.positions("orders"), moved
-
-
-@pytest.mark.usefixtures("moved")
-def test_an_output_also_records_the_partitions_that_it_never_read(quick: QuickProject) -> None:
-    before = rows_of_partitions(quick)
-    lose_control_tables(quick)
-    assert quick.refusal("run", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
-    shown = quick.answer("adopt", "orders", *DO_IT)
-    assert [(row["partition"], row["stored_offset"]) for row in shown["partitions"]] == [(0, 7), (1, 5), (2, 0)]
-    assert rows_of_partitions(quick) == before
-
-    quick.run()
-    assert spans(quick.batches()[0]) == {0: (7, 10)}
-    assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
-
-
-@pytest.mark.usefixtures("moved")
-def test_the_receipts_after_the_first_in_another_output_follow_it(quick: QuickProject, orders: str) -> None:
-    quick.run("orders", "--end-offset", f"{orders}:0=8")
-    before = rows_of_partitions(quick)
-    lose_control_tables(quick)
-    assert len(quick.answer("adopt", "orders", *DO_IT)["batches"]) == 2
-    assert rows_of_partitions(quick) == before
-    quick.run()
-    assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
-
-
 def test_back_in_the_first_output_its_receipts_record_what_was_read_into_the_other_since(
     quick: QuickProject, servers: str, moved: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import (
     FIRST_TIMESTAMP_MS,
@@ -70,27 +69,15 @@ def test_latest_of_a_feed_that_reads_uncommitted_begins_at_the_high_watermark(
 # ── group: where another consumer stands ──────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("otherwise", "of_the_others"),
-    [("earliest", {1: 0, 2: 0}), ("latest", {1: 5, 2: 0})],
-)
 def test_a_group_s_offsets_are_taken_over_and_partitions_without_one_begin_as_the_fallback_says(
-    quick: QuickProject, orders: str, move_group: MoveGroup, otherwise: str, of_the_others: dict[int, int]
+    quick: QuickProject, orders: str, move_group: MoveGroup
 ) -> None:
     group = f"{orders}-old"
     move_group(group, orders, {0: 7})
-    quick.write_feed(orders, start={"group": group, "otherwise": otherwise})
-    fallback = f"{otherwise}: group {group} has no offset"
-    assert seeds(quick.dry_run()) == {
-        0: (7, f"group {group}"),
-        1: (of_the_others[1], fallback),
-        2: (of_the_others[2], fallback),
-    }
-
-
-def test_a_group_that_does_not_exist_leaves_all_to_the_fallback(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, start={"group": f"{orders}-unknown", "otherwise": "earliest"})
-    assert spans(quick.dry_run()) == {0: (0, 10), 1: (0, 5)}
+    for otherwise, of_partition_1 in (("earliest", 0), ("latest", 5)):
+        quick.write_feed(orders, start={"group": group, "otherwise": otherwise})
+        fallback = f"{otherwise}: group {group} has no offset"
+        assert seeds(quick.dry_run()) == {0: (7, f"group {group}"), 1: (of_partition_1, fallback), 2: (0, fallback)}
 
 
 def test_a_feed_may_begin_at_its_own_group_which_then_follows(
@@ -106,68 +93,15 @@ def test_a_feed_may_begin_at_its_own_group_which_then_follows(
     assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}
 
 
-def test_the_group_is_asked_once_and_later_commits_to_it_change_nothing(
-    quick: QuickProject, orders: str, move_group: MoveGroup
-) -> None:
-    group = f"{orders}-old"
-    move_group(group, orders, {0: 7, 1: 5})
-    quick.write_feed(orders, start={"group": group, "otherwise": "earliest"})
-    quick.run()
-    move_group(group, orders, {0: 2, 1: 1})
-    assert quick.dry_run()["result"] == "nothing_new"
-
-
-def test_a_group_below_the_log_start_is_loss_and_is_recorded_as_such(
-    quick: QuickProject, servers: str, orders: str, move_group: MoveGroup
-) -> None:
-    group = f"{orders}-old"
-    move_group(group, orders, {0: 2, 1: 5, 2: 0})
-    delete_records(servers, orders, 0, 6)
-    start = {"group": group, "otherwise": "latest"}
-    quick.write_feed(orders, start=start)
-
-    exit_code, code, message = quick.refusal("plan", "orders")
-    assert (exit_code, code) == (3, "OFFSETS_LOST")
-    assert f"{orders}-0: begins at 2 (group {group}), log start 6 (4 offsets gone)" in message
-    assert "on_data_loss: record_gap" in message
-
-    quick.write_feed(orders, start=start, on_data_loss="record_gap")
-    assert spans(quick.plan()) == {0: (6, 10)}
-    assert quick.gaps() == [(0, 2, 6, "retention", "open")]
-
-
-def test_a_group_above_the_log_s_end_is_refused_because_it_read_another_log(
-    quick: QuickProject, orders: str, move_group: MoveGroup
-) -> None:
-    group = f"{orders}-old"
-    move_group(group, orders, {0: 11})
-    quick.write_feed(orders, start={"group": group, "otherwise": "earliest"})
-    exit_code, code, message = quick.refusal("plan", "orders")
-    assert (exit_code, code) == (2, "START_OUTSIDE_LOG")
-    assert "stands at offset 11, but the log ends at 10" in message
-    assert quick.status()["partitions"] == []
-
-
 # ── timestamp: as ListOffsets defines it, resolved to a number ────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("seconds", "offset"),
-    [
-        pytest.param(-3600, 0, id="before the log"),
-        pytest.param(0, 0, id="at the first record"),
-        pytest.param(3, 3, id="at a record"),
-        pytest.param(3.001, 4, id="between two records"),
-        pytest.param(3.0000005, 4, id="less than a millisecond after a record"),
-        pytest.param(9, 9, id="at the last record"),
-    ],
-)
-def test_a_timestamp_begins_at_the_first_record_of_that_time_or_later(
-    quick: QuickProject, orders: str, seconds: float, offset: int
-) -> None:
-    quick.write_feed(orders, start=at(seconds))
-    start, rule = seeds(quick.dry_run())[0]
-    assert (start, rule.partition(" ")[0]) == (offset, "timestamp")
+def test_a_timestamp_begins_at_the_first_record_of_that_time_or_later(quick: QuickProject, orders: str) -> None:
+    # Before the log, at records, between two, and less than a millisecond after one.
+    for seconds, offset in ((-3600, 0), (0, 0), (3, 3), (3.001, 4), (3.0000005, 4), (9, 9)):
+        quick.write_feed(orders, start=at(seconds))
+        start, rule = seeds(quick.dry_run())[0]
+        assert (start, rule.partition(" ")[0]) == (offset, "timestamp"), seconds
 
 
 def test_a_timestamp_after_the_log_or_in_an_empty_partition_begins_at_the_end_and_the_seed_says_so(
@@ -263,67 +197,3 @@ def test_explicit_offsets_begin_where_they_say_and_the_others_as_the_fallback_sa
     found = quick.dry_run()
     assert spans(found) == {0: (4, 10)}
     assert seeds(found) == {0: (4, "offset 4"), 1: (5, "offset 5"), 2: (0, "latest")}
-
-
-def test_an_explicit_offset_below_the_log_start_is_refused_and_what_the_message_names_is_accepted(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    delete_records(servers, orders, 0, 6)
-    quick.write_feed(orders, start={"offsets": {orders: {0: 5}}, "otherwise": "earliest"})
-    exit_code, code, message = quick.refusal("plan", "orders")
-    assert (exit_code, code) == (2, "START_OUTSIDE_LOG")
-    assert f"{orders}-0: the feed's start names offset 5, but the log starts at 6" in message
-    assert "Name an offset from 6 on, or 'earliest'" in message
-    quick.write_feed(orders, start={"offsets": {orders: {0: 6}}, "otherwise": "earliest"})
-    assert spans(quick.dry_run())[0] == (6, 10)
-
-
-def test_an_explicit_offset_above_the_log_s_end_is_refused_and_the_end_itself_is_accepted(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders, start={"offsets": {orders: {1: 6}}, "otherwise": "earliest"})
-    exit_code, code, message = quick.refusal("run", "orders")
-    assert (exit_code, code) == (2, "START_OUTSIDE_LOG")
-    assert "Name an offset up to 5, or 'latest'" in message
-    quick.write_feed(orders, start={"offsets": {orders: {1: 5}}, "otherwise": "earliest"})
-    assert seeds(quick.dry_run())[1] == (5, "offset 5")
-
-
-def test_an_explicit_offset_of_a_partition_that_is_not_there_is_refused(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, start={"offsets": {orders: {7: 0}}, "otherwise": "earliest"})
-    exit_code, code, message = quick.refusal("plan", "orders")
-    assert (exit_code, code) == (2, "START_OUTSIDE_LOG")
-    assert f"names {orders}-7, but topic {orders!r} has partitions 0 to 2" in message
-    assert quick.status()["partitions"] == []
-
-
-# ── Per topic, and once ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_each_topic_may_have_a_rule_of_its_own(quick: QuickProject, servers: str, orders: str) -> None:
-    refunds = f"{orders}-refunds"
-    create_topic(servers, refunds)
-    produce(servers, refunds, 0, plain_records(20))
-    topics = [orders, {"name": refunds, "start": {"offsets": {refunds: {0: 15}}, "otherwise": "earliest"}}]
-    quick.write_feed(orders, start="latest", kafka={"topics": topics})
-    found = quick.plan()
-    assert [(entry["topic"], entry["start_offset"], entry["end_offset"]) for entry in found["ranges"]] == [
-        (refunds, 15, 20)
-    ]
-    assert quick.partition(0, topic=refunds)["seeded_by"] == "offset 15"
-    assert quick.partition(0, topic=orders)["seeded_by"] == "latest"
-
-
-@pytest.mark.parametrize("edited", ["latest", at(8), {"group": "nobody", "otherwise": "latest"}])
-def test_stored_offsets_win_over_a_start_rule_that_is_edited_later(
-    quick: QuickProject, servers: str, orders: str, edited: object
-) -> None:
-    quick.write_feed(orders, start={"offsets": {orders: {0: 9}}, "otherwise": "earliest"})
-    quick.run()
-    produce(servers, orders, 0, plain_records(3))
-    produce(servers, orders, 2, plain_records(1))
-    quick.edit_feed(start=edited)
-    found = quick.dry_run()
-    assert spans(found) == {0: (10, 13), 2: (0, 1)}
-    assert found["seeds"] == []
-    assert quick.partition(0)["seeded_by"] == "offset 9"

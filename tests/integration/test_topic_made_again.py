@@ -15,7 +15,7 @@ from tests.kafka_faults import (
     recreate_topic,
     topic_id,
 )
-from tests.quick_project import Killed, QuickProject, spans
+from tests.quick_project import Killed, QuickProject
 
 from embedded_broker import EmbeddedBroker
 
@@ -78,13 +78,6 @@ def test_hold_holds_the_topic_made_again_until_it_starts_over_and_the_others_con
     assert quick.status()["holds"] == []
 
 
-def test_a_dry_run_stops_there_too(quick: QuickProject, servers: str, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    made_again(servers, orders)
-    assert quick.refusal("plan", "orders", "--dry-run")[:2] == (3, "TOPIC_RECREATED")
-
-
 def test_status_shows_no_numbers_of_a_topic_that_is_another_one(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
@@ -139,64 +132,22 @@ def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_distinguish
     assert set(identified.values()) == {1}
 
 
-def test_keeping_the_offsets_continues_where_the_feed_was(quick: QuickProject, servers: str, orders: str) -> None:
+UNFIT: list[tuple[tuple[str, ...], str]] = [
+    (("--choice", "forget"), "WRONG_USE"),
+    (("--topic", "elsewhere", "--choice", "start-over"), "WRONG_USE"),
+    (("--execute", "--reason", "because"), "WRONG_USE"),
+    (("--choice", "start-over", "--execute"), "WRONG_USE"),
+]
+
+
+def test_a_choice_that_does_not_fit_is_refused(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
     made_again(servers, orders)
-    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY)
-    assert spans(quick.plan()) == {0: (10, 20), 1: (5, 20), 2: (0, 20)}
-
-
-def test_the_other_topics_of_the_feed_keep_their_offsets(quick: QuickProject, servers: str, orders: str) -> None:
-    refunds = f"{orders}-refunds"
-    create_topic(servers, refunds)
-    produce(servers, refunds, 0, plain_records(4))
-    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
-    quick.run()
-    made_again(servers, orders)
-    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
-    assert quick.partition(0, topic=refunds)["stored_offset"] == 4
-    assert quick.partition(0, topic=orders)["stored_offset"] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("--choice", "forget"), "WRONG_USE"),
-        (("--topic", "elsewhere", "--choice", "start-over"), "WRONG_USE"),
-        (("--execute", "--reason", "because"), "WRONG_USE"),
-        (("--choice", "start-over", "--execute"), "WRONG_USE"),
-    ],
-)
-def test_a_choice_that_does_not_fit_is_refused(
-    quick: QuickProject, servers: str, orders: str, arguments: tuple[str, ...], code: str
-) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    made_again(servers, orders)
-    exit_code, found, _ = quick.refusal("topic-changed", "orders", *arguments)
-    assert (exit_code, found) == (2, code)
-    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-def test_starting_over_where_nothing_changed_is_refused(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    assert quick.refusal("topic-changed", "orders", "--choice", "start-over", *WHY)[:2] == (2, "WRONG_USE")
-    named = ("topic-changed", "orders", "--topic", orders, "--choice", "start-over")
-    assert quick.refusal(*named, *WHY)[:2] == (2, "WRONG_USE")
-    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-def test_gaps_filed_ahead_in_the_old_topic_do_not_reach_into_the_new_one(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=2")
-    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
-    made_again(servers, orders)
-    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
-    assert spans(quick.plan()) == {0: (0, 20), 1: (0, 20), 2: (0, 20)}
+    for arguments, code in UNFIT:
+        exit_code, found, _ = quick.refusal("topic-changed", "orders", *arguments)
+        assert (exit_code, found) == (2, code), arguments
+        assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}, arguments
 
 
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,22 +164,6 @@ def test_a_topic_made_again_after_the_plan_is_found_before_the_read(
     assert quick.rows() == []
 
 
-def test_a_planned_batch_stands_in_the_way_until_it_is_discarded(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    planned = quick.plan()
-    made_again(servers, orders)
-    choice = ("topic-changed", "orders", "--choice", "start-over")
-    exit_code, code, message = quick.refusal(*choice, *WHY)
-    assert (exit_code, code) == (2, "BATCH_STATE")
-    assert "discard abandons it" in message
-    quick.answer(*choice, "--batch", "discard", *WHY)
-    assert [(batch["batch_id"], batch["state"]) for batch in quick.batches()] == [(planned["batch_id"], "ABANDONED")]
-    [batch] = quick.run()
-    assert batch["rows"] == 60
-
-
 @pytest.fixture
 def read_and_not_pinned(quick: QuickProject, servers: str, orders: str) -> str:
     """Spark finished, its receipt was not pinned, and then the topic was made again. The batch's id."""
@@ -239,14 +174,6 @@ def read_and_not_pinned(quick: QuickProject, servers: str, orders: str) -> str:
     open_batch = quick.status()["open_batch"]
     assert open_batch["state"] == "PLANNED"
     return str(open_batch["batch_id"])
-
-
-def test_a_topic_made_again_before_the_receipt_is_taken_stops_and_keeps_the_files(
-    quick: QuickProject, read_and_not_pinned: str
-) -> None:
-    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
-    assert quick.status()["open_batch"]["batch_id"] == read_and_not_pinned
-    assert quick.rows() == []
 
 
 @pytest.mark.usefixtures("orders")
@@ -260,33 +187,6 @@ def test_accepting_what_was_read_commits_it_and_the_new_topic_is_started_over_af
     quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
     [batch] = quick.run()
     assert batch["rows"] == 60
-
-
-@pytest.mark.usefixtures("read_and_not_pinned")
-def test_discarding_what_was_read_leaves_it_invisible(quick: QuickProject) -> None:
-    quick.answer("topic-changed", "orders", "--choice", "start-over", "--batch", "discard", *WHY)
-    [batch] = quick.run()
-    assert batch["rows"] == 60
-    assert {row["kafka_batch"] for row in quick.rows()} == {batch["batch_id"]}
-
-
-def test_a_batch_that_is_written_commits_although_its_topic_was_made_again(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    with quick.stopping_before_the_commit(), suppress(Killed):
-        quick.kafka_ingest("run", "orders")
-    made_again(servers, orders)
-    assert quick.status()["open_batch"]["state"] == "WRITTEN"
-
-    exit_code, code, message = quick.refusal("topic-changed", "orders", "--choice", "start-over", *WHY)
-    assert (exit_code, code) == (2, "BATCH_STATE")
-    assert "Commit it first: `kafka-ingest run orders`" in message
-
-    [batch] = quick.run()
-    assert (batch["rows"], batch["state"]) == (15, "COMMITTED")
-    assert "was deleted and created again" in batch["mirror_failure"]
-    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
 
 
 def test_a_batch_that_is_written_commits_although_its_topic_is_gone(
@@ -418,15 +318,6 @@ def test_going_over_to_another_cluster_begins_there_by_the_start_rule(
     assert found["cluster_id"] == other_broker.cluster_id
     assert [entry["stored_offset"] for entry in found["partitions"]] == [20, 20, 20]
     assert quick.refusal("run", "orders")[:2] == (3, "WRONG_CLUSTER"), "the old one is the other one now"
-
-
-def test_a_cluster_that_took_the_logs_over_continues_at_the_stored_offsets(
-    quick: QuickProject, orders: str, there: dict[str, str]
-) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)
-    assert spans(quick.answer("plan", "orders", "--dry-run", **there)) == {0: (10, 20), 1: (5, 20), 2: (0, 20)}
 
 
 @pytest.fixture

@@ -10,15 +10,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
 from tests.kafka_faults import (
     Record,
     create_topic,
-    log_end,
     plain_records,
     produce,
     topic_id,
-    truncate_log,
     truncate_logs,
 )
 from tests.quick_project import Killed, QuickProject, spans
@@ -43,11 +40,6 @@ Before = Callable[[QuickProject, str], object]
 
 def all_read(project: QuickProject, _topic: str) -> None:
     project.run()
-
-
-def read_with_a_gap_ahead_elsewhere(project: QuickProject, topic: str) -> None:
-    project.run("orders", "--end-offset", f"{topic}:0=10", "--end-offset", f"{topic}:1=1")
-    project.answer("skip", "orders", topic, "1", "3-4", "--reason", "poisoned")
 
 
 def planned(project: QuickProject, _topic: str) -> None:
@@ -164,24 +156,6 @@ def test_a_log_that_ends_below_the_stored_offset_stops_the_feed_with_both_number
     assert project.partition(1)["beyond_log"] is None
 
 
-def test_it_stays_stopped_when_the_log_has_grown_past_the_stored_offset_and_the_numbers_fit_again(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    project.refusal("run", "orders")
-    since = project.partition(0)["beyond_log"]["since"]
-    grow(own_broker, truncated)
-    assert log_end(own_broker.bootstrap_servers, truncated, 0) == 12
-    produce(own_broker.bootstrap_servers, truncated, 1, plain_records(3))
-
-    for command in (("run", "orders"), ("plan", "orders"), ("plan", "orders", "--dry-run")):
-        exit_code, code, message = project.refusal(*command)
-        assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
-        assert f"{truncated}-0: stored offset 10, log end 12, and 4 on " in message
-    assert project.stored_offsets() == {0: 10, 1: 5}, "the other partition waits with it"
-    assert project.partition(0)["beyond_log"]["since"] == since
-    assert len(project.batches()) == 1
-
-
 # ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -206,17 +180,6 @@ def test_rewinding_goes_to_the_end_that_was_seen_and_reads_all_that_was_produced
     assert project.answer("topic-changed", "orders")["topics"] == []
 
 
-def test_rewinding_while_the_log_is_still_short_loses_nothing_that_comes_later(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    project.refusal("run", "orders")
-    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
-    assert project.run() == []
-    grow(own_broker, truncated, 2)
-    [batch] = project.run()
-    assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
-
-
 def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
     project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
@@ -235,70 +198,7 @@ def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
     assert values(project, batch["batch_id"]) == [(0, 10, b"after 6"), (0, 11, b"after 7")]
 
 
-def test_a_log_that_is_truncated_once_more_is_found_once_more(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    project.refusal("run", "orders")
-    grow(own_broker, truncated)
-    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
-    project.run()
-    truncate_log(own_broker, truncated, 0, 4)
-    _, code, message = project.refusal("run", "orders")
-    assert code == "STORED_OFFSET_BEYOND_LOG"
-    assert f"{truncated}-0: stored offset 12, log end 4" in message
-
-
-def test_what_was_rewound_is_restored_by_the_output(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    project.refusal("run", "orders")
-    grow(own_broker, truncated)
-    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
-    project.run("orders", "--end-offset", f"{truncated}:0=6")
-    known = what_is_known(project)
-    lose_control_tables(project)
-    project.answer("adopt", "orders", *DO_IT)
-    assert what_is_known(project) == known
-    [batch] = project.run()
-    assert values(project, batch["batch_id"]) == [(0, 4 + n, f"after {n}".encode()) for n in range(2, 8)]
-
-
-def test_a_log_that_is_truncated_further_while_the_feed_is_stopped_is_rewound_to_the_lowest_end_that_was_seen(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    project.refusal("run", "orders")
-    truncate_log(own_broker, truncated, 0, 0)
-    project.refusal("run", "orders")
-    grow(own_broker, truncated)
-    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
-    [batch] = project.run()
-    assert values(project, batch["batch_id"]) == [(0, n, f"after {n}".encode()) for n in range(8)]
-
-
-@pytest.mark.parametrize("before", [read_with_a_gap_ahead_elsewhere])
-def test_gaps_ahead_in_partitions_whose_log_was_not_truncated_stay(
-    project: QuickProject,
-) -> None:
-    project.refusal("run", "orders")
-    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
-    assert project.gaps() == [(1, 3, 4, "skipped", "ahead")]
-
-
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("before", [planned])
-def test_a_planned_batch_over_records_that_are_gone_is_abandoned_and_what_is_there_is_read(
-    project: QuickProject,
-) -> None:
-    [open_batch] = project.batches()
-    [batch] = project.run()
-    assert batch["rows"] == 9
-    assert [(found["batch_id"], found["state"]) for found in project.batches()] == [
-        (batch["batch_id"], "COMMITTED"),
-        (open_batch["batch_id"], "ABANDONED"),
-    ]
-    assert project.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
 
 
 @pytest.mark.parametrize("before", [planned_beyond])
