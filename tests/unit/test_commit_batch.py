@@ -1,6 +1,5 @@
 """The commit task on fakes: verify, COMMITTING, publish, move the stored offsets, then mirror the group."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -42,10 +41,10 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldCut
-from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import OffsetsPolicy, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.start_rules import Earliest
 
 P0, P1 = partition(0), partition(1)
 BEFORE = {P0: 0, P1: 0}
@@ -679,63 +678,3 @@ def test_brokers_without_topic_ids_are_served_like_any_other() -> None:
     feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100), topic_id=None)}))
     feed.committed()
     assert feed.stored_offsets() == {P0: 100}
-
-
-# ── A crash at any instant (invariant 5) ──────────────────────────────────────────────────────────────────────────────
-
-
-class CrashError(BaseException):
-    """The machine is gone. Nothing may catch it."""
-
-
-def run_until_nothing_is_new(feed: FeedInMemory) -> None:
-    """Run the DAG as the scheduler does, again and again."""
-    while (outcome := feed.plan()).batch is not None:
-        feed.write(outcome.batch.batch_id)
-        feed.commit(outcome.batch.batch_id)
-
-
-def crash_at(number: int) -> Callable[[str], None]:
-    """Return what crashes at the call of that number."""
-    calls = itertools.count()
-
-    def count(_name: str) -> None:
-        if next(calls) == number:
-            raise CrashError
-
-    return count
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_crash_before_or_after_any_call_loses_nothing_and_duplicates_nothing(when: str, start: str) -> None:
-    for number in itertools.count():
-        settings = feed_settings(max_records=90)
-        if start == "latest":
-            settings = replace(settings, start_rules={"orders": Latest()})
-        feed = FeedInMemory(settings=settings)
-        crash = crash_at(number)
-        doomed = watched(feed, crash) if when == "before" else watched(feed, lambda _: None, crash)
-        try:
-            run_until_nothing_is_new(doomed)
-        except CrashError:
-            crashed = True
-        else:
-            crashed = False
-        run_until_nothing_is_new(feed)
-        begin = {P0: 0, P1: 0} if start == "earliest" else AFTER
-        assert feed.stored_offsets() == AFTER, f"crash {when} call {number}"
-        assert covered(feed) == {tp: (begin[tp], end) for tp, end in AFTER.items() if begin[tp] < end}
-        if not crashed:
-            assert number > (40 if start == "earliest" else 5)
-            return
-
-
-def covered(feed: FeedInMemory) -> dict[TopicPartition, tuple[int, int]]:
-    """Return what is published of each partition, after making sure that it is without a gap and without an overlap."""
-    whole: dict[TopicPartition, tuple[int, int]] = {}
-    for published in feed.sink.published_ranges():
-        start, end = whole.get(published.topic_partition, (published.start_offset, published.start_offset))
-        assert published.start_offset == end
-        whole[published.topic_partition] = (start, published.end_offset)
-    return whole
