@@ -167,14 +167,6 @@ def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: 
     assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
 
 
-def test_a_backlog_is_worked_off_batch_by_batch_and_every_record_is_read_once(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, limits={"max_records": 4})
-    batches = quick.run("orders", "--until-caught-up")
-    assert [batch["rows"] for batch in batches] == [4, 4, 4, 3]
-    assert [batch["capped"] for batch in batches] == [True, True, True, False]
-    assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
-
-
 def test_a_limit_on_a_compacted_log_counts_offsets_so_batches_are_smaller_and_still_end(
     quick: QuickProject, broker: EmbeddedBroker, name: str
 ) -> None:

@@ -86,20 +86,6 @@ def test_a_backlog_is_worked_off_batch_by_batch_until_the_feed_has_caught_up(
     assert [UUID(batch["batch_id"]).version for batch in batches] == [7, 7, 7]
 
 
-def test_a_feed_that_starts_at_latest_reads_only_what_arrives_after_its_first_plan(
-    quick: QuickProject, servers: str, topic: str
-) -> None:
-    quick.write_feed(topic, start="latest")
-    produce(servers, topic, order_events(500, seed=1))
-    assert quick.run() == []
-
-    produce(servers, topic, order_events(300, seed=2))
-    [batch] = quick.run()
-
-    assert batch["rows"] == 300
-    assert quick.status()["partitions"][0]["seeded_by"] == "latest"
-
-
 def test_a_failed_spark_application_leaves_nothing_visible_and_the_next_run_continues_the_same_batch(
     quick: QuickProject, servers: str, topic: str
 ) -> None:
