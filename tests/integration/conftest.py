@@ -1,5 +1,6 @@
 """What the tests on the real broker share: topics of their own, and a project whose commands run in this process."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,10 @@ def name() -> str:
 @pytest.fixture
 def orders(servers: str, name: str) -> str:
     """A topic of three partitions that hold ten, five and no records, a second apart from 2026-01-01 on."""
+    return orders_in(servers, name)
+
+
+def orders_in(servers: str, name: str) -> str:
     create_topic(servers, name, 3)
     produce(servers, name, 0, plain_records(10))
     produce(servers, name, 1, plain_records(5))
@@ -37,9 +42,44 @@ def orders(servers: str, name: str) -> str:
 
 @pytest.fixture
 def quick(tmp_path: Path, servers: str) -> QuickProject:
-    made = QuickProject(tmp_path / "quick", servers)
+    return quick_project(tmp_path / "quick", servers)
+
+
+def quick_project(home: Path, servers: str) -> QuickProject:
+    made = QuickProject(home, servers)
     made.make_control_tables()
     return made
+
+
+class Begun:
+    """A project as all tests of a file begin with it, and its topic: put back as it was for each."""
+
+    def __init__(self, folder: Path, servers: str, begin: Callable[[QuickProject, str], object]) -> None:
+        self.project = quick_project(folder / "begun", servers)
+        self.topic = orders_in(servers, f"orders-{uuid4().hex[:8]}")
+        begin(self.project, self.topic)
+        self._kept = folder / "kept"
+        shutil.copytree(self.project.home, self._kept, symlinks=True)
+
+    def again(self) -> "Begun":
+        shutil.rmtree(self.project.home)
+        shutil.copytree(self._kept, self.project.home, symlinks=True)
+        return self
+
+
+@pytest.fixture(scope="module")
+def begun_once(
+    request: pytest.FixtureRequest, broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Begun:
+    return Begun(tmp_path_factory.mktemp("begun"), broker.bootstrap_servers, request.module.begin)
+
+
+@pytest.fixture
+def begun(request: pytest.FixtureRequest, tmp_path: Path) -> Begun:
+    """What the file's ``begin`` makes. A test that asks for ``servers``, to change the topic, has one of its own."""
+    if "servers" in request.fixturenames:
+        return Begun(tmp_path, request.getfixturevalue("servers"), request.module.begin)
+    return request.getfixturevalue("begun_once").again()  # type: ignore[no-any-return]
 
 
 def commit_to_group(servers: str, group: str, topic: str, offsets: Mapping[int, int]) -> None:

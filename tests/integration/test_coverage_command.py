@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from sqlalchemy import Engine, create_engine, delete, event, update
 from sqlalchemy.engine import URL
+from tests.integration.conftest import Begun
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
@@ -24,15 +25,23 @@ from kafka_ingest.verbs import coverage as coverage_of_feed
 Verified = tuple[int, list[tuple[str, str, str]]]
 
 
+def begin(project: QuickProject, orders: str) -> None:
+    """Read all of a topic, apart from offsets 2 to 6 of partition 0, and 3 and 4 of these with a backfill."""
+    project.write_feed(orders)
+    project.run("orders", "--end-offset", f"{orders}:0=2")
+    project.answer("skip", "orders", orders, "0", "2-7", "--reason", "poisoned")
+    project.run()
+    project.answer("backfill", "orders", f"{orders}:0=3-5")
+
+
 @pytest.fixture
-def feed(quick: QuickProject, orders: str) -> QuickProject:
-    """A feed that read all of its topic, apart from offsets 2 to 6 of partition 0, of which a backfill read 3 and 4."""
-    quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=2")
-    quick.answer("skip", "orders", orders, "0", "2-7", "--reason", "poisoned")
-    quick.run()
-    quick.answer("backfill", "orders", f"{orders}:0=3-5")
-    return quick
+def feed(begun: Begun) -> QuickProject:
+    return begun.project
+
+
+@pytest.fixture
+def orders(begun: Begun) -> str:
+    return begun.topic
 
 
 def coverage(project: QuickProject, *options: str) -> tuple[int, dict[str, Any]]:
@@ -129,9 +138,9 @@ def test_what_open_batches_are_about_to_commit_is_pending(feed: QuickProject, or
 
 
 def test_a_feed_that_was_never_planned_has_no_offsets_and_an_unknown_one_is_an_error(
-    quick: QuickProject, orders: str
+    quick: QuickProject, name: str
 ) -> None:
-    quick.write_feed(orders)
+    quick.write_feed(name)
     exit_code, document = coverage(quick, "--verify")
     assert (exit_code, document["accounted"], document["partitions"], document["verified"]) == (0, True, [], None)
     assert quick.refusal("coverage", "refunds")[:2] == (2, "UNKNOWN_FEED")

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.integration.conftest import Begun
 from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
@@ -20,13 +21,21 @@ NOW = ("--before", "2100-01-01")
 EXECUTE = ("--execute", "--reason", "older than the contract")
 
 
+def begin(project: QuickProject, orders: str) -> None:
+    """Let a feed have three live batches of 5 records each."""
+    project.write_feed(orders, limits={"max_records": 5})
+    project.run("orders", "--until-caught-up")
+    assert [batch["rows"] for batch in project.batches()] == [5, 5, 5]
+
+
 @pytest.fixture
-def feed(quick: QuickProject, orders: str) -> QuickProject:
-    """A feed with three live batches of 5 records each."""
-    quick.write_feed(orders, limits={"max_records": 5})
-    quick.run("orders", "--until-caught-up")
-    assert [batch["rows"] for batch in quick.batches()] == [5, 5, 5]
-    return quick
+def feed(begun: Begun) -> QuickProject:
+    return begun.project
+
+
+@pytest.fixture
+def orders(begun: Begun) -> str:
+    return begun.topic
 
 
 def expired(project: QuickProject) -> int:

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.by_form import ALICE, DO, asking_by_form
+from tests.integration.conftest import Begun
 from tests.integration.test_adopt import DO_IT, lose_control_tables, receipts, what_is_known
 from tests.integration.test_lost_files import path_of
 from tests.kafka_faults import plain_records, produce
@@ -26,18 +27,26 @@ FOLDED = {"folded", "folded_batches"}
 EXECUTE = ("--execute", "--reason", "a disk died")
 
 
+def begin(project: QuickProject, orders: str) -> None:
+    """Let a feed have three live batches of 5 records each, and one of 2: the older three are 400 days old."""
+    project.write_feed(orders, limits={"max_records": 5}, control_retention="365d")
+    project.run("orders", "--until-caught-up")
+    make_old(project)
+    produce(project.bootstrap_servers, orders, 1, plain_records(2))
+    project.run()
+    project.answer("clean")
+    assert [batch["rows"] for batch in project.batches()] == [2, 5, 5, 5]
+
+
 @pytest.fixture
-def feed(quick: QuickProject, orders: str) -> Iterator[QuickProject]:
-    """A feed with three live batches of 5 records each, and one of 2: the older three are 400 days old."""
-    quick.write_feed(orders, limits={"max_records": 5}, control_retention="365d")
-    quick.run("orders", "--until-caught-up")
-    make_old(quick)
-    produce(quick.bootstrap_servers, orders, 1, plain_records(2))
-    quick.run()
-    quick.answer("clean")
-    assert [batch["rows"] for batch in quick.batches()] == [2, 5, 5, 5]
+def feed(begun: Begun) -> Iterator[QuickProject]:
     with patch("kafka_ingest.verbs.fold.FoldCut", partial(FoldCut, newest_stay=1)):
-        yield quick
+        yield begun.project
+
+
+@pytest.fixture
+def orders(begun: Begun) -> str:
+    return begun.topic
 
 
 OLDER = (
@@ -137,11 +146,13 @@ def test_what_is_asked_of_a_feed_has_the_same_answer_when_its_old_batches_are_fo
     assert "3 batches" in json.dumps(event)
 
 
-def test_the_feed_continues_and_its_next_batches_are_folded_into_the_same_rows(feed: QuickProject, orders: str) -> None:
+def test_the_feed_continues_and_its_next_batches_are_folded_into_the_same_rows(
+    feed: QuickProject, orders: str, servers: str
+) -> None:
     feed.answer("fold", "orders")
     make_old(feed)
     feed.answer("clean")
-    produce(feed.bootstrap_servers, orders, 1, plain_records(3))
+    produce(servers, orders, 1, plain_records(3))
     feed.run()
 
     assert feed.answer("fold", "orders")["batches"] == 1
@@ -331,6 +342,6 @@ def test_a_batch_whose_staged_files_are_there_stays_and_is_named(quick: QuickPro
     assert "folded 0 batches" in said
 
 
-def test_a_feed_that_was_never_planned_is_refused(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
+def test_a_feed_that_was_never_planned_is_refused(quick: QuickProject, name: str) -> None:
+    quick.write_feed(name)
     assert quick.refusal("fold", "orders", *OLD)[:2] == (2, "UNKNOWN_FEED")

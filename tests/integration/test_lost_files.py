@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pyarrow.parquet
 import pytest
+from tests.integration.conftest import Begun
 from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
@@ -18,14 +19,22 @@ EXECUTE = ("--execute", "--reason", "a disk died")
 EVERY_RECORD = [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
 
 
+def begin(project: QuickProject, orders: str) -> None:
+    """Read the topic in two live batches: 4 records of partition 0, then the rest of it and partition 1."""
+    project.write_feed(orders)
+    project.run("orders", "--end-offset", f"{orders}:0=4")
+    project.run()
+    assert project.positions() == EVERY_RECORD
+
+
 @pytest.fixture
-def feed(quick: QuickProject, orders: str) -> QuickProject:
-    """A feed that read its topic in two live batches: 4 records of partition 0, then the rest of it and partition 1."""
-    quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=4")
-    quick.run()
-    assert quick.positions() == EVERY_RECORD
-    return quick
+def feed(begun: Begun) -> QuickProject:
+    return begun.project
+
+
+@pytest.fixture
+def orders(begun: Begun) -> str:
+    return begun.topic
 
 
 def newest(project: QuickProject) -> str:
