@@ -245,7 +245,12 @@ def test_what_gives_sql_its_meaning_is_frozen_with_the_document_and_earlier_ones
         "fixed": {
             "spark.sql.ansi.enabled": "true",
             "spark.sql.caseSensitive": "false",
+            "spark.sql.execution.pandas.convertToArrowArraySafely": "false",
+            "spark.sql.execution.pyspark.binaryAsBytes": "false",
+            "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+            "spark.sql.execution.pythonUDTF.arrow.enabled": "false",
             "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+            "spark.sql.legacy.truncateForEmptyRegexSplit": "true",
             "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.sql.session.timeZone": "UTC",

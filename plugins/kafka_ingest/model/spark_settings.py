@@ -74,6 +74,13 @@ FIXED: Final[Mapping[str, str]] = {
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    # What expressions and a transform's Python functions give as in Spark 4.0, where 4.1 and 4.2 have other defaults.
+    # To 4.0, the first two are unknown, and change nothing.
+    "spark.sql.execution.pyspark.binaryAsBytes": "false",
+    "spark.sql.legacy.truncateForEmptyRegexSplit": "true",
+    "spark.sql.execution.pandas.convertToArrowArraySafely": "false",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+    "spark.sql.execution.pythonUDTF.arrow.enabled": "false",
 }
 """What gives values, types and names their meaning, frozen with each attempt."""
 
@@ -82,11 +89,11 @@ LEFT: Final = (
     *("adaptive.[!o]*", "adaptive.optimize[!r]*", "autoBroadcast*", "broadcast*", "bucketing.*", "cache.*"),
     *("cartesianProductExec.*", "cbo.*", "codegen.*", "columnVector.*", "constraintPropagation.*", "defaultCache*"),
     *("exchange.*", "execution.[!ap]*", "execution.arrow.[!u]*", "execution.pandas.udf.*"),
-    *("execution.pyspark.*", "execution.python.*", "execution.pythonUDF.arrow.concurrency.level"),
+    *("execution.pyspark.[!b]*", "execution.python.*", "execution.pythonUDF.arrow.concurrency.level"),
     *("files.max*", "files.min*", "files.openCostInBytes"),
     *("filesourceTable*", "inMemory*", "join.*", "leafNodeDefaultParallelism", "limit.*", "max[!M]*", "maxMeta*"),
     *("objectHashAggregate.*", "optimizer.[!e]*", "optimizer.enable*", "optimizer.expression*", "planner.*"),
-    *("requireAllClusterKeys*", "resultQueryStage.*", "session.localRelationCacheThreshold", "sessionWindow.*"),
+    *("requireAllClusterKeys*", "resultQueryStage.*", "session.localRelation*", "sessionWindow.*"),
     *("shuffle*", "sort*", "subexpressionElimination.*", "subquery.*", "windowExec.*"),
     *("parquet.compression.codec", "parquet.enable*", "parquet.filterPushdown*", "parquet.columnar*"),
     *("parquet.pushdown.*", "parquet.aggregatePushdown", "parquet.recordLevelFilter.*"),
@@ -103,6 +110,9 @@ LEFT: Final = (
     # What no batch that reads Kafka and writes Parquet meets.
     *("cli.*", "csv.*", "orc.*", "pyspark.plotting.*", "repl.*", "scriptTransformation.*", "streaming.*"),
     *("thriftServer.*", "thriftserver.*", "truncateTable.*", "view.*"),
+    # Of Spark 4.1 and later: tasks and memory; logs; Spark Connect and declarative pipelines.
+    *("classic.shuffleDependency.*", "parser.*Cache*", "unionOutputPartitioning"),
+    *("nameResolutionLog.*", "pyspark.worker.logging.*", "connect.*", "pipelines.*"),
     # Each submission decides these.
     *("parquet.output.committer.class", "sources.commitProtocolClass", "sources.useV1SourceList"),
 )
