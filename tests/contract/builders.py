@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
+import pytest
 from tests.outputs import parquet_at
 
 from kafka_ingest.model.batch import (
@@ -277,6 +279,23 @@ STEPS: Mapping[str, Step] = {
     "abandon": lambda control, plan: control.abandon(plan.batch_id, reason="not wanted", actor="ops"),
 }
 """Each step that changes a batch, on a batch with attempts 1 (pinned, from WRITTEN on) and 2 (open)."""
+
+
+class Dumped(Protocol):
+    """Control tables of which all that is stored can be read."""
+
+    def dump(self) -> dict[str, Any]: ...
+
+
+@contextmanager
+def refused(
+    store: Dumped, error: type[Exception] | tuple[type[Exception], ...], match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
+    """Expect that what is done inside is refused, and that nothing of it is stored."""
+    before = store.dump()
+    with pytest.raises(error, match=match) as refusal:
+        yield refusal
+    assert store.dump() == before
 
 
 # ── Rivals ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ from tests.contract.builders import (
     publish,
     receipt_of,
     record,
+    refused,
     seed,
     snapshot_of,
     stored,
@@ -186,23 +187,17 @@ def test_a_feed_whose_name_or_id_came_to_be_known_since_is_not_adopted_as_new(st
 def test_a_batch_that_is_committed_here_is_not_adopted_again(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.COMMITTED)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match=r"cannot become COMMITTED: expected .*, found COMMITTED"):
+    with refused(store, BatchStateError, match=r"cannot become COMMITTED: expected .*, found COMMITTED"):
         adopt(control, adoption(FIRST_PLAN))
-
-    assert store.dump() == before
 
 
 def test_a_batch_that_is_committed_is_not_abandoned_as_overtaken(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.COMMITTED)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match=r"cannot become ABANDONED: expected .*, found COMMITTED"):
+    with refused(store, BatchStateError, match=r"cannot become ABANDONED: expected .*, found COMMITTED"):
         adopt(control, adoption(SECOND_PLAN, abandoned=FIRST_PLAN.batch_id))
-
-    assert store.dump() == before
 
 
 @pytest.mark.postgresql_too
@@ -419,17 +414,14 @@ def test_what_was_shown_on_older_rows_is_refused_and_nothing_is_adopted(store: S
     plan_first(control)
     shown = snapshot_of(control)
     store.connect().open_attempt(attempt_of(FIRST_PLAN, 1))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
+    with refused(store, FeedChangedError, match="feed orders: another process wrote"):
         control.adopt(
             shown,
             adoption(SECOND_PLAN, stored=[row(0, 130)], gaps=[KEPT_GAP], ledger=[RESET], abandoned=batch_id_of(1)),
             reason="tables lost",
             actor="ops",
         )
-
-    assert store.dump() == before
 
 
 @pytest.mark.postgresql_too

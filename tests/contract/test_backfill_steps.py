@@ -30,6 +30,7 @@ from tests.contract.builders import (
     plan_of,
     publish,
     record,
+    refused,
     seed,
     snapshot_of,
     stored,
@@ -226,12 +227,9 @@ def test_a_backfill_decided_on_older_rows_is_refused_and_nothing_of_it_is_writte
     control = with_holes.connect()
     old = snapshot_of(control)
     plan_next(with_holes.connect(), plan_of((orders(0), 100, 110), number=2))
-    before = with_holes.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
+    with refused(with_holes, FeedChangedError, match="feed orders: another process wrote"):
         claim(control, chunk(3, (orders(0), 20, 40)), gaps=[lost(orders(0), 0, 5)], snapshot=old)
-
-    assert with_holes.dump() == before
 
 
 def test_a_decision_made_before_a_backfill_was_recorded_has_to_be_made_again(with_holes: Store):
@@ -356,23 +354,17 @@ def test_a_copy_may_read_what_the_feed_has_read_or_will_read(holes: OperatorTabl
 def test_offsets_at_or_beyond_the_stored_offset_are_refused_and_nothing_is_written(
     with_holes: Store, span: tuple[int, int]
 ):
-    before = with_holes.dump()
 
-    with pytest.raises(OffsetsMovedError, match=rf"orders-0\[{span[0]}, {span[1]}\), stored offset 100"):
+    with refused(with_holes, OffsetsMovedError, match=rf"orders-0\[{span[0]}, {span[1]}\), stored offset 100"):
         claim(with_holes.connect(), chunk(2, (orders(1), 0, 10)), chunk(3, (orders(0), *span)))
-
-    assert with_holes.dump() == before
 
 
 def test_a_backfill_of_a_partition_whose_start_is_pending_is_refused(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), None))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError):
+    with refused(store, OffsetsMovedError):
         claim(control, chunk(2, (orders(0), 0, 10)))
-
-    assert store.dump() == before
 
 
 def test_two_feeds_may_backfill_the_same_offsets_of_a_topic(holes: OperatorTables):
@@ -423,14 +415,6 @@ def test_a_backfill_that_misses_nothing_records_no_gap(with_holes: Store):
     assert with_holes.events("gap") == before
 
 
-def test_the_gaps_of_a_refused_backfill_are_not_recorded(with_holes: Store):
-    control = with_holes.connect()
-    with pytest.raises(RangesTakenError):
-        claim(control, chunk(2, (orders(0), 20, 30)), chunk(3, (orders(0), 29, 40)), gaps=[lost(orders(0), 0, 10)])
-
-    assert gap_spans(with_holes) == UNTOUCHED
-
-
 def test_a_gap_that_a_backfill_left_is_carried_by_the_next_live_receipt(with_holes: Store):
     control = with_holes.connect()
     claim(control, gaps=[lost(orders(0), 0, 10)])
@@ -478,6 +462,7 @@ def test_a_gap_of_which_some_is_read_is_split_and_nothing_of_it_is_lost(
         assert (piece.cause, piece.reason, piece.decided_by) == (was.cause, was.reason, was.decided_by)
         assert (piece.decided_at, piece.applied_at, piece.topic_id) == (was.decided_at, was.applied_at, was.topic_id)
         assert piece.closed_by_batch == (batch_id_of(2) if piece.state == "closed" else None)
+    assert bool(with_holes.events("gap_closed")) == any(state == "closed" for *_, state in left)
 
 
 def test_gaps_are_closed_across_partitions_by_one_chunk(with_holes: Store):
@@ -504,13 +489,6 @@ def test_chunk_after_chunk_closes_a_gap_piece_by_piece(with_holes: Store):
         batch_id_of(3),
         batch_id_of(2),
     ]
-
-
-def test_a_backfill_that_reads_no_gap_closes_none_and_records_none(with_holes: Store):
-    filled(with_holes.connect(), (orders(0), 0, 20))
-
-    assert gap_spans(with_holes) == UNTOUCHED
-    assert with_holes.events("gap_closed") == []
 
 
 def test_a_copy_closes_no_gap(with_holes: Store):
@@ -746,12 +724,9 @@ def test_a_backfill_whose_stored_offset_was_moved_below_it_does_not_begin_to_com
     claim(control, plan)
     write(control, plan)
     with_holes.reset_by_hand(orders(0), 59)
-    before = with_holes.dump()
 
-    with pytest.raises(OffsetsMovedError, match=r"orders-0\[20, 60\), stored offset 59.*abandon"):
+    with refused(with_holes, OffsetsMovedError, match=r"orders-0\[20, 60\), stored offset 59.*abandon"):
         control.begin_commit(plan.batch_id, 1)
-
-    assert with_holes.dump() == before
 
 
 def test_a_discarded_chunk_keeps_its_claim(holes: OperatorTables):

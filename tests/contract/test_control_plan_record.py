@@ -26,6 +26,7 @@ from tests.contract.builders import (
     publish,
     receipt_of,
     record,
+    refused,
     seed,
     snapshot_of,
     stored,
@@ -100,9 +101,8 @@ def test_a_jump_from_elsewhere_than_the_stored_offset_is_refused_and_nothing_of_
 ) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 5), seed(orders(1), 0))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-0: expected 4, found 5"):
+    with refused(store, OffsetsMovedError, match="orders-0: expected 4, found 5"):
         record(
             control,
             topic_pattern="ord.*",
@@ -112,8 +112,6 @@ def test_a_jump_from_elsewhere_than_the_stored_offset_is_refused_and_nothing_of_
             waiting_since=NOON,
             plan=plan_of((orders(2), 7, 9)),
         )
-
-    assert store.dump() == before
 
 
 def test_every_jump_from_elsewhere_is_named_on_a_database(database: Store) -> None:
@@ -145,9 +143,8 @@ def test_a_first_plan_whose_jump_is_refused_leaves_no_feed(store: Store) -> None
 def test_a_batch_that_does_not_start_where_the_jump_ends_takes_the_jump_with_it(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-0: expected 41, found 40"):
+    with refused(store, OffsetsMovedError, match="orders-0: expected 41, found 40"):
         record(
             control,
             seeds=[seed(orders(1), 0)],
@@ -155,40 +152,6 @@ def test_a_batch_that_does_not_start_where_the_jump_ends_takes_the_jump_with_it(
             holds=[hold(1)],
             plan=plan_of((orders(0), 41, 50)),
         )
-
-    assert store.dump() == before
-
-
-def test_a_plan_decided_on_an_older_revision_is_refused_with_its_jumps_and_holds(store: Store) -> None:
-    control = store.connect()
-    plan_first(control, None, seed(orders(0), 0))
-    old = snapshot_of(control)
-    record(store.connect(), holds=[hold(0)])
-    before = store.dump()
-
-    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
-        record(
-            control,
-            snapshot=old,
-            topic_pattern="ord.*",
-            seeds=[seed(orders(1), 0)],
-            jumps=[jump(orders(0), 0, 40)],
-            holds=[hold(1)],
-            waiting_since=NOON,
-        )
-
-    assert store.dump() == before
-
-
-def test_a_plan_that_found_another_batch_open_is_refused_with_its_jumps_and_holds(store: Store) -> None:
-    control = store.connect()
-    plan_first(control, FIRST_PLAN, seed(orders(0), 0), seed(orders(1), 40), seed(orders(2), 0))
-    before = store.dump()
-
-    with pytest.raises(FeedChangedError, match="another batch is open already"):
-        record(control, jumps=[jump(orders(2), 0, 40)], holds=[hold(1)], plan=plan_of((orders(2), 40, 50), number=2))
-
-    assert store.dump() == before
 
 
 def test_a_plan_of_one_feed_changes_nothing_of_another_that_reads_the_same_topic(control: OperatorTables) -> None:
@@ -279,12 +242,6 @@ def test_gaps_are_sorted_by_partition_and_offset_however_they_were_filed(store: 
     ]
     assert [kept.offset_range for kept in store.gaps()] == expected
     assert [found.offset_range for found in snapshot_of(control).gaps_ahead] == [expected[2], expected[3]]
-
-
-def test_a_feed_without_gaps_has_none(store: Store) -> None:
-    plan_first(store.connect())
-
-    assert store.gaps() == []
 
 
 def planned_gap(control: OperatorTables, partition: int, start: int, end: int) -> Gap:
@@ -497,23 +454,17 @@ def test_a_plan_decided_before_a_hold_was_added_is_refused(store: Store) -> None
     plan_first(control, None, seed(orders(0), 0))
     old = snapshot_of(control)
     control.hold(ORDERS_FEED, hold(0, HoldCause.UNREADABLE, at_offset=5))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError):
+    with refused(store, FeedChangedError):
         record(control, snapshot=old, plan=plan_of((orders(0), 0, 10)))
-
-    assert store.dump() == before
 
 
 def test_a_hold_of_a_feed_nobody_knows_is_refused(store: Store) -> None:
     control = store.connect()
     plan_first(control)
-    before = store.dump()
 
-    with pytest.raises(KafkaIngestError, match=str(OTHER_FEED)):
+    with refused(store, KafkaIngestError, match=str(OTHER_FEED)):
         control.hold(OTHER_FEED, hold(0))
-
-    assert store.dump() == before
 
 
 # ── Abandoning with jumps ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -542,17 +493,14 @@ def test_a_batch_is_abandoned_and_what_the_log_lost_of_it_is_a_gap_in_one_step(s
 def test_a_batch_whose_jumps_are_refused_stays_open(store: Store) -> None:
     control = store.connect()
     plan_first(control)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-1: expected 39, found 40"):
+    with refused(store, OffsetsMovedError, match="orders-1: expected 39, found 40"):
         control.abandon(
             FIRST_PLAN.batch_id,
             reason="lost",
             actor="run 7",
             jumps=[jump(orders(0), 0, 30), jump(orders(1), 39, 45)],
         )
-
-    assert store.dump() == before
 
 
 REFUSED: Mapping[str, Callable[[OperatorTables], object]] = {
@@ -567,9 +515,8 @@ def test_no_offset_jumps_where_the_batch_cannot_be_abandoned(store: Store, rival
     plan_first(control)
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
     REFUSED[rival](control)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError):
+    with refused(store, BatchStateError):
         control.abandon(
             FIRST_PLAN.batch_id,
             reason="lost",
@@ -577,8 +524,6 @@ def test_no_offset_jumps_where_the_batch_cannot_be_abandoned(store: Store, rival
             only_from={BatchState.PLANNED},
             jumps=[jump(orders(0), 0, 30)],
         )
-
-    assert store.dump() == before
 
 
 # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────────────

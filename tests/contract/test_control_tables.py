@@ -34,6 +34,7 @@ from tests.contract.builders import (
     publish,
     receipt_of,
     record,
+    refused,
     seed,
     snapshot_of,
     stored,
@@ -83,13 +84,7 @@ def test_a_first_plan_writes_feed_seeds_and_batch(control: ControlTables):
     assert (feed.open_batch.state, feed.open_batch.planned_by) == (BatchState.PLANNED, "planner")
     assert feed.open_batch.pinned_attempt is None
     assert control.batch(FIRST_PLAN.batch_id) == feed.open_batch
-
-
-def test_a_stored_plan_has_the_fingerprint_it_was_recorded_with(control: ControlTables):
-    plan = plan_of((orders(0), 0, 100), (orders(1), 40, 50), leader_epochs={orders(1): 3})
-    plan_first(control, plan)
-
-    assert control.batch(plan.batch_id).plan.fingerprint == plan.fingerprint
+    assert (control.attempts(FIRST_PLAN.batch_id), control.range_counts(FIRST_PLAN.batch_id)) == ([], [])
 
 
 def test_a_first_plan_that_reads_nothing_writes_the_seeds_alone(control: ControlTables):
@@ -108,13 +103,10 @@ def test_stored_offsets_come_in_the_order_of_their_partitions(control: ControlTa
 
 def test_a_second_first_plan_of_the_same_name_is_refused(store: Store):
     plan_first(store.connect())
-    before = store.dump()
 
     late = plan_of((orders(0), 0, 90), number=2, feed_id=OTHER_FEED)
-    with pytest.raises(FeedChangedError, match="feed orders: another first plan was faster"):
+    with refused(store, FeedChangedError, match="feed orders: another first plan was faster"):
         plan_first(store.connect(), late)
-
-    assert store.dump() == before
 
 
 def test_two_feeds_have_an_open_batch_each(control: ControlTables):
@@ -132,92 +124,63 @@ def test_a_plan_decided_on_older_rows_is_refused_and_nothing_of_it_is_written(st
     plan_first(control, None, seed(orders(0), 0), seed(orders(1), 0))
     old = snapshot_of(control)
     plan_next(store.connect(), None, seed(orders(2), 0))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
+    with refused(store, FeedChangedError, match="feed orders: another process wrote"):
         plan_next(control, plan_of((orders(0), 0, 10)), seed(orders(3), 0), snapshot=old)
-
-    assert store.dump() == before
 
 
 def test_a_plan_while_a_batch_is_open_is_refused_and_nothing_of_it_is_written(store: Store):
     control = store.connect()
     plan_first(control)
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="another batch is open already"):
+    with refused(store, FeedChangedError, match="another batch is open already"):
         plan_next(control, plan_of((orders(2), 5, 6), number=2), seed(orders(2), 5))
-
-    assert store.dump() == before
 
 
 @pytest.mark.parametrize("state", [BatchState.WRITTEN, BatchState.COMMITTING])
 def test_a_batch_is_open_until_it_is_finished(store: Store, state: BatchState):
     control = store.connect()
     bring_to(control, state)
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="another batch is open already"):
+    with refused(store, FeedChangedError, match="another batch is open already"):
         plan_next(control, plan_of((orders(0), 0, 1), number=2))
-
-    assert store.dump() == before
-
-
-def test_a_backfill_may_be_open_beside_the_live_batch_and_starts_anywhere(control: ControlTables):
-    plan_first(control)
-    backfill = plan_of((orders(0), 20, 30), number=2, kind=BatchKind.BACKFILL)
-    plan_next(control, backfill)
-
-    assert control.batch(backfill.batch_id).state is BatchState.PLANNED
-    assert snapshot_of(control).open_batch == control.batch(FIRST_PLAN.batch_id)
 
 
 def test_a_plan_that_does_not_start_at_the_stored_offsets_is_refused_and_nothing_is_written(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0), seed(orders(1), 40), seed(orders(2), 0))
-    before = store.dump()
 
     plan = plan_of((orders(0), 0, 10), (orders(1), 45, 50), (orders(2), 5, 10))
-    with pytest.raises(OffsetsMovedError) as refusal:
+    with refused(store, OffsetsMovedError) as refusal:
         plan_next(control, plan, seed(orders(3), 0))
 
     assert "orders-1: expected 45, found 40" in str(refusal.value)
     assert "orders-2: expected 5, found 0" in str(refusal.value)
     assert "orders-0" not in str(refusal.value)
-    assert store.dump() == before
 
 
 def test_a_plan_of_a_partition_without_a_stored_offset_is_refused(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-1: expected 0, found None"):
+    with refused(store, OffsetsMovedError, match="orders-1: expected 0, found None"):
         plan_next(control, plan_of((orders(0), 0, 10), (orders(1), 0, 10)))
-
-    assert store.dump() == before
 
 
 def test_a_plan_of_a_partition_whose_seed_is_pending_is_refused(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), None))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-0: expected 0, found None"):
+    with refused(store, OffsetsMovedError, match="orders-0: expected 0, found None"):
         plan_next(control, plan_of((orders(0), 0, 10)))
-
-    assert store.dump() == before
 
 
 def test_a_plan_of_another_topic_id_than_the_stored_one_is_refused(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0, topic_id="deleted-topic"))
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-0"):
+    with refused(store, OffsetsMovedError, match="orders-0"):
         plan_next(control, plan_of((orders(0), 0, 10), topic_id="made-again"))
-
-    assert store.dump() == before
 
 
 def test_every_write_to_a_feeds_rows_grows_its_revision(control: ControlTables):
@@ -288,24 +251,18 @@ def test_a_pending_seed_is_resolved_by_a_later_plan_that_reads_from_there(contro
 def test_a_start_rule_never_moves_an_existing_offset(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), 40))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="orders-0 has a stored offset already"):
+    with refused(store, FeedChangedError, match="orders-0 has a stored offset already"):
         plan_next(control, None, seed(orders(0), 0), seed(orders(1), 0))
-
-    assert store.dump() == before
 
 
 def test_a_seed_that_was_resolved_is_not_resolved_again(store: Store):
     control = store.connect()
     plan_first(control, None, seed(orders(0), None))
     plan_next(control, None, seed(orders(0), 500))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="orders-0 has a stored offset already"):
+    with refused(store, FeedChangedError, match="orders-0 has a stored offset already"):
         plan_next(control, None, seed(orders(0), 700))
-
-    assert store.dump() == before
 
 
 def test_a_partition_gained_later_is_seeded_without_touching_the_others(control: ControlTables):
@@ -318,12 +275,6 @@ def test_a_partition_gained_later_is_seeded_without_touching_the_others(control:
 
 
 # ── Attempts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_batch_that_nobody_wrote_has_no_attempts(control: ControlTables):
-    plan_first(control)
-
-    assert control.attempts(FIRST_PLAN.batch_id) == []
 
 
 def test_attempts_are_found_as_they_were_opened_in_the_order_of_their_numbers(control: ControlTables):
@@ -340,12 +291,9 @@ def test_the_second_actor_that_opens_an_attempt_of_the_same_number_is_refused(st
     control = store.connect()
     plan_first(control)
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="attempt 1 was opened by another process"):
+    with refused(store, FeedChangedError, match="attempt 1 was opened by another process"):
         store.connect().open_attempt(attempt_of(FIRST_PLAN, 1))
-
-    assert store.dump() == before
 
 
 def test_the_number_of_a_discarded_attempt_is_not_free_again(store: Store):
@@ -353,12 +301,9 @@ def test_the_number_of_a_discarded_attempt_is_not_free_again(store: Store):
     plan_first(control)
     write(control, FIRST_PLAN)
     control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="attempt 1"):
+    with refused(store, FeedChangedError, match="attempt 1"):
         control.open_attempt(attempt_of(FIRST_PLAN, 1))
-
-    assert store.dump() == before
 
 
 # ── Pinning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -411,22 +356,13 @@ def test_the_counts_of_each_range_are_stored_with_the_pin_in_the_plans_order(con
     ]
 
 
-def test_a_batch_that_is_not_written_has_no_counts(control: ControlTables):
-    plan_first(control)
-
-    assert control.range_counts(FIRST_PLAN.batch_id) == []
-
-
 def test_an_attempt_that_was_never_opened_cannot_be_pinned(store: Store):
     control = store.connect()
     plan_first(control)
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="attempt 2 is not open"):
+    with refused(store, BatchStateError, match="attempt 2 is not open"):
         pin(control, FIRST_PLAN, 2)
-
-    assert store.dump() == before
 
 
 def test_the_second_pin_is_refused_with_who_won(store: Store):
@@ -435,25 +371,11 @@ def test_the_second_pin_is_refused_with_who_won(store: Store):
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
     control.open_attempt(attempt_of(FIRST_PLAN, 2))
     pin(control, FIRST_PLAN, 2)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="found WRITTEN") as refusal:
+    with refused(store, BatchStateError, match="found WRITTEN") as refusal:
         pin(store.connect(), FIRST_PLAN, 1)
 
     assert "attempt 2" in str(refusal.value)
-    assert store.dump() == before
-
-
-def test_the_same_attempt_is_not_pinned_twice(store: Store):
-    control = store.connect()
-    plan_first(control)
-    write(control, FIRST_PLAN)
-    before = store.dump()
-
-    with pytest.raises(BatchStateError, match="found WRITTEN"):
-        pin(control, FIRST_PLAN, 1)
-
-    assert store.dump() == before
 
 
 def test_the_attempts_that_lost_stay_open_and_unpinned(control: ControlTables):
@@ -494,24 +416,9 @@ def test_no_attempt_of_before_a_discard_can_be_pinned(store: Store, number: int)
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
     control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match=f"attempt {number} is not open any more"):
+    with refused(store, BatchStateError, match=f"attempt {number} is not open any more"):
         pin(control, FIRST_PLAN, number)
-
-    assert store.dump() == before
-
-
-def test_an_attempt_opened_after_a_discard_is_pinned_and_committed(control: ControlTables):
-    bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
-    control.open_attempt(attempt_of(FIRST_PLAN, 3))
-    pin(control, FIRST_PLAN, 3)
-    control.begin_commit(FIRST_PLAN.batch_id, 3)
-    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
-
-    assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED
-    assert stored(control) == {orders(0): 100, orders(1): 50}
 
 
 def test_a_discarded_attempt_keeps_the_reason_it_was_discarded_for(control: ControlTables):
@@ -528,12 +435,9 @@ def test_a_discarded_attempt_keeps_the_reason_it_was_discarded_for(control: Cont
 def test_a_discard_in_the_name_of_another_attempt_is_refused(store: Store):
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="expected attempt 2 to be the pinned one, found 1"):
+    with refused(store, BatchStateError, match="expected attempt 2 to be the pinned one, found 1"):
         control.discard_written(FIRST_PLAN.batch_id, 2, reason="damaged", actor="committer")
-
-    assert store.dump() == before
 
 
 def test_a_discard_is_recorded_in_the_journal(store: Store):
@@ -547,16 +451,6 @@ def test_a_discard_is_recorded_in_the_journal(store: Store):
 
 
 # ── Beginning a commit ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_written_batch_begins_to_commit(control: ControlTables):
-    plan_first(control)
-    write(control, FIRST_PLAN)
-    control.begin_commit(FIRST_PLAN.batch_id, 1)
-
-    batch = control.batch(FIRST_PLAN.batch_id)
-    assert (batch.state, batch.pinned_attempt, batch.rows) == (BatchState.COMMITTING, 1, 110)
-    assert stored(control) == {orders(0): 0, orders(1): 40}
 
 
 @pytest.mark.parametrize("state", [BatchState.COMMITTING, BatchState.COMMITTED])
@@ -574,12 +468,9 @@ def test_a_commit_that_has_begun_is_not_begun_again(store: Store, state: BatchSt
 def test_a_commit_in_the_name_of_another_attempt_is_refused(store: Store, state: BatchState):
     control = store.connect()
     bring_to(control, state)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="expected attempt 2 to be the pinned one, found 1"):
+    with refused(store, BatchStateError, match="expected attempt 2 to be the pinned one, found 1"):
         control.begin_commit(FIRST_PLAN.batch_id, 2)
-
-    assert store.dump() == before
 
 
 def test_a_commit_does_not_begin_where_stored_offsets_were_moved(store: Store):
@@ -589,15 +480,13 @@ def test_a_commit_does_not_begin_where_stored_offsets_were_moved(store: Store):
     write(control, plan)
     store.reset_by_hand(orders(1), 30)
     store.reset_by_hand(orders(2), 900)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError) as refusal:
+    with refused(store, OffsetsMovedError) as refusal:
         control.begin_commit(plan.batch_id, 1)
 
     assert "orders-1: expected 40, found 30" in str(refusal.value)
     assert "orders-2: expected 7, found 900" in str(refusal.value)
     assert "orders-0" not in str(refusal.value)
-    assert store.dump() == before
 
 
 def test_a_commit_does_not_begin_where_a_topic_has_another_id(store: Store):
@@ -605,34 +494,9 @@ def test_a_commit_does_not_begin_where_a_topic_has_another_id(store: Store):
     plan_first(control)
     write(control, FIRST_PLAN)
     store.recreate_by_hand(orders(1), "made-again")
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-1"):
+    with refused(store, OffsetsMovedError, match="orders-1"):
         control.begin_commit(FIRST_PLAN.batch_id, 1)
-
-    assert store.dump() == before
-
-
-def test_a_backfill_begins_to_commit_below_the_stored_offsets(control: ControlTables):
-    plan_first(control)
-    commit(control, FIRST_PLAN)
-    backfill = plan_of((orders(0), 20, 100), number=2, kind=BatchKind.BACKFILL)
-    plan_next(control, backfill)
-    publish(control, backfill)
-
-    assert control.batch(backfill.batch_id).state is BatchState.COMMITTING
-
-
-def test_a_backfill_that_reads_an_offset_of_the_live_run_does_not_begin_to_commit(control: ControlTables):
-    plan_first(control)
-    commit(control, FIRST_PLAN)
-    backfill = plan_of((orders(0), 20, 101), number=2, kind=BatchKind.BACKFILL)
-    plan_next(control, backfill)
-    write(control, backfill)
-
-    with pytest.raises(OffsetsMovedError, match=r"orders-0\[20, 101\), stored offset 100.*kafka-ingest abandon"):
-        control.begin_commit(backfill.batch_id, 1)
-    assert control.batch(backfill.batch_id).state is BatchState.WRITTEN
 
 
 # ── Completing a commit ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -672,12 +536,10 @@ def test_one_moved_row_of_many_holds_back_all_of_them(store: Store):
     plan_first(control, plan)
     publish(control, plan)
     store.reset_by_hand(orders(617), 600)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-617: expected 617, found 600"):
+    with refused(store, OffsetsMovedError, match="orders-617: expected 617, found 600"):
         control.complete_commit(plan.batch_id, actor="committer")
 
-    assert store.dump() == before
     assert control.batch(plan.batch_id).state is BatchState.COMMITTING
     assert stored(control) == {orders(number): number for number in range(1_000)} | {orders(617): 600}
 
@@ -702,12 +564,9 @@ def test_another_topic_id_holds_back_a_commit_and_is_named(store: Store, planned
     plan_first(control, plan)
     publish(control, plan)
     store.recreate_by_hand(orders(1), found)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match="orders-1"):
+    with refused(store, OffsetsMovedError, match="orders-1"):
         control.complete_commit(plan.batch_id, actor="committer")
-
-    assert store.dump() == before
 
 
 def test_a_topic_whose_id_nobody_knows_is_committed(control: ControlTables):
@@ -742,26 +601,6 @@ def test_a_batch_is_committed_forever_whatever_is_committed_after_it(control: Co
     assert control.complete_commit(FIRST_PLAN.batch_id, actor="a week later").committed_by == "first"
     assert stored(control) == {orders(0): 130, orders(1): 50}
     assert snapshot_of(control).stored[orders(0)].batch_id == later.batch_id
-
-
-def test_the_next_plan_starts_where_the_commit_ended(control: ControlTables):
-    plan_first(control)
-    commit(control, FIRST_PLAN)
-    later = plan_of((orders(0), 100, 130), (orders(1), 50, 51), number=2)
-    plan_next(control, later)
-
-    assert snapshot_of(control).open_batch == control.batch(later.batch_id)
-
-
-def test_a_committed_backfill_moves_no_stored_offset(control: ControlTables):
-    plan_first(control, None, seed(orders(0), 20))
-    backfill = plan_of((orders(0), 10, 20), kind=BatchKind.BACKFILL)
-    plan_next(control, backfill)
-    commit(control, backfill)
-
-    assert control.batch(backfill.batch_id).state is BatchState.COMMITTED
-    assert stored(control) == {orders(0): 20}
-    assert snapshot_of(control).stored[orders(0)].batch_id is None
 
 
 def test_ten_thousand_partitions_are_committed_together(sql_control: SqlControlTables):
@@ -816,12 +655,9 @@ def test_a_batch_that_may_be_visible_is_not_abandoned_plainly(control: ControlTa
 def test_a_batch_that_was_to_be_abandoned_only_while_planned_is_kept_once_it_is_written(store: Store):
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="is WRITTEN: expected PLANNED to abandon it"):
+    with refused(store, BatchStateError, match="is WRITTEN: expected PLANNED to abandon it"):
         control.abandon(FIRST_PLAN.batch_id, reason="does not fit", actor="planner", only_from={BatchState.PLANNED})
-
-    assert store.dump() == before
 
 
 def test_a_planned_batch_is_abandoned_by_a_call_that_abandons_only_planned_ones(control: ControlTables):
@@ -863,12 +699,9 @@ def test_an_allowed_step_ends_in_the_state_of_the_table(control: ControlTables, 
 def test_every_other_step_is_refused_and_changes_nothing(store: Store, state: BatchState, step: str):
     control = store.connect()
     bring_to(control, state)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match=state.value):
+    with refused(store, BatchStateError, match=state.value):
         STEPS[step](control, FIRST_PLAN)
-
-    assert store.dump() == before
 
 
 @pytest.mark.sqlite_is_enough
@@ -877,12 +710,9 @@ def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refus
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
     control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match="ABANDONED"):
+    with refused(store, BatchStateError, match="ABANDONED"):
         STEPS[step](control, FIRST_PLAN)
-
-    assert store.dump() == before
 
 
 @pytest.mark.sqlite_is_enough
@@ -890,12 +720,9 @@ def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refus
 def test_a_step_on_a_batch_nobody_knows_is_refused_by_its_id(store: Store, step: str):
     control = store.connect()
     plan_first(control)
-    before = store.dump()
 
-    with pytest.raises(UnknownBatchError, match=str(batch_id_of(404))):
+    with refused(store, UnknownBatchError, match=str(batch_id_of(404))):
         STEPS[step](control, plan_of((orders(0), 0, 100), number=404))
-
-    assert store.dump() == before
 
 
 def test_a_question_about_a_batch_nobody_knows_is_refused_by_its_id(control: ControlTables):
@@ -1206,22 +1033,16 @@ def test_a_pin_never_loses_a_range_of_the_plan_whatever_its_counts_name(database
 def test_a_feed_that_is_not_known_has_no_events_recorded(database: SqlStore):
     control = database.connect()
     plan_first(control)
-    before = database.dump()
 
-    with pytest.raises(KafkaIngestError, match=str(OTHER_FEED)):
+    with refused(database, KafkaIngestError, match=str(OTHER_FEED)):
         control.record_event(OTHER_FEED, "gap", actor="ops", batch_id=None, detail={})
-
-    assert database.dump() == before
 
 
 def test_two_first_plans_under_one_feed_id_are_refused(store: Store):
     plan_first(store.connect())
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError):
+    with refused(store, FeedChangedError):
         store.connect().record_plan(NewFeed(ORDERS_FEED, "refunds"), PlanRecord(CLUSTER, ["refunds"]), actor="planner")
-
-    assert store.dump() == before
 
 
 # ── Announcing ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from tests.contract.builders import (
     plan_of,
     receipt_of,
     record,
+    refused,
     snapshot_of,
     stored,
 )
@@ -118,10 +119,8 @@ def test_what_was_discarded_makes_them_plain_planned_ranges_again(control: Opera
 def test_a_later_receipt_that_read_more_is_refused_as_any(store: Store) -> None:
     control = store.connect()
     written(control)
-    before = store.dump()
-    with pytest.raises(BatchStateError, match="found WRITTEN"):
+    with refused(store, BatchStateError, match="found WRITTEN"):
         pin(control, FIRST_PLAN, 2)
-    assert store.dump() == before
 
 
 def test_one_that_is_abandoned_keeps_what_it_left_out(control: OperatorTables) -> None:
@@ -196,10 +195,8 @@ def test_a_stored_offset_of_what_was_read_that_moved_stops_all_of_it(store: Stor
     if step == "complete_commit":
         control.begin_commit(plan.batch_id, 1)
     store.reset_by_hand(third.topic_partition, 3)
-    before = store.dump()
-    with pytest.raises(OffsetsMovedError, match=r"orders-7: expected 0, found 3"):
+    with refused(store, OffsetsMovedError, match=r"orders-7: expected 0, found 3"):
         STEPS[step](control, plan)
-    assert store.dump() == before
 
 
 def test_a_stored_offset_of_what_was_left_out_says_nothing_about_the_batch(store: Store) -> None:

@@ -19,6 +19,7 @@ from tests.contract.builders import (
     plan_next,
     plan_of,
     record,
+    refused,
     seed,
     snapshot_of,
     write,
@@ -63,12 +64,9 @@ def test_a_backfill_is_not_committed_once_its_log_was_cut_off_and_a_live_run_rea
     again = plan_of((orders(0), 30, 100), number=3)
     plan_next(control, again)
     commit(control, again)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
+    with refused(store, OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
         control.begin_commit(plan.batch_id, 1)
-
-    assert store.dump() == before
 
 
 def test_what_came_after_its_plan_overtakes_a_backfill_whatever_the_clock_said_then(store: Store) -> None:
@@ -79,12 +77,9 @@ def test_what_came_after_its_plan_overtakes_a_backfill_whatever_the_clock_said_t
     again = plan_of((orders(0), 30, 100), number=3)
     plan_next(control, again)
     commit(control, again)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
+    with refused(store, OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
         control.begin_commit(plan.batch_id, 1)
-
-    assert store.dump() == before
 
 
 def test_what_came_before_its_plan_overtakes_no_backfill_whatever_the_clock_said_then(store: Store) -> None:
@@ -119,12 +114,9 @@ def test_a_backfill_of_older_control_tables_is_not_committed_beside_the_one_that
     plan = claimed(control)
     other = plan_of((orders(0), 20, 60), number=3, kind=BatchKind.BACKFILL)
     adopt(control, replace(found, closed_by_batch=other.batch_id), other)
-    before = store.dump()
 
-    with pytest.raises(OffsetsMovedError, match=r"orders-0\[20, 60\).*abandon"):
+    with refused(store, OffsetsMovedError, match=r"orders-0\[20, 60\).*abandon"):
         control.begin_commit(plan.batch_id, 1)
-
-    assert store.dump() == before
 
 
 def test_one_that_nobody_overtook_is_committed(store: Store) -> None:

@@ -24,6 +24,7 @@ from tests.contract.builders import (
     plan_of,
     publish,
     record,
+    refused,
     seed,
     snapshot_of,
     stored,
@@ -119,12 +120,9 @@ def test_no_receipt_of_a_batch_that_was_abandoned_with_its_topic_is_pinned_later
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
     start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError):
+    with refused(store, BatchStateError):
         pin(control, FIRST_PLAN, 1)
-
-    assert store.dump() == before
 
 
 @pytest.mark.parametrize(
@@ -135,12 +133,9 @@ def test_a_batch_that_is_not_planned_is_not_abandoned_and_its_topic_does_not_sta
 ) -> None:
     control = store.connect()
     bring_to(control, state)
-    before = store.dump()
 
-    with pytest.raises(BatchStateError, match=str(FIRST_PLAN.batch_id)):
+    with refused(store, BatchStateError, match=str(FIRST_PLAN.batch_id)):
         start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
-
-    assert store.dump() == before
 
 
 def test_a_batch_that_was_written_since_the_operator_looked_is_kept_and_nothing_starts_over(store: Store) -> None:
@@ -148,12 +143,10 @@ def test_a_batch_that_was_written_since_the_operator_looked_is_kept_and_nothing_
     bring_to(control, BatchState.PLANNED)
     shown = snapshot_of(control)
     pin(store.connect(), FIRST_PLAN, 1)
-    before = store.dump()
 
-    with pytest.raises((FeedChangedError, BatchStateError)):
+    with refused(store, (FeedChangedError, BatchStateError)):
         start_over(control, from_its_beginning(), feed=shown, abandoned=FIRST_PLAN.batch_id)
 
-    assert store.dump() == before
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
 
 
@@ -182,12 +175,9 @@ def test_of_a_receipt_and_an_operator_at_once_one_wins_whole(database: SqlStore)
 def test_a_batch_that_nobody_knows_is_not_abandoned_and_nothing_starts_over(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 40))
-    before = store.dump()
 
-    with pytest.raises(UnknownBatchError):
+    with refused(store, UnknownBatchError):
         start_over(control, from_its_beginning(), abandoned=batch_id_of(404))
-
-    assert store.dump() == before
 
 
 # ── Holds ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,24 +247,19 @@ def test_a_hold_that_was_found_since_the_operator_looked_stands_in_the_way(store
     control = store.connect()
     shown = held_feed(control)
     store.connect().hold(ORDERS_FEED, held(HoldCause.BEYOND_LOG))
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError):
+    with refused(store, FeedChangedError):
         start_over(control, from_its_beginning(), feed=shown)
-
-    assert store.dump() == before
 
 
 def test_a_step_that_is_refused_ends_no_hold(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
     control.hold(ORDERS_FEED, held(HoldCause.BEYOND_LOG))
-    before = store.dump()
 
-    with pytest.raises(BatchStateError):
+    with refused(store, BatchStateError):
         start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
 
-    assert store.dump() == before
     assert snapshot_of(control).holds == [held(HoldCause.BEYOND_LOG)]
 
 
@@ -326,12 +311,9 @@ def test_a_gap_does_not_resolve_a_row_that_was_resolved_since_the_operator_looke
     plan_first(control, None, seed(orders(1), None, rule="new partition"))
     shown = snapshot_of(control)
     record(store.connect(), seeds=[seed(orders(1), 30)])
-    before = store.dump()
 
-    with pytest.raises(FeedChangedError):
+    with refused(store, FeedChangedError):
         control.file_gap(shown, gap(orders(1), 0, 12), seed=seed(orders(1), 0), actor="ops")
-
-    assert store.dump() == before
 
 
 # ── How many rows each partition was given ────────────────────────────────────────────────────────────────────────────
