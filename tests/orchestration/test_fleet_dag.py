@@ -76,4 +76,4 @@ def test_the_feeds_of_a_fleets_topics_are_found_by_its_plan_and_announced_by_one
     assert airflow.run("shop", conf={"feeds": ["shop-c"]})["state"] == "failed"
     assert "expected names of feeds of this fleet, found shop-c; it has shop.yaml, shop-a, shop-b" in airflow.log
     maintained = airflow.run("maintain_feeds")
-    assert maintained["tasks"] == {"shop.topics": ["success", 1]}, airflow.log[-4000:]
+    assert maintained["tasks"] == {"shop.fleet": ["success", 1]}, airflow.log[-4000:]

@@ -82,7 +82,7 @@ def test_a_task_of_the_maintenance_is_started_with_its_own_feed_alone(many: Proj
         ("maintain_feeds.py", "maintain_feeds", "eu.returns.clean"),
         ("maintain_feeds.py", "maintain_feeds", "feed_error__broken.yaml"),
         ("maintain_feeds.py", "maintain_feeds", "feed_error__first.yaml"),
-        ("maintain_feeds.py", "maintain_feeds", "shop.topics"),
+        ("maintain_feeds.py", "maintain_feeds", "shop.fleet"),
     )
     clean = found["maintain_feeds eu.returns.clean"]
     assert clean["dags"] == {"maintain_feeds": ["eu.returns.clean", "eu.returns.headroom", "eu.returns.mirror"]}
@@ -91,7 +91,7 @@ def test_a_task_of_the_maintenance_is_started_with_its_own_feed_alone(many: Proj
     first = found["maintain_feeds feed_error__first.yaml"]
     assert "feed_error__first.yaml" in first["dags"]["maintain_feeds"]
     assert first["opened"] == ["first.yaml"]
-    assert found["maintain_feeds shop.topics"]["dags"] == {"maintain_feeds": ["shop.topics"]}
+    assert found["maintain_feeds shop.fleet"]["dags"] == {"maintain_feeds": ["shop.fleet"]}
 
 
 def test_a_task_of_a_backfill_is_started_without_a_look_at_any_feed(many: Project) -> None:

@@ -11,7 +11,7 @@ from tests.unit.test_topics_of_files import Kafka, a_topic, kafka
 from kafka_ingest.airflow_tasks import fleet_tasks, maintenance_tasks
 from kafka_ingest.airflow_tasks.dags.maintenance_dag import maintenance_dag
 from kafka_ingest.airflow_tasks.fleet_tasks import FleetPlanOperator, parts_by_name
-from kafka_ingest.airflow_tasks.maintenance_tasks import TopicsOperator
+from kafka_ingest.airflow_tasks.maintenance_tasks import MaintainFleetOperator
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.control.control_tables import SqlControlTables
@@ -126,10 +126,10 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
     monkeypatch.setattr(maintenance_tasks, "find_connection_in_task", find_connection_from_shell)
     monkeypatch.setattr(maintenance_tasks, "steps_of", lambda *_: [maintain])
     context: Any = {"dag_run": SimpleNamespace(dag_id="maintain_feeds", run_id="1")}
-    assert TopicsOperator(task_id="shop.topics", fleet="shop").execute(context) == 0, "none was planned"
+    assert MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context) == 0, "none was planned"
     monkeypatch.setattr(SqlControlTables, "feed", lambda *_: object())
     with pytest.raises(AirflowException, match="everything else was done: shop-orders: no broker answers"):
-        TopicsOperator(task_id="shop.topics", fleet="shop").execute(context)
+        MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context)
     assert done == ["shop-orders", "shop-refunds"]
 
 
@@ -137,5 +137,14 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
 def test_the_feeds_of_topics_are_maintained_in_the_pool_that_their_file_names(tmp_path: Path) -> None:
     shop = tmp_path / "feeds" / "shop.yaml"
     shop.write_text(shop.read_text().replace("feed:", "feed:\n  airflow: {pool: kafka, owner: data}", 1))
-    task = maintenance_dag().get_task("shop.topics")
+    task = maintenance_dag().get_task("shop.fleet")
     assert (task.pool, task.owner) == ("kafka", "data")
+
+
+@pytest.mark.usefixtures("kafka")
+def test_the_maintenance_has_one_task_for_a_fleet_however_many_feeds_it_has(tmp_path: Path) -> None:
+    feeds = tmp_path / "feeds"
+    for name in ("one", "two"):
+        (feeds / f"{name}.yaml").write_text(ONE.replace("one", name))
+    (feeds / "alone.yaml").write_text(ONE.replace("one", "alone").replace("fleet: shop", "schedule: null"))
+    assert sorted(maintenance_dag().task_ids) == ["alone.clean", "alone.headroom", "shop.fleet"]

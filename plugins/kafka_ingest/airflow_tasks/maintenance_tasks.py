@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, Context
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
-from kafka_ingest.assembly import FeedParts, assemble_all, feed_files, files_of_topics
+from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import tried
@@ -89,8 +89,8 @@ class HeadroomOperator(BaseOperator):
             return warn_of_headroom(planned_before(self.feed))
 
 
-class TopicsOperator(BaseOperator):
-    """Maintains the feeds that a fleet's files for many topics came to, one after the other; fails last.
+class MaintainFleetOperator(BaseOperator):
+    """Maintains the feeds of a fleet, those of topics too, one after the other in one task; fails last.
 
     Those that cannot be used are held: their staged output stays, as that of a broken file's feed.
     """
@@ -103,8 +103,9 @@ class TopicsOperator(BaseOperator):
         """Return how many feeds there are; a feed that fails leaves the others alone."""
         actor, failures = run_of(context), list[str]()
         with errors_for_airflow():
-            mine = files_of_topics(self.fleet, feed_files(find_connection_in_task))
-            found = assemble_all(mine.values(), find_connection_in_task)
+            files = feed_files(find_connection_in_task)
+            mine = [each for each in files if each.feed is not None and each.feed.fleet == self.fleet]
+            found = assemble_all(mine, find_connection_in_task)
             planned = [each for each in found if each.control.feed(each.feed.name) is not None]
         for parts in planned:
             self.log.info("feed %s", parts.feed.name)

@@ -13,11 +13,12 @@ from kafka_ingest.airflow_tasks.maintenance_tasks import (
     CleanOperator,
     FoldOperator,
     HeadroomOperator,
+    MaintainFleetOperator,
     MirrorOperator,
-    TopicsOperator,
 )
 from kafka_ingest.settings.feed_file import FEED_ERROR, FeedFile, error_id
 from kafka_ingest.settings.files_for_dags import files_for_dags
+from kafka_ingest.settings.fleets import feed_in
 
 DAG_ID = "maintain_feeds"
 
@@ -57,11 +58,13 @@ def maintenance_dag() -> DAG:
         tags=["kafka_ingest", "maintenance"],
         default_args={"retries": 3, "retry_delay": timedelta(minutes=5), "execution_timeout": timedelta(hours=2)},
     ) as dag:
-        files = files_for_dags(name_in(get_parsing_context().task_id))
-        for each in files:
-            maintain(each)
-        # Which feeds topics became only the control tables know.
-        specimens = [each.topics.specimen for each in files if each.topics is not None]
-        for fleet, of_fleet in {str(feed.fleet): feed.airflow for feed in specimens}.items():
-            TopicsOperator(task_id=f"{fleet}.topics", fleet=fleet, owner=of_fleet.owner, pool=of_fleet.pool)
+        fleets: dict[str, Any] = {}
+        for file in files_for_dags(name_in(get_parsing_context().task_id)):
+            feed = feed_in(file) if file.error is None else None
+            if feed is None or feed.fleet is None:
+                maintain(file)
+            else:
+                fleets.setdefault(feed.fleet, feed.airflow)
+        for fleet, of_fleet in fleets.items():
+            MaintainFleetOperator(task_id=f"{fleet}.fleet", fleet=fleet, owner=of_fleet.owner, pool=of_fleet.pool)
     return dag
