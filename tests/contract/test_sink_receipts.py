@@ -26,7 +26,6 @@ from tests.contract.sink_outputs import (
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import FAILURE
-from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import Removal, RemovalCause
@@ -67,9 +66,12 @@ def test_an_output_that_is_not_there_reports_nothing(tmp_path: Path) -> None:
     assert list(parquet_sink(tmp_path / "lake" / "orders").publisher.published_receipts()) == []
 
 
-def test_a_published_batch_is_reported_as_it_was_published(output: Output) -> None:
-    published = publish(output, plan_to(output, 1, leader_epochs={orders(0): 4}, topic_id=None))
+def test_a_published_batch_is_reported_once_as_it_was_published_and_kept(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1, leader_epochs={orders(0): 4}, topic_id=None))
+    for _ in range(2):
+        output.sink.publisher.publish(directory, published)
     assert reported(output) == [published]
+    assert output.sink.archive.receipt(batch_id_of(1)) == published.receipt
 
 
 def test_a_ledger_is_reported_with_every_event_in_its_order(output: Output) -> None:
@@ -88,10 +90,6 @@ def test_batches_are_reported_oldest_first_in_whatever_order_they_were_published
     assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(number) for number in (1, 2, 10)]
 
 
-def test_a_backfill_is_reported_like_any_batch(output: Output) -> None:
-    assert [publish(output, plan_to(output, 1, kind=BatchKind.BACKFILL))] == reported(output)
-
-
 def test_a_batch_without_a_row_is_reported_although_nothing_of_it_is_visible(output: Output) -> None:
     published = publish(output, plan_to(output, 1), without_rows=True)
     assert reported(output) == [published]
@@ -102,6 +100,7 @@ def test_a_batch_that_is_only_written_is_not_reported(output: Output) -> None:
     publish(output, plan_to(output, 1))
     written(output, plan_to(output, 2))
     assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(1)]
+    assert output.sink.archive.receipt(batch_id_of(2)) is None
 
 
 def test_the_attempt_that_was_published_is_the_one_that_is_reported(output: Output) -> None:
@@ -109,30 +108,6 @@ def test_the_attempt_that_was_published_is_the_one_that_is_reported(output: Outp
     written(output, plan, attempt=1)
     publish(output, plan, attempt=2)
     assert [published.receipt.attempt for published in reported(output)] == [2]
-
-
-def test_publishing_twice_is_reported_once(output: Output) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    output.sink.publisher.publish(directory, published)
-    output.sink.publisher.publish(directory, published)
-    assert reported(output) == [published]
-
-
-def test_all_that_is_known_is_reported(output: Output) -> None:
-    for number in (1, 2):
-        publish(output, plan_to(output, number))
-    assert [str(published.plan.batch_id) for published in reported(output)] == output.sink.publisher.known_batches()
-
-
-def test_what_is_reported_of_a_batch_is_what_is_kept_of_it(output: Output) -> None:
-    publish(output, plan_to(output, 1))
-    (published,) = reported(output)
-    assert output.sink.archive.receipt(batch_id_of(1)) == published.receipt
-
-
-def test_nothing_is_kept_of_a_batch_that_was_never_published(output: Output) -> None:
-    written(output, plan_to(output, 1))
-    assert output.sink.archive.receipt(batch_id_of(1)) is None
 
 
 def test_reporting_changes_nothing(parquet: ParquetOutput) -> None:
@@ -356,15 +331,6 @@ def test_a_receipt_that_is_a_directory_is_the_storages_failure(three_batches: Pa
     assert "Is a directory" in refusal(three_batches, OutputUnavailableError)
 
 
-def test_receipts_that_cannot_be_listed_are_not_an_output_in_which_nothing_was_published(open_to_all: Path) -> None:
-    with ordinary_user():
-        parquet = ParquetOutput(open_to_all / "orders")
-        parquet.sink.publisher.prepare()
-        publish(parquet, plan_to(parquet, 1))
-        parquet.kept(1).parent.chmod(0o300)
-        assert "Permission denied" in refusal(parquet, OutputUnavailableError)
-
-
 # ── What Spark said of an attempt that failed ─────────────────────────────────────────────────────────────────────────
 
 SAID = (
@@ -374,66 +340,20 @@ SAID = (
 
 def test_what_spark_said_is_read_as_it_was_said(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
-    output.fail(directory, SAID)
-    assert output.sink.staging.read_failure(directory) == SAID
-    assert output.sink.staging.end_of_failure(directory, 5) == (SAID[-2:], True)
-    assert output.sink.staging.end_of_failure(directory, 10_000) == (SAID, False)
-
-
-def test_an_attempt_of_which_spark_said_nothing_has_no_failure(output: Output) -> None:
-    directory = opened(output, plan_to(output, 1))
-    assert output.sink.staging.read_failure(directory) is None
-
-
-def test_an_attempt_whose_directory_was_never_made_has_no_failure(output: Output) -> None:
-    assert output.sink.staging.read_failure(output.sink.staging.attempt_directory(batch_id_of(9), 1)) is None
-
-
-def test_an_attempt_that_finished_has_a_receipt_and_no_failure(output: Output) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    assert output.sink.staging.read_failure(directory) is None
-    assert output.sink.staging.read_receipt(directory) == published.receipt.as_bytes()
-
-
-def test_a_failure_is_no_receipt(output: Output) -> None:
-    directory = opened(output, plan_to(output, 1))
-    output.fail(directory, SAID)
-    assert output.sink.staging.read_receipt(directory) is None
-
-
-def test_each_attempt_has_a_failure_of_its_own(output: Output) -> None:
-    plan = plan_to(output, 1)
-    first, second = opened(output, plan, 1), opened(output, plan, 2)
-    output.fail(first, "of the first")
-    assert output.sink.staging.read_failure(second) is None
-    output.fail(second, "of the second")
     staging = output.sink.staging
-    assert (staging.read_failure(first), staging.read_failure(second)) == (
-        "of the first",
-        "of the second",
-    )
-
-
-def test_what_spark_said_is_still_there_after_another_attempt_was_published(output: Output) -> None:
-    plan = plan_to(output, 1)
-    failed = opened(output, plan, 1)
-    output.fail(failed, SAID)
-    publish(output, plan, attempt=2)
-    assert output.sink.staging.read_failure(failed) == SAID
+    others = [staging.attempt_directory(batch_id_of(1), 2), directory]
+    assert [staging.read_failure(each) for each in others] == [None, None]
+    output.fail(directory, SAID)
+    assert (staging.read_failure(directory), staging.read_failure(others[0])) == (SAID, None)
+    assert staging.read_receipt(directory) is None
+    assert staging.end_of_failure(directory, 5) == (SAID[-2:], True)
+    assert staging.end_of_failure(directory, 10_000) == (SAID, False)
 
 
 def test_a_failure_without_a_word_is_not_one_of_which_nothing_is_known(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
     output.fail(directory, "")
     assert output.sink.staging.read_failure(directory) == ""
-
-
-def test_a_failure_that_is_not_quite_utf_8_is_read_all_the_same(parquet: ParquetOutput) -> None:
-    directory = opened(parquet, plan_to(parquet, 1))
-    (directory / FAILURE).write_bytes(b"partition orders-0 at offset 34 \xff\xfe cut in the middle of \xe2\x80")
-    said = parquet.sink.staging.read_failure(directory)
-    assert said is not None
-    assert said.startswith("partition orders-0 at offset 34 ")
 
 
 def test_a_failure_that_cannot_be_read_is_the_storages_and_not_a_missing_one(parquet: ParquetOutput) -> None:
