@@ -338,17 +338,10 @@ def test_a_partition_of_the_same_number_is_removed_of_its_own_topic_and_feed_alo
     refunds = TopicPartition("refunds", 1)
     plan_first(control, None, seed(orders(1), 40), seed(refunds, 5))
     plan_first(control, plan_of((orders(1), 3, 5), number=4, feed_id=OTHER_FEED, feed_name="copy"))
-    adopt(control, adoption(FIRST_PLAN, removed=[orders(1)]))
+    adopt(control, adoption(FIRST_PLAN, removed=[orders(1), orders(7)]))
 
     assert stored(control) == {refunds: 5}
     assert stored(control, "copy") == {orders(1): 3}
-
-
-def test_removing_what_is_not_there_removes_nothing(control: OperatorTables) -> None:
-    plan_first(control, None, seed(orders(0), 40))
-    adopt(control, adoption(FIRST_PLAN, removed=[orders(1)]))
-
-    assert stored(control) == {orders(0): 40}
 
 
 def test_another_feeds_rows_gaps_and_batches_are_not_touched(control: OperatorTables) -> None:
@@ -365,9 +358,10 @@ def test_another_feeds_rows_gaps_and_batches_are_not_touched(control: OperatorTa
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN])
-def test_an_open_batch_that_was_overtaken_is_abandoned_with_the_reason(
-    control: OperatorTables, state: BatchState
+def test_an_open_batch_that_was_overtaken_is_abandoned_with_the_reason_and_named_in_the_journal(
+    store: Store, state: BatchState
 ) -> None:
+    control = store.connect()
     bring_to(control, state)
     overtaking = plan_of((orders(0), 0, 70), number=2)
     adopt(
@@ -377,22 +371,14 @@ def test_an_open_batch_that_was_overtaken_is_abandoned_with_the_reason(
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.state, batch.reason) == (BatchState.ABANDONED, "tables lost")
+    (event,) = store.events("adopted")
+    assert (event.detail["abandoned"], event.detail["batches"]) == (str(batch_id_of(1)), [str(batch_id_of(2))])
     assert snapshot_of(control).open_batch is None
     assert stored(control) == {orders(0): 70, orders(1): 40}
     later = plan_of((orders(0), 70, 80), (orders(1), 40, 50), number=3)
     plan_next(control, later)
     commit(control, later)
     assert stored(control) == {orders(0): 80, orders(1): 50}
-
-
-def test_an_abandoned_batch_is_named_in_the_journal(store: Store) -> None:
-    control = store.connect()
-    plan_first(control)
-    overtaking = plan_of((orders(0), 0, 70), number=2)
-    adopt(control, adoption(overtaking, stored=[row(0, 70)], abandoned=FIRST_PLAN.batch_id))
-
-    (event,) = store.events("adopted")
-    assert (event.detail["abandoned"], event.detail["batches"]) == (str(batch_id_of(1)), [str(batch_id_of(2))])
 
 
 def test_an_open_batch_that_was_not_overtaken_stays_open_beside_what_is_adopted(control: OperatorTables) -> None:

@@ -61,17 +61,6 @@ def test_a_gap_that_begins_at_the_stored_offset_moves_it_at_once(store: Store) -
     assert snapshot_of(control).gaps_ahead == []
 
 
-def test_the_next_plan_starts_behind_a_gap_that_was_filed_at_the_stored_offset(control: OperatorTables) -> None:
-    plan_first(control)
-    commit(control, FIRST_PLAN)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, actor="ops")
-    later = plan_of((orders(0), 130, 140), number=2)
-    plan_next(control, later)
-    commit(control, later)
-
-    assert stored(control) == {orders(0): 140, orders(1): 50}
-
-
 # ── A gap ahead ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

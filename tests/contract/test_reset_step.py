@@ -150,25 +150,15 @@ def test_several_partitions_move_both_ways_at_once(store: Store) -> None:
     assert spans(store) == [(1, 50, 60, "open")]
 
 
-def test_the_next_plan_begins_where_the_reset_left_off_and_commits(control: OperatorTables) -> None:
+def test_the_same_partition_of_another_feed_stays_where_it_is_and_its_open_batch_is_not_in_the_way(
+    control: OperatorTables,
+) -> None:
     committed_feed(control)
-    reset(control, back(0, 100, 30), forward(1, 50, 60))
-    later = plan_of((orders(0), 30, 110), (orders(1), 60, 61), number=2)
-    plan_next(control, later)
-    commit(control, later)
-
-    assert stored(control) == {orders(0): 110, orders(1): 61}
-
-
-def test_the_same_partition_of_another_feed_stays_where_it_is(control: OperatorTables) -> None:
-    committed_feed(control)
-    other = plan_of((orders(0), 0, 100), number=2, feed_id=OTHER_FEED, feed_name="copy")
-    plan_first(control, other)
-    commit(control, other)
+    plan_first(control, plan_of((orders(0), 0, 100), number=2, feed_id=OTHER_FEED, feed_name="copy"))
     before = control.feed("copy")
     reset(control, back(0, 100, 30))
 
-    assert control.feed("copy") == before
+    assert (control.feed("copy"), stored(control)[orders(0)]) == (before, 30)
 
 
 # ── Gaps that end ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,14 +343,6 @@ def test_an_open_copy_into_another_output_is_not_in_the_way(control: OperatorTab
     assert stored(control) == {orders(0): 10, orders(1): 50}
 
 
-def test_open_batches_of_other_feeds_are_not_in_the_way(control: OperatorTables) -> None:
-    committed_feed(control)
-    plan_first(control, plan_of((orders(0), 0, 100), number=2, feed_id=OTHER_FEED, feed_name="copy"))
-    reset(control, back(0, 100, 10))
-
-    assert stored(control)[orders(0)] == 10
-
-
 WRONG_MOVES: Mapping[str, Sequence[ResetMove]] = {
     "back from elsewhere": [forward(1, 50, 60), back(0, 99, 30)],
     "forward from elsewhere": [back(0, 100, 30), forward(1, 49, 60)],
@@ -514,12 +496,6 @@ def test_batches_of_a_topic_that_was_made_again_since_show_nothing(control: Oper
 
 
 # ── What is committed above the stored offsets ────────────────────────────────────────────────────────────────────────
-
-
-def test_nothing_is_committed_above_the_stored_offsets_before_a_reset_back(control: OperatorTables) -> None:
-    three_batches(control)
-
-    assert control.committed_ahead(ORDERS_FEED) == []
 
 
 def test_after_going_back_what_batches_and_backfills_committed_lies_above(control: OperatorTables) -> None:

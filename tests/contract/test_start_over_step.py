@@ -104,18 +104,6 @@ def test_a_planned_batch_is_abandoned_in_the_step_that_starts_its_topic_over(sto
     assert (reset.actor, reset.detail["reason"]) == ("ops", "made again")
 
 
-def test_the_feed_plans_and_commits_its_next_batch_after_one_was_abandoned_with_its_topic(
-    control: OperatorTables,
-) -> None:
-    bring_to(control, BatchState.PLANNED)
-    start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
-    later = plan_of((orders(0), 0, 7), number=2, topic_id="made-again")
-    plan_next(control, later)
-    commit(control, later)
-
-    assert stored(control) == {orders(0): 7, orders(1): 0}
-
-
 def test_no_receipt_of_a_batch_that_was_abandoned_with_its_topic_is_pinned_later(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
@@ -218,16 +206,6 @@ def test_of_the_holds_on_a_topic_with_the_same_records_those_that_were_decided_o
     start_over(control, with_the_same_records(feed))
 
     assert snapshot_of(control).holds == ([] if cause in DECIDED_ON else feed.holds)
-
-
-def test_a_record_that_nobody_can_read_is_still_unreadable_where_the_records_are_the_same(
-    control: OperatorTables,
-) -> None:
-    unreadable = held(HoldCause.UNREADABLE, 1)
-    feed = held_feed(control, held(HoldCause.BEYOND_LOG, 0), unreadable)
-    start_over(control, with_the_same_records(feed))
-
-    assert snapshot_of(control).holds == [unreadable]
 
 
 def test_a_log_that_ended_below_its_stored_offset_is_decided_on_where_it_is_rewound(store: Store) -> None:
