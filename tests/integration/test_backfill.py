@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from tests.integration.conftest import Begun
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject, spans
 
@@ -25,15 +26,18 @@ def live_positions(project: QuickProject) -> tuple[dict[int, int], dict[int, int
     return project.stored_offsets(), project.group_offsets()
 
 
+def begin(project: QuickProject, orders: str) -> None:
+    """Read all of the topic, apart from offsets 2 to 6 of partition 0, which an operator skips."""
+    project.write_feed(orders)
+    project.run("orders", "--end-offset", f"{orders}:0=2")
+    project.answer("skip", "orders", orders, "0", "2-7", "--reason", "poisoned")
+    project.run()
+    assert offsets(project) == [0, 1, 7, 8, 9]
+
+
 @pytest.fixture
-def skipped(quick: QuickProject, orders: str) -> QuickProject:
-    """A feed that read all of its topic, apart from offsets 2 to 6 of partition 0, which an operator skipped."""
-    quick.write_feed(orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=2")
-    quick.answer("skip", "orders", orders, "0", "2-7", "--reason", "poisoned")
-    quick.run()
-    assert offsets(quick) == [0, 1, 7, 8, 9]
-    return quick
+def skipped(begun: Begun) -> QuickProject:
+    return begun.project
 
 
 def test_open_gaps_are_read_after_all_and_closed_by_the_chunks_that_read_them(skipped: QuickProject) -> None:

@@ -39,11 +39,6 @@ def feed(begun: Begun) -> QuickProject:
     return begun.project
 
 
-@pytest.fixture
-def orders(begun: Begun) -> str:
-    return begun.topic
-
-
 def coverage(project: QuickProject, *options: str) -> tuple[int, dict[str, Any]]:
     """Return exit code and answer of the command."""
     found = project.kafka_ingest("coverage", "orders", *options, "--json")

@@ -33,11 +33,6 @@ def feed(begun: Begun) -> QuickProject:
     return begun.project
 
 
-@pytest.fixture
-def orders(begun: Begun) -> str:
-    return begun.topic
-
-
 def expired(project: QuickProject) -> int:
     """Return how many offsets are listed as expired.
 

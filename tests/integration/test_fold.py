@@ -44,11 +44,6 @@ def feed(begun: Begun) -> Iterator[QuickProject]:
         yield begun.project
 
 
-@pytest.fixture
-def orders(begun: Begun) -> str:
-    return begun.topic
-
-
 OLDER = (
     (
         "UPDATE batch SET planned_at = strftime('%Y-%m-%d %H:%M:%f000', planned_at, '-400 days'), "

@@ -32,11 +32,6 @@ def feed(begun: Begun) -> QuickProject:
     return begun.project
 
 
-@pytest.fixture
-def orders(begun: Begun) -> str:
-    return begun.topic
-
-
 def newest(project: QuickProject) -> str:
     """Return the id of the newest batch."""
     return str(project.batches()[0]["batch_id"])

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.integration.conftest import Begun
 from tests.kafka_faults import delete_records
 from tests.quick_project import Killed, QuickProject
 
@@ -41,6 +42,14 @@ def abandoned(quick: QuickProject, *options: str, is_committing: bool = False) -
     [batch, *_] = quick.batches()
     quick.answer("abandon", batch["batch_id"], "--reason", "a mistake")
     return str(batch["batch_id"])
+
+
+def begin(project: QuickProject, orders: str) -> None:
+    """Abandon a batch of the whole topic that was COMMITTING, and pass some of it since."""
+    project.write_feed(orders)
+    abandoned(project, is_committing=True)
+    project.run("orders", "--end-offset", f"{orders}:0=3")
+    project.answer("skip", "orders", orders, "0", "3-6", "--reason", "poisoned")
 
 
 def restore(quick: QuickProject, batch_id: str, *options: str) -> dict[str, Any]:
@@ -119,13 +128,9 @@ def test_a_batch_that_was_read_again_has_nothing_to_come_back(quick: QuickProjec
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
-def test_a_crash_after_any_step_is_repaired_by_restoring_again(
-    quick: QuickProject, orders: str, owner: type, name: str
-) -> None:
-    quick.write_feed(orders)
-    batch_id = abandoned(quick, is_committing=True)
-    quick.run("orders", "--end-offset", f"{orders}:0=3")
-    quick.answer("skip", "orders", orders, "0", "3-6", "--reason", "poisoned")
+def test_a_crash_after_any_step_is_repaired_by_restoring_again(begun: Begun, owner: type, name: str) -> None:
+    quick = begun.project
+    batch_id = quick.batches()[-1]["batch_id"]
     real = getattr(owner, name)
 
     def die(*arguments: Any, **named: Any) -> None:
