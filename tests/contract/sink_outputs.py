@@ -506,12 +506,15 @@ OUTPUTS: list[type[Any]] = [
     DeltaOutput,
     DeltaInStore,
     IcebergOutput,
-    IcebergInStore,
     PostgresqlOutput,
     KafkaOutput,
     InMemoryOutput,
 ]
-"""Every kind of output; the last one is the double of the unit tests."""
+"""Every kind of output; the last one is the double of the unit tests.
+
+About an Iceberg table in a store the catalog decides as about one on a disk, and the store does for its files what it
+does for Delta's; what is its own is tried in test_sink_in_store and test_sink_in_any_store.
+"""
 
 IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
 """Tables in a store of another server, which checks signatures."""

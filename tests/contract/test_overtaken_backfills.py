@@ -56,19 +56,6 @@ def claimed(control: OperatorTables, number: int = 2, planned_at: datetime | Non
     return plan
 
 
-def test_a_backfill_is_not_committed_once_its_log_was_cut_off_and_a_live_run_read_on(store: Store) -> None:
-    control = store.connect()
-    a_hole(control)
-    plan = claimed(control)
-    cut_off(control)
-    again = plan_of((orders(0), 30, 100), number=3)
-    plan_next(control, again)
-    commit(control, again)
-
-    with refused(store, OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
-        control.begin_commit(plan.batch_id, 1)
-
-
 def test_what_came_after_its_plan_overtakes_a_backfill_whatever_the_clock_said_then(store: Store) -> None:
     control = store.connect()
     a_hole(control)

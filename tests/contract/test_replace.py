@@ -1,4 +1,4 @@
-"""A range's rows are replaced by what Kafka still holds of it: over a real table, with control tables of either kind.
+"""A range's rows are replaced by what Kafka still holds of it: over a real table, with real control tables.
 
 The offsets stay committed by the batch that read them first; every question has to say both.
 """
@@ -47,20 +47,8 @@ SECOND = OffsetRange(TopicPartition(TOPIC, 0), 5, 10)
 OTHER = OffsetRange(TopicPartition(TOPIC, 1), 0, 3)
 
 
-@pytest.fixture(params=["in_memory", "sqlite"])
-def feeds(request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
-    with feeds_in(request.param, request, lake, "delta") as made:
-        yield made
-
-
 @pytest.fixture
-def feed(feeds: Feeds) -> WholeFeed:
-    return feeds.new(changed_by_hand)
-
-
-@pytest.fixture
-def sql_feed(request: pytest.FixtureRequest, lake: Path) -> Iterator[WholeFeed]:
-    """The same in a database, which alone answers questions about single offsets."""
+def feed(request: pytest.FixtureRequest, lake: Path) -> Iterator[WholeFeed]:
     with feeds_in("sqlite", request, lake, "delta") as made:
         yield made.new(changed_by_hand)
 
@@ -180,10 +168,10 @@ def test_a_dry_run_shows_rows_files_and_batches_and_writes_nothing(feed: WholeFe
 
 
 def test_an_offset_is_found_in_the_new_file_and_stays_committed_by_the_batch_that_read_it(
-    sql_feed: WholeFeed,
+    feed: WholeFeed,
 ) -> None:
-    replace_both(sql_feed)
-    found = locate(sql_feed.control, sql_feed.sinks, sql_feed.settings.name, FIRST.topic_partition, 1)
+    replace_both(feed)
+    found = locate(feed.control, feed.sinks, feed.settings.name, FIRST.topic_partition, 1)
     assert (found.state, found.deciding and found.deciding.batch.kind) == (OffsetState.COMMITTED, BatchKind.LIVE)
     assert f"batch {found.batches[0].batch.batch_id} has replaced its rows of orders-0[0, 5)" in describe_offset(found)
     assert [(each.batch.kind, each.record) for each in found.batches] == [
@@ -192,11 +180,11 @@ def test_an_offset_is_found_in_the_new_file_and_stays_committed_by_the_batch_tha
     ]
 
 
-def test_an_offset_stays_committed_where_its_row_is_about_to_be_replaced(sql_feed: WholeFeed) -> None:
-    planned(sql_feed, FIRST)
-    found = locate(sql_feed.control, sql_feed.sinks, sql_feed.settings.name, FIRST.topic_partition, 1)
+def test_an_offset_stays_committed_where_its_row_is_about_to_be_replaced(feed: WholeFeed) -> None:
+    planned(feed, FIRST)
+    found = locate(feed.control, feed.sinks, feed.settings.name, FIRST.topic_partition, 1)
     assert (found.state, found.deciding and found.deciding.batch.kind) == (OffsetState.COMMITTED, BatchKind.LIVE)
-    coverage = coverage_of(sql_feed.control.coverage(sql_feed.settings.name))
+    coverage = coverage_of(feed.control.coverage(feed.settings.name))
     assert [partition.problems for partition in coverage.values()] == [[], [], []]
 
 

@@ -57,6 +57,7 @@ PARTITIONED = TableOptions(partition_by=terms_of(["kafka_partition", "day(kafka_
 
 of_any_format = pytest.mark.parametrize("output", [DeltaInGcs, DeltaInAzure], indirect=True, ids=lambda kind: kind.name)
 """For what a store does, whatever is in it."""
+of_each_store = pytest.mark.parametrize("output", [DeltaInS3Proxy, DeltaInGcs, DeltaInAzure], indirect=True)
 in_other_clouds = pytest.mark.parametrize("output", IN_OTHER_CLOUDS, indirect=True, ids=lambda kind: kind.name)
 in_s3 = pytest.mark.parametrize("output", IN_S3_PROXY, indirect=True, ids=lambda kind: kind.name)
 
@@ -99,6 +100,7 @@ def test_a_batch_is_seen_once_however_often_it_is_published_and_one_that_was_rev
     assert output.sink.publisher.known_batches() == [str(batch_id_of(1))]
 
 
+@of_each_store
 def test_of_publishers_in_processes_of_their_own_each_batch_is_there_once(output: InStore) -> None:
     batches = [written(output, plan_to(output, number)) for number in (1, 2)]
     steps = [[Step(output.path, directory, published)] for directory, published in batches * 2]
@@ -106,7 +108,7 @@ def test_of_publishers_in_processes_of_their_own_each_batch_is_there_once(output
     assert output.seen() == rows_of(batches[0][1]) + rows_of(batches[1][1])
 
 
-@pytest.mark.parametrize("output", [DeltaInS3Proxy, DeltaInGcs, DeltaInAzure], indirect=True)
+@of_each_store
 def test_a_document_is_written_once_also_where_its_answer_is_lost_and_never_over_another(output: InStore) -> None:
     with output.store.failing(StoreFault(r"(POST|PUT) .*/plan\.json", "lose the answer", times=1)):
         directory = opened(output, plan_to(output, 1))
@@ -204,7 +206,7 @@ def test_a_bucket_that_is_missing_is_no_missing_file(output: InStore) -> None:
 # ── What lies in a store unseen ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@in_s3
+@pytest.mark.parametrize("output", [DeltaInS3Proxy], indirect=True)
 def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_else_does(output: InStore) -> None:
     directory, _ = written(output, plan_to(output, 1))
     other, _ = written(output, plan_to(output, 1), attempt=12)
@@ -217,7 +219,7 @@ def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_
     assert [each["Key"] for each in left] == [f"{output.sink.publisher.data_needs(other).place.key}/part-7.parquet"]
 
 
-@in_s3
+@pytest.mark.parametrize("output", [DeltaInS3Proxy], indirect=True)
 def test_an_object_that_stands_for_a_folder_is_no_file(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     data = output.sink.publisher.data_needs(directory).place
@@ -230,7 +232,7 @@ def test_an_object_that_stands_for_a_folder_is_no_file(output: InStore) -> None:
     assert output.seen() == rows_of(published)
 
 
-@in_s3
+@pytest.mark.parametrize("output", [DeltaInS3Proxy], indirect=True)
 def test_objects_that_stand_for_folders_go_with_their_attempt(output: InStore) -> None:
     directory, _ = written(output, plan_to(output, 1))
     data = output.sink.publisher.data_needs(directory).place
@@ -386,10 +388,10 @@ def test_a_batch_is_found_wherever_a_compaction_put_its_rows(output: InStore) ->
     assert states == [FilesState.INTACT] * 3
 
 
+@of_any_format
 def test_a_batch_that_expires_is_seen_no_more_and_the_others_are(output: InStore) -> None:
     _, second = (publish(output, plan_to(output, number)) for number in (1, 2))
-    if output.format == "delta":
-        compact(output)  # of an Iceberg table only whole files are taken out
+    compact(output)
     remover = output.sink.remover
     assert remover is not None
     output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))

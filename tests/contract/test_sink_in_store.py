@@ -84,7 +84,6 @@ def test_a_revocation_whose_answer_is_lost_holds(output: InStore) -> None:
     "fault",
     [
         ("answer", 503, "SlowDown"),
-        ("answer", 500, "InternalError"),
         ("answer", 409, "ConditionalRequestConflict"),
         ("cut", 0, ""),
     ],
@@ -136,11 +135,9 @@ def test_a_document_whose_answer_is_lost_is_written_once(output: InStore) -> Non
 # ── Failures at every step ────────────────────────────────────────────────────────────────────────────────────────────
 
 FAILURES = {
-    "throttled": StoreFault("/lake", status=503, code="SlowDown"),
     "broken": StoreFault("/lake", status=500, code="InternalError"),
     "no bucket": StoreFault("/lake", status=404, code="NoSuchBucket"),
     "expired": StoreFault("/lake", status=403, code="ExpiredToken"),
-    "wrong key": StoreFault("/lake", status=403, code="InvalidAccessKeyId"),
     "cut": StoreFault("/lake", "cut"),
     "cut in the middle": StoreFault("/lake", "halve the answer"),
 }
@@ -405,8 +402,15 @@ def removal(output: InStore) -> tuple[Callable[[Sink], object], Seen, Seen]:
 
 
 @pytest.mark.parametrize(
-    ("begin", "fault"),
-    [(first_batch, "gone from there on"), (next_batch, "lost once"), (next_batch, "broken once")],
+    ("output", "begin", "fault"),
+    [
+        (DeltaInStore, first_batch, "gone from there on"),
+        (DeltaInStore, next_batch, "lost once"),
+        (DeltaInStore, next_batch, "broken once"),
+        (IcebergInStore, first_batch, "gone from there on"),
+        (IcebergInStore, next_batch, "lost once"),
+    ],
+    indirect=["output"],
 )
 def test_whichever_request_of_a_publishing_fails_a_whole_batch_is_seen_or_none_and_the_next_run_completes_it(
     output: InStore, monkeypatch: pytest.MonkeyPatch, begin: Beginning, fault: str
@@ -439,7 +443,11 @@ def another(output: InStore) -> Sink:
     return output.reached(output.store.access(tries=1))
 
 
-@pytest.mark.parametrize("begin", [next_batch, replacement, removal])
+@pytest.mark.parametrize(
+    ("output", "begin"),
+    [*((DeltaInStore, begin) for begin in (next_batch, replacement, removal)), (IcebergInStore, replacement)],
+    indirect=["output"],
+)
 def test_a_commit_whose_answer_is_lost_counts_once(output: InStore, begin: Beginning) -> None:
     deed, _, after = begin(output)
     with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):

@@ -25,6 +25,7 @@ from tests.contract.sink_outputs import (
     InStore,
     KafkaOutput,
     Output,
+    PostgresqlOutput,
     made,
     opened,
     plan_to,
@@ -71,7 +72,7 @@ class Stored(Protocol):
     """Makes outputs of one kind."""
 
     rounds: int
-    """How often processes race: each request to a store takes as long as a round on a disk."""
+    """How often processes race: each request to a server takes as long as a round on a disk."""
 
     def __call__(self, path: Path) -> Output: ...
 
@@ -79,7 +80,7 @@ class Stored(Protocol):
 @pytest.fixture(params=STORED, ids=lambda kind: kind.name)
 def stored(request: pytest.FixtureRequest) -> Stored:
     class Made:
-        rounds = 2 if issubclass(request.param, InStore | KafkaOutput) else ROUNDS
+        rounds = 2 if issubclass(request.param, InStore | KafkaOutput | PostgresqlOutput) else ROUNDS
 
         def __call__(self, path: Path) -> Output:
             return made(request.param, path, request)
@@ -324,11 +325,7 @@ def test_a_reader_never_sees_half_a_batch_or_a_row_twice(stored: Stored, tmp_pat
     assert output.seen() == sum((rows_of(published) for _, published in steps), Counter())
 
 
-TABLES = [DeltaOutput, DeltaInStore, IcebergOutput]
-"""The catalog decides about an Iceberg table in a store as it does on a disk."""
-
-
-@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [DeltaOutput, DeltaInStore, IcebergOutput], ids=lambda kind: kind.name)
 def test_another_program_that_appends_compacts_and_cleans_all_the_time_takes_no_row_and_doubles_none(
     kind: type[Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
