@@ -1,18 +1,20 @@
 """What the command line says of a feed that is stopped, of a run that asks for more than it gets, and of wrong use."""
 
+import json
 import os
 import pty
+import select
 import shutil
 import sqlite3
-import subprocess
 import termios
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
 import pytest
+from tests.command_forks import POLL_S, command_forks
 from tests.integration.conftest import MoveGroup
-from tests.kafka_faults import add_partitions, create_topic, delete_records, plain_records, produce
+from tests.kafka_faults import PATIENCE_S, add_partitions, create_topic, delete_records, plain_records, produce
 from tests.project import KAFKA_INGEST, Project
 from tests.quick_project import QuickProject, spans
 
@@ -251,9 +253,13 @@ def project(tmp_path: Path, servers: str) -> Project:
 def test_with_json_wrong_use_is_answered_with_an_object_too(
     project: Project, arguments: tuple[str, ...], message: str
 ) -> None:
-    answer = project.kafka_ingest(*arguments)
-    assert answer.exit_code == 2
-    error = answer.document["error"]
+    stdout, stderr = project.home / "stdout", project.home / "stderr"
+    command = [str(KAFKA_INGEST), *arguments]
+    process = command_forks().start(
+        command, directory=project.home, environment=project.environment, stdout=stdout, stderr=stderr
+    )
+    assert process.wait(PATIENCE_S) == 2
+    error = json.loads(stdout.read_text())["error"]
     assert (error["code"], error["exit_code"]) == ("WRONG_USE", 2)
     assert message in error["message"]
 
@@ -276,14 +282,18 @@ def on_a_terminal(quick: QuickProject, columns: int, *arguments: str) -> list[st
     controller, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, columns))
     environment = {key: value for key, value in quick.environment.items() if key not in {"COLUMNS", "LINES"}}
-    with subprocess.Popen(
-        [KAFKA_INGEST, *arguments], stdout=terminal, stdin=terminal, env=environment | {"TERM": "dumb"}
-    ) as process:
-        os.close(terminal)
-        shown = b""
-        with suppress(OSError):  # how Linux says that the other side has closed
-            while part := os.read(controller, 65536):
-                shown += part
+    process = command_forks().start(
+        [str(KAFKA_INGEST), *arguments],
+        directory=quick.home,
+        environment=environment | {"TERM": "dumb"},
+        stdout=Path(os.ttyname(terminal)),
+        stderr=quick.home / "stderr",
+    )
+    shown = b""
+    while (is_running := process.poll() is None) or select.select([controller], [], [], 0)[0]:
+        if select.select([controller], [], [], POLL_S if is_running else 0)[0]:
+            shown += os.read(controller, 65536)
+    os.close(terminal)
     os.close(controller)
     assert process.returncode == 0
     return shown.decode().splitlines()
