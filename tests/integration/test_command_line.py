@@ -13,10 +13,9 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.command_forks import POLL_S, command_forks
-from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import PATIENCE_S, add_partitions, create_topic, delete_records, plain_records, produce
 from tests.project import KAFKA_INGEST, Project
-from tests.quick_project import QuickProject, spans
+from tests.quick_project import QuickProject
 
 from kafka_ingest.spark_launch.installation import installation
 
@@ -157,17 +156,6 @@ def test_on_tables_that_know_less_than_the_output_nothing_moves(quick: QuickProj
         assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}, "the group stays where the newest commit left it"
 
 
-def test_adopting_brings_the_group_along(quick: QuickProject, orders: str, move_group: MoveGroup) -> None:
-    quick.write_feed(orders)
-    quick.plan("--end-offset", f"{orders}:0=0")
-    older = remember(quick)
-    quick.run()
-    restore(quick, older)
-    move_group("orders-ingest", orders, {0: 1})
-    assert quick.answer("adopt", "orders", "--execute", "--reason", "an older backup")["mirror_failure"] is None
-    assert quick.group_offsets() == quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
 # ── What a run asks for ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -196,13 +184,6 @@ def test_the_plan_shows_where_partitions_begin_also_where_nothing_is_read(quick:
     shown = quick.kafka_ingest("plan", "orders", "--dry-run").stdout
     assert shown.count("start rule: latest") == 3
     assert "nothing new" in shown
-
-
-def test_a_limit_cuts_the_batch_that_a_run_asks_for(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    [batch] = quick.run("orders", "--max-records", "4")
-    assert batch["rows"] == 4
-    assert sum(end - start for start, end in spans(quick.dry_run()).values()) == 11
 
 
 # ── Another name ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -225,18 +225,6 @@ def test_a_batch_of_an_earlier_topic_of_that_name_is_marked_and_does_not_count(
     assert f"{earlier_id}, an earlier topic of that name" in shown
 
 
-def test_a_topic_that_holds_the_same_records_under_another_id_is_the_same(
-    feed: QuickProject, servers: str, orders: str
-) -> None:
-    feed.run()
-    recreate_topic(servers, orders, partitions=3)
-    produce(servers, orders, 0, plain_records(10))
-    produce(servers, orders, 1, plain_records(5))
-    feed.answer("topic-changed", "orders", "--choice", "same-records", "--execute", *BECAUSE)
-    found = located(feed, orders, 0, 7)
-    assert (found["state"], found["batches"][0]["earlier_topic"]) == ("committed", False)
-
-
 def test_of_a_topic_that_was_forgotten_the_batches_are_still_shown(
     feed: QuickProject, servers: str, orders: str
 ) -> None:
