@@ -2,15 +2,18 @@
 
 import hashlib
 import threading
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from environment import ROOT
 from kafka_ingest.errors import InstallationError, JarsUnavailableError
-from kafka_ingest.spark_launch.fetch_jars import fetch_jars, from_folder, from_repository, jars_for
+from kafka_ingest.spark_launch.fetch_jars import fetch_jars, from_folder, from_repository, jars_for, known_jars
 from kafka_ingest.spark_launch.installation import jars_root
 
 PATH = "org/example/a_2.13/2.0/a_2.13-2.0.jar"
@@ -108,5 +111,15 @@ def test_the_folder_of_jars_is_named_or_the_environments_own(tmp_path: Path, mon
 def test_a_spark_or_a_store_that_is_not_known_is_named() -> None:
     with pytest.raises(InstallationError, match=r"4\.0\.2.*found 3\.5\.1"):
         jars_for("3.5.1", ("spark",))
-    with pytest.raises(InstallationError, match=r"found s3\."):
+    with pytest.raises(InstallationError, match=r"found s3\. Install a Spark .*\(4\.0\.0.*4\.1\.1\)"):
         jars_for("4.2.0", ("spark", "s3"))
+
+
+def test_the_wheel_takes_no_spark_that_is_newer_than_those_whose_jars_are_known() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    taken = {each.name: each.specifier for each in map(Requirement, project["dependencies"])}
+    known = [version for version, names in known_jars()["versions"].items() if {"s3", "gcs", "azure"} <= {*names}]
+    *others, last = known[-1].split(".")
+    for package in ("pyspark", "pyspark-client"):
+        assert [version for version in known if version not in taken[package]] == []
+        assert f"{'.'.join(others)}.{int(last) + 1}" not in taken[package]

@@ -40,9 +40,10 @@ def jars_for(spark_version: str, names: tuple[str, ...]) -> dict[str, dict[str, 
         )
     of_version = versions[spark_version]
     if unknown := [name for name in names if name not in of_version]:
+        those = [version for version, known_names in versions.items() if set(names) <= set(known_names)]
         raise InstallationError(
             f"expected some of {', '.join(of_version)}, whose jars for Spark {spark_version} are known, found "
-            f"{', '.join(unknown)}."
+            f"{', '.join(unknown)}. Install a Spark for which all are known ({', '.join(those) or 'there is none'})."
         )
     return {name: {path: sums[path] for path in of_version[name]} for name in names}
 

@@ -41,7 +41,7 @@ CAUSES = {
     rf"{IN_TASKS}\[PYTHON_VERSION_MISMATCH\].*": WORKERS,
     r"^Error from python worker:\n.*No module named '?pyspark.*": WORKERS,
     rf"{THROWN}(?:getSubject is (?:not )?supported|UnsupportedClassVersionError).*": (
-        "a Java that this Spark runs on (17 or 21 for Spark 4.0), found another one. Set JAVA_HOME to one of these."
+        "a Java that this Spark runs on (17 or 21), found another one. Set JAVA_HOME to one of these."
     ),
     rf"{THROWN}(?:invalid null input: name|KerberosAuthException: failure to login).*": (
         "a user with a name, found one whose number is not in /etc/passwd: Hadoop cannot log in. Add an entry for it, "
