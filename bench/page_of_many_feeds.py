@@ -47,14 +47,13 @@ from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
 from kafka_ingest.observing.group_drift import Mirrored
 from kafka_ingest.page.all_feeds import all_feeds
-from kafka_ingest.page.batch_files import BatchFiles
-from kafka_ingest.page.coverage_view import coverage_view
-from kafka_ingest.page.exposition import exposition, scraped_feeds
+from kafka_ingest.page.feed_view import coverage_view
 from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.metrics_app import exposition, scraped_feeds
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import page
-from kafka_ingest.page.sources import WAIT_S, Places, Sources
+from kafka_ingest.page.sources import WAIT_S, BatchFiles, Places, Sources
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile

@@ -22,7 +22,7 @@ from rich.markup import escape
 from demo_sinks import SINKS, DemoSink, catalog, environment_of
 from embedded_broker import KAFKA_VERSION, BrokerError, EmbeddedBroker
 from environment import ROOT, airflow_home, child_environment, control_tables, output
-from kafka_ingest.answers.fitting_table import FittingTable
+from kafka_ingest.verbs.answer import FittingTable
 from order_events import PARTITIONS, create_topic, order_events, produce
 from progress import Step, console, step
 

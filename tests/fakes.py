@@ -124,7 +124,7 @@ from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.ports.cluster import MirrorRefusedError
 from kafka_ingest.ports.outputs import Sink, Sinks
-from kafka_ingest.verbs.held_offsets import not_in
+from kafka_ingest.verbs.from_receipts import not_in
 
 SOME_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IN_LEDGER = (BatchKind.LIVE, BatchKind.BACKFILL)

@@ -30,7 +30,6 @@ from typer.testing import CliRunner
 from environment import settings
 from kafka_ingest import assembly, write_step
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.checks import spark_checks
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
 from kafka_ingest.cluster import kafka_client
@@ -38,7 +37,7 @@ from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.workplace import package_zip, remove_workplace
-from kafka_ingest.verbs import preview
+from kafka_ingest.verbs import check_spark, preview
 
 built_once = cache(typer.main.get_command)
 """Typer makes all commands anew for each call of its runner, as it does once in a process."""
@@ -97,7 +96,7 @@ class QuickProject(Project, LikeSpark):
             patch.object(write_and_commit, "run_spark_submit", self.submit),
             patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
-            patch.object(spark_checks, "run_spark_submit", self.start_driver),
+            patch.object(check_spark, "run_spark_submit", self.start_driver),
             patch.object(write_step, "package_zip", zipped_once),
             patch.object(write_step, "installation", installed_once),
             patch.object(assembly, "installation", installed_once),
@@ -141,7 +140,7 @@ class QuickProject(Project, LikeSpark):
         if self.spark_is_its_own:
             run_spark_submit(submission, log_file, environment)
             return
-        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **spark_checks.SAME_EVERYWHERE}
+        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_spark.SAME_EVERYWHERE}
         Path(submission.arguments[1]).write_text(json.dumps(found))
         log_file.touch()
 

@@ -17,9 +17,8 @@ dead letters instead of Kafka (:mod:`kafka_ingest.backfilling.replaying`).
 :mod:`kafka_ingest.model.coverage` says which offset is where.
 
 What only an operator decides is in :mod:`~kafka_ingest.verbs`: to abandon a batch, to skip or reset offsets, to
-accept a changed topic, to adopt an output, to remove what has expired. :mod:`~kafka_ingest.observing` answers questions
-and changes nothing; :mod:`~kafka_ingest.checks` examines an installation; :mod:`~kafka_ingest.alerting` notices what
-feeds ask to be notified of.
+accept a changed topic, to adopt an output, to remove what has expired; ``doctor`` examines an installation.
+:mod:`~kafka_ingest.observing` answers questions, and notices what feeds ask to be notified of.
 
 The rooms, from the smallest up; import-linter holds the order:
 
@@ -35,9 +34,8 @@ The rooms, from the smallest up; import-linter holds the order:
 - the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing` and
   :mod:`~kafka_ingest.backfilling`. It knows ports only;
 - :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
-- :mod:`~kafka_ingest.observing`, which knows ports only, too, and :mod:`~kafka_ingest.checks`;
-- :mod:`~kafka_ingest.verbs`, what an operator asks for, in a shell or by a form, shown by
-  :mod:`~kafka_ingest.answers`; and :mod:`~kafka_ingest.alerting`;
+- :mod:`~kafka_ingest.observing`, which knows ports only, too;
+- :mod:`~kafka_ingest.verbs`, what an operator asks for, in a shell or by a form;
 - :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them, and :mod:`~kafka_ingest.page`,
   which shows in Airflow what they did.
 """

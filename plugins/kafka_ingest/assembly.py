@@ -52,7 +52,6 @@ from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.registry import open_registry
-from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
     FindConnection,
@@ -77,7 +76,7 @@ from kafka_ingest.settings.feed_files import (
     the_one_of,
 )
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
-from kafka_ingest.settings.store_connection import store_access
+from kafka_ingest.settings.store_connection import catalog_settings, store_access
 from kafka_ingest.sinks.choose import SinkConnections, access_to, conn_id_of, format_found, sink_of
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
 from kafka_ingest.sinks.parquet.directory import write_success_files

@@ -10,8 +10,12 @@ import pytest
 from tests.contract.builders import NOON, ORDERS_FEED, gap, orders, plan_first, plan_of, snapshot_of
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.alerting.ask_cluster import WatchedFeed
-from kafka_ingest.alerting.life import (
+from kafka_ingest.control.alert_store import CLAIM_EXPIRES
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.model.alert import AlertKind, AlertRules, Finding, Notifier
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.observing.alert_life import (
     MANY_FEEDS,
     NotGivenError,
     Notice,
@@ -20,12 +24,7 @@ from kafka_ingest.alerting.life import (
     note_changes,
     say,
 )
-from kafka_ingest.alerting.rules import Look
-from kafka_ingest.control.alert_store import CLAIM_EXPIRES
-from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.model.alert import AlertKind, AlertRules, Finding, Notifier
-from kafka_ingest.model.gap import GapCause
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.observing.alert_rules import Look, WatchedFeed
 from kafka_ingest.settings.alert_settings import Notify
 
 REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")

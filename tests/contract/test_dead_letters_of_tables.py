@@ -24,12 +24,11 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import DECODED, RECORDS
-from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.sinks import batch_folders
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.verbs.dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.dead_letters import by_cause, dead_letters_of, give_up_dead_letters
 from kafka_ingest.verbs.expire import decide_expiry, expire
 
 DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]

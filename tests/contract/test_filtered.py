@@ -22,7 +22,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import Filtered
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.locate import RecordState, locate
-from kafka_ingest.observing.offset_counts import offset_counts
+from kafka_ingest.observing.offset_sums import offset_counts
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.expire import decide_expiry, expire

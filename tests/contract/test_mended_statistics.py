@@ -15,14 +15,14 @@ from tests.contract.table_filters import BATCHES, columns_of
 from tests.contract.test_table_filters import wrong_in_dataset
 from tests.fakes import InMemoryControlTables, feed_settings
 
-from kafka_ingest.answers.answer import Answer
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta import add_actions, table_fit, table_log
 from kafka_ingest.sinks.delta.table_fit import FileStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.verbs.mend_statistics import MendStatistics
+from kafka_ingest.verbs.answer import Answer
+from kafka_ingest.verbs.mending import MendStatistics
 from kafka_ingest.verbs.request import Decided
 
 NAMED = table_fit.NAMED

@@ -33,7 +33,6 @@ from kafka_ingest.backfilling.request import (
 )
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.plan_batch import plan_batch
-from kafka_ingest.checks import doctor
 from kafka_ingest.control.database import ControlDatabaseSettings
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -58,10 +57,11 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+from kafka_ingest.verbs import check_installation
+from kafka_ingest.verbs.abandon import committed_lines
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.explain import Explain
 from kafka_ingest.verbs.request import Call
-from kafka_ingest.verbs.restore import committed_lines
 from kafka_ingest.verbs.skip import decide_skip, skip
 from kafka_ingest.verbs.status import newest_in_one
 
@@ -603,7 +603,7 @@ def test_doctor_says_whether_it_is_one_database_whoever_reaches_it(
     feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer, way: Way | None
 ) -> None:
     there = way(postgresql_server, one) if way is not None else one.settings.url
-    found = doctor.output(file_of(feed), finding(one, there), {})
+    found = check_installation.output(file_of(feed), finding(one, there), {})
     expected = {in_a_copy: "", as_another_role: "The control tables are in the same database, but its role has not all"}
     assert expected.get(way, "The control tables are in the same database.") in found
     assert ("The control tables" in found) == (way is not in_a_copy)
@@ -614,8 +614,8 @@ def test_doctor_examines_the_table_of_letters_of_raw_records_too_where_refused_o
 ) -> None:
     one.execute("CREATE VIEW shop.orders_dead_letters AS SELECT 1 AS error_class")
     with pytest.raises(OutputNotUsableError, match="orders_dead_letters"):
-        doctor.output(file_of(feed, on_refused="dead_letter"), finding(one, one.settings.url), {})
-    assert "can be written" in doctor.output(file_of(feed), finding(one, one.settings.url), {})
+        check_installation.output(file_of(feed, on_refused="dead_letter"), finding(one, one.settings.url), {})
+    assert "can be written" in check_installation.output(file_of(feed), finding(one, one.settings.url), {})
 
 
 @pytest.mark.parametrize("way", [in_a_copy, as_another_role, with_another_search_path])

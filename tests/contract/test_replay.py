@@ -41,13 +41,12 @@ from kafka_ingest.model.dead_letters import DecodingError, output_of_dead_letter
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition
 from kafka_ingest.model.shape import Shape
-from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.verbs.dead_letters import give_up_dead_letters
+from kafka_ingest.verbs.dead_letters import by_cause, dead_letters_of, give_up_dead_letters
 from kafka_ingest.verbs.expire import decide_expiry, expire
 from kafka_ingest.verbs.locate import describe_offset
 from kafka_ingest.verbs.lost import decide_lost, record_lost

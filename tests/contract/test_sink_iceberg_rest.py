@@ -24,8 +24,8 @@ from certificates import Authority
 from free_ports import LOOPBACK
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.stores.s3 import S3Access
-from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
+from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import rest_catalog as reached_over_rest
 from kafka_ingest.sinks.iceberg.table import catalog_of

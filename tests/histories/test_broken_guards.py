@@ -26,7 +26,7 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.verbs import adopt, clean, rebuilt_history, reset
+from kafka_ingest.verbs import adopt, clean, from_receipts, reset
 from kafka_ingest.verbs.reset_target import ShiftBy
 
 BEFORE_THE_OFFSETS_MOVE = Interruption("before", 10, "crash")
@@ -322,7 +322,7 @@ def without_recording_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) 
 
 
 def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rebuilt_history.GapLedger, "read", lambda *_: None)
+    patch.setattr(from_receipts.GapLedger, "read", lambda *_: None)
 
 
 GUARDS = [

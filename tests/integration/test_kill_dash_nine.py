@@ -72,7 +72,7 @@ def check_the_next_run_completes_it(quick: QuickProject, produced: Produced) -> 
         (f"after:{PLANS}:insert_plan", None, 0),  # in the middle of the plan's transaction
         (f"after:{PLANS}:PlanStore.record_plan", "PLANNED", 0),
         (f"after:{ATTEMPTS}:AttemptStore.open_attempt", "PLANNED", 0),
-        ("before:kafka_ingest.cli.write_and_commit:run_spark_submit", "PLANNED", 1),
+        ("before:kafka_ingest.cli.arguments:run_spark_submit", "PLANNED", 1),
     ],
     ids=[
         "before the plan is recorded",

@@ -18,13 +18,13 @@ from tests.integration.test_operator_commands import journal
 from tests.kafka_faults import recreate_topic
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.answers.answer import Line
 from kafka_ingest.control.schema import FIRST_VERSION, SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError, FeedChangedError, KafkaIngestError
 from kafka_ingest.verbs import skip
+from kafka_ingest.verbs.answer import Line
 
 if TYPE_CHECKING:
-    from kafka_ingest.checks.doctor import Check
+    from kafka_ingest.verbs.check_installation import Check
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_ingest import write_step
 from kafka_ingest.airflow_tasks import feed_tasks
+from kafka_ingest.airflow_tasks.dags.maintenance_dag import MirrorOperator
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperator, spark_failed
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
-from kafka_ingest.airflow_tasks.maintenance_tasks import MirrorOperator
 from kafka_ingest.errors import (
     InvalidFeedError,
     KafkaUnavailableError,

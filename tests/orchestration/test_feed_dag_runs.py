@@ -108,7 +108,7 @@ def test_a_batch_whose_commit_task_died_before_announcing_it_is_announced_by_the
     project.write_feed(topic)
     produce(broker.bootstrap_servers, topic, order_events(60, seed=3))
 
-    assert airflow.run("orders", "kafka_ingest.airflow_tasks.completing.Announcements.add") == {}
+    assert airflow.run("orders", "kafka_ingest.airflow_tasks.asset_events.Announcements.add") == {}
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert (batch["state"], airflow.announced) == ("COMMITTED", [])
 

@@ -13,10 +13,10 @@ from tests.project import Project
 
 from embedded_broker import EmbeddedBroker
 from environment import airflow_home
-from kafka_ingest.airflow_tasks import operating_tasks
-from kafka_ingest.airflow_tasks.operating_tasks import LARGEST_DOCUMENT, OperateOperator, said, small
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.verbs.form import OperateForm
+from kafka_ingest.airflow_tasks.dags import operating_dag
+from kafka_ingest.airflow_tasks.dags.operating_dag import LARGEST_DOCUMENT, OperateOperator, said, small
+from kafka_ingest.verbs.answer import Answer, Line
+from kafka_ingest.verbs.every import OperateForm
 from order_events import order_events, produce
 
 
@@ -145,7 +145,7 @@ def test_a_document_that_an_xcom_cannot_hold_is_shortened_and_says_so() -> None:
     assert (found["version"], found["feed"], found["shortened"]) == (1, "orders", True)
     assert found["partitions"][0]["topic"] == "orders"
     assert small({"version": 1}) == {"version": 1}
-    assert operating_tasks.cut([1, 2, 3], 2) == [1, 2]
+    assert operating_dag.cut([1, 2, 3], 2) == [1, 2]
     wide = {f"column_{number}": "bigint" for number in range(3_000)}
     for columns in (wide, {"body": f"struct<{', '.join(wide)}>" * 2}):
         found = small({"version": 1, "columns": {"written": columns, "new": []}})

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_ingest.checks.acls import PREFIXED, commands_of, literal_prefix
 from kafka_ingest.cli.app import app
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
+from kafka_ingest.verbs.doctor import PREFIXED, commands_of, literal_prefix
 
 
 def find(conn_id: str) -> ConnectionFields:

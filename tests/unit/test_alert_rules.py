@@ -7,14 +7,13 @@ from uuid import UUID
 import pytest
 from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, FakeTopic, log, topic
 
-from kafka_ingest.alerting.ask_cluster import WatchedFeed, ask_cluster
-from kafka_ingest.alerting.rules import Look, look, spoken
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, AlertRules, Stops
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Retention, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview, GapDecision, NotRows, ReadCounts
+from kafka_ingest.observing.alert_rules import Look, WatchedFeed, ask_cluster, look, spoken
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FEED_ID, BATCH_ID = UUID(int=1), UUID(int=2)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.fakes import CLUSTER
 
-from kafka_ingest.airflow_tasks.check_tasks import WatchedFeeds, watched_feeds
+from kafka_ingest.airflow_tasks.dags.checking_dag import WatchedFeeds, watched_feeds
 from kafka_ingest.model.alert import AlertKind, AlertRules, Stops
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file

@@ -30,7 +30,7 @@ from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.settings.backfill_form import PLACE, BackfillForm
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.form_fields import LARGEST_OFFSET, OFFSET_RANGE
+from kafka_ingest.settings.run_request import LARGEST_OFFSET, OFFSET_RANGE
 
 BATCH = "01990000-0000-7000-8000-000000000001"
 JANUARY, FEBRUARY = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)

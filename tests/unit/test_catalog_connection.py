@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
+from kafka_ingest.settings.store_connection import catalog_settings
 
 SECRET = "hunter22"
 

@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, log, topic
 
-from kafka_ingest.airflow_tasks import check_tasks
-from kafka_ingest.airflow_tasks.check_tasks import ask_all
-from kafka_ingest.alerting.ask_cluster import ClusterAnswers, WatchedFeed
+from kafka_ingest.airflow_tasks.dags import checking_dag
+from kafka_ingest.airflow_tasks.dags.checking_dag import ask_all
 from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.model.alert import AlertRules
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.alert_rules import ClusterAnswers, WatchedFeed
 from kafka_ingest.settings.connections import ConnectionFields
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_each_cluster_is_asked_once_and_one_that_is_down_or_not_defined_keeps_no
     def connect(settings: Callable[[], Any], **_: object) -> FakeKafkaCluster:
         return clusters[settings().conn_id]
 
-    monkeypatch.setattr(check_tasks, "ConfluentKafkaCluster", connect)
+    monkeypatch.setattr(checking_dag, "ConfluentKafkaCluster", connect)
     down, held = feed("ccc", "down"), feed("dddd", "never asked", AlertRules(held=True))
     feeds = [feed("a", "up"), feed("bb", "up"), down, feed("eeeee", "missing"), held]
     unusable = replace(feed("ffffff", ""), error="its file cannot be used")

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 import archive_broker
 import archive_classes
 from java_command import JavaMissingError
-from kafka_ingest.checks import doctor
 from kafka_ingest.spark_launch.installation import CONNECTOR, JARS_VARIABLE, ArchivePlace, installation, java_binary
 from kafka_ingest.spark_launch.java_options import java_options
+from kafka_ingest.verbs import check_installation
 
 
 @pytest.fixture
@@ -135,7 +135,9 @@ def test_where_a_folder_of_settings_is_before_the_jars_there_is_no_archive_and_d
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
     assert installation().class_archive is None
-    assert f"none while SPARK_CONF_DIR is set: Spark puts {tmp_path} before its jars" in doctor.class_archive()
+    assert (
+        f"none while SPARK_CONF_DIR is set: Spark puts {tmp_path} before its jars" in check_installation.class_archive()
+    )
 
 
 def test_java_checks_an_archive_before_it_runs_what_is_in_it(place: ArchivePlace) -> None:
@@ -187,7 +189,7 @@ def test_a_failed_set_up_says_so_keeps_what_was_there_and_is_not_tried_again_whi
     assert str(set_up.failed_log) in capsys.readouterr().out
     assert set_up.failed_log.read_text() == f"what was said before\n{error}\n"
     assert former.archive() is not None
-    assert str(set_up.failed_log) in doctor.class_archive()
+    assert str(set_up.failed_log) in check_installation.class_archive()
     monkeypatch.setattr(archive_classes, "run_one_batch", failing(AssertionError("tried again")))
     archive_classes.archive_classes()
 
@@ -264,16 +266,16 @@ def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_
 def test_doctor_reports_what_it_finds_and_what_to_do(
     set_up: ArchivePlace, made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert "`make setup` makes one" in doctor.class_archive()
+    assert "`make setup` makes one" in check_installation.class_archive()
     archive_classes.keep(made, set_up)
     archive = set_up.archive()
     assert archive is not None
-    assert doctor.class_archive() == str(archive)
+    assert check_installation.class_archive() == str(archive)
     os.truncate(archive, 3)
-    assert f"{archive} is damaged" in doctor.class_archive()
-    assert "`make setup` makes a new one" in doctor.class_archive()
+    assert f"{archive} is damaged" in check_installation.class_archive()
+    assert "`make setup` makes a new one" in check_installation.class_archive()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert f"none for the Spark in SPARK_HOME, {tmp_path}" in doctor.class_archive()
+    assert f"none for the Spark in SPARK_HOME, {tmp_path}" in check_installation.class_archive()
 
 
 def test_java_is_the_one_that_sparks_scripts_would_start(java: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import partition
 from tests.unit.planning_inputs import known_feed, stored
 
-from kafka_ingest.airflow_tasks.completing import extra_of, those_in
+from kafka_ingest.airflow_tasks.asset_events import extra_of, those_in
 from kafka_ingest.model.completion import CompletionRules, Period, Unit
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import LogBounds, NewestRecord, TopicDescription, TopicPartition, Unavailable

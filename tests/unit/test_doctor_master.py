@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.checks.doctor import master
 from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
+from kafka_ingest.verbs.check_installation import master
 
 KAFKA = {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"}}
 REMOTE = {"conn_type": "spark", "host": "spark://spark", "port": 7077}

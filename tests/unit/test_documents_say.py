@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from tests.unit.test_documents import COMMANDS, PAGES, ROOT
 
 from kafka_ingest import errors
-from kafka_ingest.airflow_tasks import check_tasks, metrics, notifying, openlineage_facets
+from kafka_ingest.airflow_tasks import metrics, notifying, openlineage_facets
+from kafka_ingest.airflow_tasks.dags import checking_dag
 from kafka_ingest.backfilling import decide as chunks
 from kafka_ingest.cluster import client_settings
 from kafka_ingest.committing import announcement
@@ -18,9 +19,9 @@ from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
 from kafka_ingest.model import avro_columns, batch_limits, never_found, partition_term, record_schema
 from kafka_ingest.observing import group_drift
-from kafka_ingest.page import exposition, kept_answers, metrics_app, one_feed, sources
+from kafka_ingest.page import kept_answers, metrics_app, one_feed, sources
 from kafka_ingest.registry import schema_registry
-from kafka_ingest.settings import feed, plain_yaml, wrong_settings
+from kafka_ingest.settings import feed, plain_yaml, setting_types
 from kafka_ingest.settings.alert_settings import Alerts, Complete
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
 from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
@@ -37,7 +38,7 @@ CURRENT = [page for page in PAGES if page.name not in {"CHANGELOG.md", "decision
 MIB = 1024 * 1024
 
 FIGURES: list[tuple[str, str, float]] = [
-    ("alerts.md", "Kafka does not answer within {} seconds", check_tasks.KAFKA_TIMEOUT_S),
+    ("alerts.md", "Kafka does not answer within {} seconds", checking_dag.KAFKA_TIMEOUT_S),
     ("alerts.md", "{} records at least", batch_limits.LEAST_RECORDS),
     ("alerts.md", "and in {} characters", notifying.LONGEST_REASON),
     ("alerts.md", "takes more than {} seconds", notifying.NOTIFY_TIMEOUT_S),
@@ -50,7 +51,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("feed-files.md", "A file has at most {} MiB, ", plain_yaml.MAX_BYTES / MIB),
     ("feed-files.md", "{} keys and values with its aliases expanded", plain_yaml.MAX_VALUES),
     ("feed-files.md", "aliases expanded, and {} levels", plain_yaml.MAX_DEPTH),
-    ("feed-files.md", "{} problems and about 4,000 characters", wrong_settings.MAX_PROBLEMS),
+    ("feed-files.md", "{} problems and about 4,000 characters", setting_types.MAX_PROBLEMS),
     ("feed-files.md", "{} fields and 20 levels. With `columns: flatten`", record_schema.MAX_FIELDS),
     ("feed-files.md", "1,000 fields and {} levels. With `columns: flatten`", record_schema.MAX_DEPTH),
     ("feed-files.md", "a value with more levels than {}, or than fit", avro_columns.DEEPEST[0]),
@@ -63,7 +64,7 @@ FIGURES: list[tuple[str, str, float]] = [
     ("metrics.md", "most {} seconds a question", metrics.KAFKA_TIMEOUT_S),
     ("metrics.md", "At least {} characters; shorter ones count as none", metrics_app.SHORTEST),
     ("metrics.md", "A new one is used after {} seconds", kept_answers.FRESH_S),
-    ("metrics.md", "an answer that is older than {} minutes is not shown", exposition.OLDEST_S / 60),
+    ("metrics.md", "an answer that is older than {} minutes is not shown", metrics_app.OLDEST_S / 60),
     ("output.md", "more than {} levels", json_values.MOST_LEVELS),
     ("page.md", "page, for at most {} seconds", sources.KAFKA_TIMEOUT_S),
     ("page.md", "after {} seconds while Kafka is being asked", one_feed.REFRESH_PENDING_S),

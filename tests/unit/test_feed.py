@@ -25,7 +25,7 @@ from kafka_ingest.settings.feed_files import (
     feeds_directory,
     read_feed_files,
 )
-from kafka_ingest.settings.wrong_settings import describe, models_in
+from kafka_ingest.settings.setting_types import describe, models_in
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ENVIRONMENT: dict[str, str] = {}

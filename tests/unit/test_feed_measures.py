@@ -24,8 +24,7 @@ from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import FirstRecord, Isolation, Unavailable
 from kafka_ingest.model.summaries import FeedOverview, OpenGaps
-from kafka_ingest.observing.feed_lines import ask_logs
-from kafka_ingest.observing.feed_measures import feed_measures, measures_among_all
+from kafka_ingest.observing.feed_lines import ask_logs, feed_measures, measures_among_all
 
 IN_CONTROL_TABLES = {HOLDS: 0, OPEN_GAPS: 0, GAP_OFFSETS: 0}
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import refuse_shared
+from kafka_ingest.settings.feed_claims import may_name, may_share, refuse_shared
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_mentions import may_name, may_share
 from kafka_ingest.settings.plain_yaml import read_plain_yaml
 
 

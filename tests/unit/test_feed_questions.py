@@ -8,7 +8,7 @@ from tests.fakes import FakeKafkaCluster, topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ask_logs
-from kafka_ingest.page.feed_questions import rows_of
+from kafka_ingest.page.all_feeds import rows_of
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tests.unit.test_documents import PAGES, ROOT
 
 import feed_keys
-from kafka_ingest.cli.init_command import FEED_FILE
+from kafka_ingest.cli.set_up import FEED_FILE
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 from kafka_ingest.settings.feed_schema import MEANINGS, SINCE, feed_schema

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from kafka_ingest.answers.fitting_table import FittingTable, fitting_widths
+from kafka_ingest.verbs.answer import FittingTable, fitting_widths
 
 WORDS = st.text(st.sampled_from("abc,[]注"), min_size=1, max_size=14)
 CELLS = st.lists(WORDS, max_size=4).map(" ".join)

@@ -8,17 +8,16 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from tests.unit.test_topics_of_files import Kafka, a_topic, kafka
 
-from kafka_ingest.airflow_tasks import fleet_tasks, maintenance_tasks
-from kafka_ingest.airflow_tasks.dags.maintenance_dag import maintenance_dag
+from kafka_ingest.airflow_tasks import fleet_tasks
+from kafka_ingest.airflow_tasks.dags import maintenance_dag
+from kafka_ingest.airflow_tasks.dags.maintenance_dag import MaintainFleetOperator
 from kafka_ingest.airflow_tasks.fleet_tasks import FleetPlanOperator, parts_by_name
-from kafka_ingest.airflow_tasks.maintenance_tasks import MaintainFleetOperator
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.settings.files_for_dags import files_for_dags
-from kafka_ingest.settings.fleets import Fleet, fleets_of
+from kafka_ingest.settings.files_for_dags import Fleet, files_for_dags, fleets_of
 
 __all__ = ["kafka"]
 
@@ -123,8 +122,8 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
         if parts.feed.name == "shop-orders":
             raise KafkaUnavailableError("no broker answers")
 
-    monkeypatch.setattr(maintenance_tasks, "find_connection_in_task", find_connection_from_shell)
-    monkeypatch.setattr(maintenance_tasks, "steps_of", lambda *_: [maintain])
+    monkeypatch.setattr(maintenance_dag, "find_connection_in_task", find_connection_from_shell)
+    monkeypatch.setattr(maintenance_dag, "steps_of", lambda *_: [maintain])
     context: Any = {"dag_run": SimpleNamespace(dag_id="maintain_feeds", run_id="1")}
     assert MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context) == 0, "none was planned"
     monkeypatch.setattr(SqlControlTables, "feed", lambda *_: object())
@@ -137,7 +136,7 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
 def test_the_feeds_of_topics_are_maintained_in_the_pool_that_their_file_names(tmp_path: Path) -> None:
     shop = tmp_path / "feeds" / "shop.yaml"
     shop.write_text(shop.read_text().replace("feed:", "feed:\n  airflow: {pool: kafka, owner: data}", 1))
-    task = maintenance_dag().get_task("shop.fleet")
+    task = maintenance_dag.maintenance_dag().get_task("shop.fleet")
     assert (task.pool, task.owner) == ("kafka", "data")
 
 
@@ -147,4 +146,4 @@ def test_the_maintenance_has_one_task_for_a_fleet_however_many_feeds_it_has(tmp_
     for name in ("one", "two"):
         (feeds / f"{name}.yaml").write_text(ONE.replace("one", name))
     (feeds / "alone.yaml").write_text(ONE.replace("one", "alone").replace("fleet: shop", "schedule: null"))
-    assert sorted(maintenance_dag().task_ids) == ["alone.clean", "alone.headroom", "shop.fleet"]
+    assert sorted(maintenance_dag.maintenance_dag().task_ids) == ["alone.clean", "alone.headroom", "shop.fleet"]

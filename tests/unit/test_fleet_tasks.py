@@ -25,7 +25,7 @@ from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.settings.feed_file import read_feed_file
-from kafka_ingest.settings.fleets import Fleet, fleets_of
+from kafka_ingest.settings.files_for_dags import Fleet, fleets_of
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
-from kafka_ingest.settings.files_for_dags import files_for_dags, files_of_fleet
-from kafka_ingest.settings.fleets import fleets_of
+from kafka_ingest.settings.files_for_dags import files_for_dags, files_of_fleet, fleets_of
 
 
 def written(folder: Path, name: str, **changes: Any) -> FeedFile:

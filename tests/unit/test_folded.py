@@ -19,7 +19,7 @@ from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.observing.verify_sums import FoldedProof
+from kafka_ingest.observing.offset_sums import FoldedProof
 from kafka_ingest.verbs.fold import Fold
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

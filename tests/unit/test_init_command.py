@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.cli.init_command import DAG_FILE, files, make_project
+from kafka_ingest.cli.set_up import DAG_FILE, files, make_project
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.feed_file import read_feed_file
 

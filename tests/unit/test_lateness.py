@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kafka_ingest.observing.lateness import is_late
+from kafka_ingest.observing.due_feeds import is_late
 
 AT_40 = datetime(2026, 3, 1, 10, 40, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

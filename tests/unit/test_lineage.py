@@ -37,8 +37,8 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.record_schema import Field, Scalar, Struct, read_schema
-from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
+from kafka_ingest.settings.store_connection import catalog_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "hunter2-and-more"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.checks import one_host
-from kafka_ingest.checks.one_host import check_one_host, file_system_of
 from kafka_ingest.errors import InvalidConnectionError
+from kafka_ingest.verbs import check_airflow
+from kafka_ingest.verbs.check_airflow import check_one_host, file_system_of
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_an_airflow_cfg_that_cannot_be_read_says_nothing(tmp_path: Path, file: P
 def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     listed = tmp_path / "mounts"
     listed.write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setattr(one_host, "MOUNTS", listed)
+    monkeypatch.setattr(check_airflow, "MOUNTS", listed)
 
 
 def test_a_file_on_a_network_file_system_is_refused(

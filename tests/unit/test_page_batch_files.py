@@ -5,7 +5,7 @@ from tests.fakes import FeedInMemory, sinks
 
 from kafka_ingest.errors import InvalidReceiptError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.page.batch_files import END_OF_FAILURE, BatchFiles, LastWords, batch_files
+from kafka_ingest.page.sources import END_OF_FAILURE, BatchFiles, LastWords, batch_files
 
 
 def found(feed: FeedInMemory, plan: BatchPlan) -> BatchFiles:

@@ -13,10 +13,9 @@ from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, log, topic
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.page.all_feeds import AllFeeds, all_feeds
-from kafka_ingest.page.batch_files import BatchFiles, LastWords
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.one_batch import without_logs
-from kafka_ingest.page.sources import Sources
+from kafka_ingest.page.sources import BatchFiles, LastWords, Sources
 from kafka_ingest.settings.feed_files import read_feed_files
 
 READS_RECORDS = {"first_records", "unreadable_at", "large_records", "offsets_at", "epoch_ends"}

@@ -19,14 +19,13 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, StoredOffset, Top
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, TopicProblem
-from kafka_ingest.page.dags import DagNow
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import OneBatch, Run, runs_of
-from kafka_ingest.page.pages_of import PageOf
-from kafka_ingest.page.rendering import page
+from kafka_ingest.page.rendering import PageOf, page
+from kafka_ingest.page.sources import DagNow
 from kafka_ingest.settings.backfill_form import BackfillForm
-from kafka_ingest.verbs.form import OperateForm
+from kafka_ingest.verbs.every import OperateForm
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 QUIET = FeedStatus("orders", "cluster", "orders-ingest", None, (), None)

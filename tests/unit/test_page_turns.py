@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from fastapi import HTTPException
 
-from kafka_ingest.page.turns import Turns
+from kafka_ingest.page.kept_answers import Turns
 
 
 def test_who_comes_when_all_turns_are_taken_is_sent_away_and_a_turn_that_ended_is_free_again() -> None:

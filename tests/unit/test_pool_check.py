@@ -7,8 +7,8 @@ import pytest
 from airflow.models.pool import Pool
 from sqlalchemy.exc import OperationalError
 
-from kafka_ingest.checks.airflow_checks import pool
 from kafka_ingest.errors import MissingPoolError
+from kafka_ingest.verbs.check_airflow import pool
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:

@@ -26,10 +26,9 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import FeedOverview, NotRows, OpenGaps, ReadCounts
 from kafka_ingest.observing.feed_lines import ClusterLogs
-from kafka_ingest.page import exposition, metrics_app
-from kafka_ingest.page.exposition import SCRAPED
+from kafka_ingest.page import metrics_app
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
-from kafka_ingest.page.metrics_app import CONN_ID, build_app, token_needed
+from kafka_ingest.page.metrics_app import CONN_ID, SCRAPED, build_app, token_needed
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.connections import ConnectionFields, missing
 from kafka_ingest.settings.feed import Feed
@@ -314,7 +313,7 @@ class FourConnections(KnownSources):
 
 
 def test_kafka_is_asked_over_all_connections_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposition, "KAFKA_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(metrics_app, "KAFKA_TIMEOUT_S", 60.0)
     all_asked = threading.Barrier(len(FOUR))
 
     def ask(_: str) -> ClusterLogs:
@@ -325,7 +324,7 @@ def test_kafka_is_asked_over_all_connections_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_connections_that_do_not_answer_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposition, "KAFKA_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(metrics_app, "KAFKA_TIMEOUT_S", 0.2)
     ends = threading.Event()
 
     def ask(_: str) -> ClusterLogs:

@@ -11,8 +11,7 @@ from kafka_ingest.batches.preview import Preview
 from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
 from kafka_ingest.model.dead_letters import DeadLetter, DecodingError
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.observing.dead_letters import Cause
-from kafka_ingest.verbs.dead_letters import samples_of
+from kafka_ingest.verbs.dead_letters import Cause, samples_of
 from kafka_ingest.verbs.preview import log_for_errors, preview_document, shown_preview, spark_says
 
 CARD = "4111-1111"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.fakes import CLUSTER, TOPIC_ID, FakeKafkaCluster, log, topic
 
 from kafka_ingest.airflow_tasks import start_checks, start_trigger
+from kafka_ingest.airflow_tasks.asset_events import starts_by_what_waits
 from kafka_ingest.airflow_tasks.start_checks import StartCheck
 from kafka_ingest.airflow_tasks.start_trigger import RecordsWaitTrigger
-from kafka_ingest.airflow_tasks.starting import starts_by_what_waits
 from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, Unavailable

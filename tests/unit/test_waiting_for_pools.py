@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_ingest.airflow_tasks import check_tasks as module
-from kafka_ingest.airflow_tasks.check_tasks import waiting_for_pools
+from kafka_ingest.airflow_tasks.dags import checking_dag as module
+from kafka_ingest.airflow_tasks.dags.checking_dag import waiting_for_pools
 from kafka_ingest.settings.feed_files import read_feed_files
 
 NOW = datetime(2026, 3, 1, 12, 20, 30, tzinfo=UTC)

@@ -16,8 +16,8 @@ import pytest
 from pyiceberg.table.locations import SimpleLocationProvider, load_location_provider
 
 from kafka_ingest.errors import InvalidConnectionError, OutputNotUsableError
-from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
+from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.iceberg.added_files import WITHOUT_STATISTICS
 from kafka_ingest.sinks.iceberg.table import catalog_of
 from kafka_ingest.sinks.iceberg.table_io import (

@@ -20,8 +20,8 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.xcom import BaseXCom
 
-from kafka_ingest.airflow_tasks.airflow_versions import NOT_DURABLE, check_is_no_backfill
-from kafka_ingest.airflow_tasks.completing import Announcements, CompleteOperator
+from kafka_ingest.airflow_tasks.asset_events import Announcements, CompleteOperator
+from kafka_ingest.airflow_tasks.dag_arguments import NOT_DURABLE, check_is_no_backfill
 from kafka_ingest.airflow_tasks.in_airflow import (
     errors_for_airflow,
     id_of_batch,

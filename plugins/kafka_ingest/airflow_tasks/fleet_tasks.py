@@ -11,13 +11,12 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.xcom import BaseXCom
 
-from kafka_ingest.airflow_tasks.completing import Announcements
+from kafka_ingest.airflow_tasks.asset_events import Announcements, asset_of_starts
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
 from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.airflow_tasks.start_checks import has_active_run
-from kafka_ingest.airflow_tasks.starting import asset_of_starts
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.committing.announcement import announcement
@@ -29,7 +28,7 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import folder_of_feeds, read_feed_files
-from kafka_ingest.settings.fleets import Fleet
+from kafka_ingest.settings.files_for_dags import Fleet
 from kafka_ingest.settings.run_request import FleetRequest, RunRequest, why_no_run_follows
 from kafka_ingest.write_step import Work, write_batches
 

@@ -29,7 +29,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import Field, Scalar, Struct
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.settings.catalog_connection import catalog_settings
+from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE

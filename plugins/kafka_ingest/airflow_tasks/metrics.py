@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import Stats, conf
 from kafka_ingest.batches.ask_together import as_asked
 from kafka_ingest.batches.plan_batch import Asked
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.observing.feed_measures import FeedMeasures, feed_measures
+from kafka_ingest.observing.feed_lines import FeedMeasures, feed_measures
 
 if TYPE_CHECKING:
     from kafka_ingest.assembly import FeedParts

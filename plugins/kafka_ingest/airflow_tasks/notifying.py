@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import mask_secret, redact
 from airflow.sdk import Context
 
-from kafka_ingest.alerting.life import NotGivenError, Notice, StillBeingGivenError
-from kafka_ingest.checks.airflow_checks import made
 from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.observing.alert_life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task
+from kafka_ingest.verbs.check_airflow import made
 
 NOTIFY_TIMEOUT_S: Final = 60.0
 """The longest that one notifier may take: with a claim that expires later, no other process takes its place."""

@@ -10,8 +10,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from kafka_ingest.airflow_tasks.asset_events import asset_of_starts, awaited_feeds
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
-from kafka_ingest.airflow_tasks.starting import asset_of_starts, awaited_feeds
 from kafka_ingest.assembly import control_tables, feed_files
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables

@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.models import CommandInfo
 
-from kafka_ingest.cli import backfill_command, init_command, jars_command, replay_command, run_command
+from kafka_ingest.cli import backfill_command, run_command, set_up
 from kafka_ingest.cli.made_commands import add_made_commands
 from kafka_ingest.cli.output import (
     STOPPED,
@@ -54,10 +54,10 @@ VERSION = "Show the version and exit."
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Keep in order")
 app.command()(backfill_command.backfill)
-app.command()(replay_command.replay)
+app.command()(backfill_command.replay)
 app.command()(run_command.run)
-app.command()(jars_command.jars)
-app.command()(init_command.init)
+app.command()(set_up.jars)
+app.command()(set_up.init)
 add_made_commands(app, {"db": db})
 
 

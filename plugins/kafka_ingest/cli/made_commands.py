@@ -11,13 +11,13 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from kafka_ingest.answers.answer import Line
 from kafka_ingest.batches.known_feed import batch_of_feed
-from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, ReasonToExecute, actor
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, out, progress, show, step
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.verbs.answer import Line
+from kafka_ingest.verbs.check_installation import Check
 from kafka_ingest.verbs.every import COMMANDS_ONLY, IN_ORDER
 from kafka_ingest.verbs.request import (
     Argument,

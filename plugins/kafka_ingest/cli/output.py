@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kafka_ingest.answers.answer import JSON_VERSION, Answer, Line, error_document
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.errors import KafkaIngestError, NotPrintedError
 from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.verbs.answer import JSON_VERSION, Answer, FittingTable, Line, error_document
 
 READABLE = 1_000_000  # characters
 

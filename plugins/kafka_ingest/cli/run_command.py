@@ -10,12 +10,19 @@ from uuid import UUID
 
 import typer
 
-from kafka_ingest.answers.answer import error_document
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, file_of_feed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
-from kafka_ingest.cli.arguments import EndOffsets, EndTimestamp, Json, MaxRecords, actor, feed_parts
+from kafka_ingest.cli.arguments import (
+    EndOffsets,
+    EndTimestamp,
+    Json,
+    MaxRecords,
+    actor,
+    feed_parts,
+    print_committed,
+    submit,
+)
 from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
-from kafka_ingest.cli.write_and_commit import print_committed, submit
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -24,8 +31,9 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, texts_of
-from kafka_ingest.settings.fleets import feed_in
+from kafka_ingest.settings.files_for_dags import feed_in
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
+from kafka_ingest.verbs.answer import error_document
 from kafka_ingest.verbs.plan import decision_document, lines_of_gaps_and_holds, run_request
 from kafka_ingest.verbs.topics_of_files import plan_topics
 from kafka_ingest.write_step import Work, write_batches

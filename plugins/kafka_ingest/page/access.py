@@ -14,7 +14,7 @@ from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request, status
 from sqlalchemy import select
 
-from kafka_ingest.page.dags import DagNow
+from kafka_ingest.page.sources import DagNow
 
 signed_in = Depends(get_user)
 """Refuses users who are not signed in to Airflow; on every route, those that do not exist included."""

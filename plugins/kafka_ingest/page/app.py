@@ -15,14 +15,13 @@ from fastapi.responses import Response
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
 from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, dags_now, may, may_read_logs, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
-from kafka_ingest.page.coverage_view import coverage_view
-from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
+from kafka_ingest.page.feed_view import coverage_view
+from kafka_ingest.page.kept_answers import Turns
 from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_batch, read_again
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
-from kafka_ingest.page.sources import Sources, sources_of_server
-from kafka_ingest.page.turns import Turns
+from kafka_ingest.page.sources import BACKFILL_DAG, OPERATE_DAG, Sources, sources_of_server
 
 READS: Final = ["GET", "HEAD"]
 METHODS: Final = [*READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]

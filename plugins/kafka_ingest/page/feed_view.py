@@ -1,20 +1,23 @@
-"""What the view of one feed shows, put together from control tables and Kafka's answers."""
+"""What the views of one feed and of its coverage show, put together from control tables and Kafka's answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from kafka_ingest.committing.complete_periods import Waiting
 from kafka_ingest.foundation.counting import counted, grouped, were
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.completion import CompletionRules, Period
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
+from kafka_ingest.observing.offset_sums import HEADINGS, offset_counts, used_headings
 from kafka_ingest.page.drawings import Bar, Column, offset_bar
 from kafka_ingest.page.kept_answers import Answer
-from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.rendering import PageOf
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.feed import Feed
 
@@ -163,3 +166,36 @@ def complete_view(
     was_looked = found or control.periods(snapshot.feed_id, rules.by, limit=1)
     waiting: Answer[Waiting] = sources.waiting(snapshot, feed) if was_looked else Answer()
     return CompleteView(rules, complete[:PERIODS_A_PAGE], more, waiting)
+
+
+COVERAGE_A_PAGE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageView:
+    """What the view shows: counts by their headings, of a page of the partitions and in all."""
+
+    feed: str
+    headings: Sequence[tuple[str, str]]
+    partitions: PageOf[tuple[PartitionCoverage, Mapping[str, int]]]
+    totals: Mapping[str, int]
+    unaccounted: int
+
+
+def coverage_view(sources: Sources, name: str, page: int) -> CoverageView | None:
+    """Return where a feed's offsets are, those that are not accounted for first; None where it was never planned."""
+    with without_garbage_collection():
+        rows = sources.control().coverage(name)
+        if rows is None:
+            return None
+        partitions = sorted(coverage_of(rows).values(), key=lambda each: (each.is_accounted, each.topic_partition))
+        counted = [(each, offset_counts(each)) for each in partitions]
+        counts = [count for _, count in counted]
+        used = used_headings(counts)
+        return CoverageView(
+            feed=name,
+            headings=[(each, HEADINGS[each]) for each in used],
+            partitions=PageOf.of(counted, page, COVERAGE_A_PAGE),
+            totals={each: sum(count[each] for count in counts) for each in used},
+            unaccounted=sum(not each.is_accounted for each in partitions),
+        )

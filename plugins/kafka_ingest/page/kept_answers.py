@@ -3,10 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
+
+from fastapi import HTTPException, status
 
 from kafka_ingest.errors import KafkaIngestError
 
@@ -101,3 +103,25 @@ class KeptAnswers:
             ended = [(entry.ended_at, key) for key, entry in self._entries.items() if entry.ended_at is not None]
             for _, key in sorted(ended, key=lambda each: each[0])[: MOST_KEPT // 2]:
                 del self._entries[key]
+
+
+TURNS_AT_ONCE: Final = 8
+"""Airflow's API server has 40 threads for all that waits. A database that hangs holds each for up to 30 s."""
+
+
+class Turns:
+    """Lets so many requests in; who comes then is sent away at once, and the page asks again."""
+
+    def __init__(self, at_once: int = TURNS_AT_ONCE) -> None:
+        self._left = at_once
+
+    async def __call__(self) -> AsyncIterator[None]:
+        """Take a turn until the answer is made; raises HTTPException where none is left."""
+        # Only the event loop comes here, so nothing is counted twice.
+        if not self._left:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE)
+        self._left -= 1
+        try:
+            yield
+        finally:
+            self._left += 1

@@ -17,17 +17,16 @@ from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.feed_status import FeedStatus
-from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.one_batch import OneBatch
+from kafka_ingest.page.sources import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.settings.backfill_form import BackfillForm
-from kafka_ingest.verbs.abandon import Abandon
+from kafka_ingest.verbs.abandon import Abandon, Restore
 from kafka_ingest.verbs.coverage import Coverage
 from kafka_ingest.verbs.dead_letters import DeadLetters, GiveUpDeadLetters
 from kafka_ingest.verbs.doctor import Doctor
-from kafka_ingest.verbs.mirror import Mirror
+from kafka_ingest.verbs.mending import Mirror
 from kafka_ingest.verbs.preview import PreviewRecords
 from kafka_ingest.verbs.request import Request
-from kafka_ingest.verbs.restore import Restore
 from kafka_ingest.verbs.skip import Skip
 from kafka_ingest.verbs.topic_changed import TopicChanged
 

@@ -14,11 +14,9 @@ from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.summaries import BatchLine
-from kafka_ingest.page.batch_files import BatchFiles
-from kafka_ingest.page.dags import BACKFILL_DAG, OPERATE_DAG
 from kafka_ingest.page.kept_answers import REFRESH_PENDING_S, REFRESH_S, Answer
-from kafka_ingest.page.pages_of import PageOf
-from kafka_ingest.page.sources import Sources
+from kafka_ingest.page.rendering import PageOf
+from kafka_ingest.page.sources import BACKFILL_DAG, OPERATE_DAG, BatchFiles, Sources
 
 RUN: Final = re.compile(rf"airflow:(?:.*@(?={OPERATE_DAG}/))?(?P<dag_id>[^/]+)/(?P<run_id>.+)", re.DOTALL)
 """A user's name may hold an @ or a / as well."""

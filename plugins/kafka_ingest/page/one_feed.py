@@ -13,11 +13,11 @@ from kafka_ingest.model.alert import Alert
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import ACKNOWLEDGED, Gap
 from kafka_ingest.model.summaries import BatchLine, FeedOverview, OpenGaps
+from kafka_ingest.observing.due_feeds import is_late
 from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, line_of
 from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
 from kafka_ingest.observing.group_drift import drift_of
 from kafka_ingest.observing.journal import HistoryLine, history
-from kafka_ingest.observing.lateness import is_late
 from kafka_ingest.observing.record_ages import waiting
 from kafka_ingest.page.all_feeds import without_others
 from kafka_ingest.page.drawings import Plot, plot
@@ -33,7 +33,7 @@ from kafka_ingest.page.feed_view import (
     topic_rows,
 )
 from kafka_ingest.page.kept_answers import REFRESH_PENDING_S, REFRESH_S, Answer
-from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.rendering import PageOf
 from kafka_ingest.page.sources import Sources, isolation_of, settings_of
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile

@@ -1,15 +1,37 @@
 """Templates to HTML. Every value is escaped: names of topics, errors and reasons are what anybody may have written."""
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PageOf(Generic[T]):
+    """One page of a list; pages are numbered from 1."""
+
+    items: Sequence[T]
+    page: int
+    pages: int
+    total: int
+
+    @classmethod
+    def of(cls, items: Sequence[T], page: int, length: int) -> "PageOf[T]":
+        """Return the page of that number, or the last one where there are fewer."""
+        pages = max(1, -(-len(items) // length))
+        page = min(max(page, 1), pages)
+        return cls(items[(page - 1) * length : page * length], page, pages, len(items))
+
 
 STATIC: Final = {
     "page.css": "text/css; charset=utf-8",

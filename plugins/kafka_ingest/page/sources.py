@@ -8,23 +8,87 @@ from functools import cache
 from typing import Final
 
 from kafka_ingest.assembly import control_tables, feed_files, sinks_of
+from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.complete_periods import Waiting, complete_periods
 from kafka_ingest.foundation.storable_text import storable
-from kafka_ingest.model.batch import Attempt, Batch
+from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import Isolation, StoredOffset, TopicPartition
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
 from kafka_ingest.observing.group_drift import GroupDrifts, Mirrored
 from kafka_ingest.observing.record_ages import newest_committed_ages, oldest_ages
-from kafka_ingest.page.batch_files import BatchFiles, batch_files
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers
 from kafka_ingest.ports.control import ControlObserver
+from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection, find_connection_from_shell, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
+
+FILES_SHOWN: Final = 100
+FAILURES_SHOWN: Final = 3
+END_OF_FAILURE: Final = 64 * 1024
+"""How many bytes of Spark's output are read and shown: the cause is at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """The end of what Spark said of an attempt that failed. ``is_cut``: it said more before that."""
+
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """The first of a batch's files, how many there are, and what the newest failed attempts said, by their number.
+
+    ``is_lost``: the batch is committed, and no receipt beside its output says which files are its own.
+    """
+
+    files: Sequence[WrittenFile]
+    total: int
+    failures: Mapping[int, LastWords]
+    is_lost: bool = False
+
+
+def batch_files(batch: Batch, attempts: Sequence[Attempt], sinks: Sinks) -> BatchFiles:
+    """Look at a batch's receipt and its attempts' directories; raises OutputUnavailableError, InvalidReceiptError."""
+    sink = sinks(batch.plan.output)
+    receipt: Receipt | None = None
+    if batch.state is BatchState.COMMITTED:
+        receipt = sink.archive.receipt(batch.batch_id)
+    else:
+        pinned = next((each for each in attempts if each.attempt == batch.pinned_attempt), None)
+        content = sink.staging.read_receipt(pinned.directory) if pinned is not None else None
+        receipt = valid_receipt(batch.plan, pinned, content) if pinned is not None and content is not None else None
+    failures: dict[int, LastWords] = {}
+    for each in reversed(attempts):
+        if each.cleaned_at is not None or each.attempt == batch.pinned_attempt or len(failures) == FAILURES_SHOWN:
+            continue
+        if said := sink.staging.end_of_failure(each.directory, END_OF_FAILURE):
+            text, is_cut = said
+            failures[each.attempt] = LastWords(storable(text), is_cut)
+    files = receipt.files if receipt is not None else ()
+    return BatchFiles(
+        files[:FILES_SHOWN], len(files), failures, is_lost=receipt is None and batch.state is BatchState.COMMITTED
+    )
+
+
+BACKFILL_DAG: Final = "backfill_offsets"
+OPERATE_DAG: Final = "operate_feed"
+
+
+@dataclass(frozen=True, slots=True)
+class DagNow:
+    """What Airflow's scheduler does with a DAG: nothing by itself while it is paused."""
+
+    is_paused: bool
+    next_run_at: datetime | None
+
 
 KAFKA_TIMEOUT_S: Final = 5.0
 """The longest that one question to Kafka may take."""

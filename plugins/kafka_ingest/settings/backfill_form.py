@@ -32,11 +32,18 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
-from kafka_ingest.settings.form_fields import PARTITION, TOPIC, Lines, Text, blank_is_none, none_is_empty, range_named
-from kafka_ingest.settings.run_request import without_lineage
-from kafka_ingest.settings.setting_types import Instant, Records, Settings
+from kafka_ingest.settings.run_request import (
+    PARTITION,
+    TOPIC,
+    Lines,
+    Text,
+    blank_is_none,
+    none_is_empty,
+    range_named,
+    without_lineage,
+)
+from kafka_ingest.settings.setting_types import Instant, Records, Settings, describe
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
-from kafka_ingest.settings.wrong_settings import describe
 
 PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 """``orders`` or ``orders:0``."""

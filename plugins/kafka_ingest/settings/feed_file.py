@@ -27,7 +27,7 @@ from kafka_ingest.settings.defaults import (
 )
 from kafka_ingest.settings.feed import Feed, why_no_schedule
 from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
-from kafka_ingest.settings.wrong_settings import cut, describe
+from kafka_ingest.settings.setting_types import cut, describe
 
 if TYPE_CHECKING:
     from kafka_ingest.settings.topics_file import TopicsFile

@@ -16,9 +16,8 @@ from kafka_ingest.foundation.without_garbage_collection import without_garbage_c
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.model.late_rows import place_of_late_rows
 from kafka_ingest.settings.defaults import DEFAULTS
-from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
+from kafka_ingest.settings.feed_claims import may_name, may_read_of, may_share, place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file
-from kafka_ingest.settings.feed_mentions import may_name, may_read_of, may_share
 from kafka_ingest.settings.plain_yaml import content_of, text_of
 from kafka_ingest.sinks.usable_places import places_of
 

@@ -12,12 +12,11 @@ from kafka_ingest.settings.alert_settings import DOTTED_PATH
 from kafka_ingest.settings.defaults import FOR_EACH, OF_ONE_FEED, ONE_VALUE, Place
 from kafka_ingest.settings.feed import NAME, PROJECT_DAGS, Feed
 from kafka_ingest.settings.record_settings import FULL_NAME, RawRecords
-from kafka_ingest.settings.setting_types import DURATION_UNITS, LONGEST_TOPIC, TOPIC
+from kafka_ingest.settings.setting_types import DURATION_UNITS, LONGEST_TOPIC, TOPIC, models_in
 from kafka_ingest.settings.shape_settings import FUNCTION
 from kafka_ingest.settings.sink_settings import postgresql, table
 from kafka_ingest.settings.sink_settings.kafka_topic import LONGEST_NAME
 from kafka_ingest.settings.topics_file import OF_THE_FILE
-from kafka_ingest.settings.wrong_settings import models_in
 
 MEANINGS: Final[Mapping[str, str]] = {
     "Feed.name": "The feed's identity, and its DAG's. Call the file after it.",

@@ -1,18 +1,86 @@
-"""What one manual run may ask for: a DAG run's conf, or options of the command line. The feed file stays as it is."""
+"""What one manual run or a form may ask for: a DAG run's conf, fields of a form, or options of the command line."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from kafka_ingest.errors import InvalidRunRequestError
+from kafka_ingest.errors import InvalidRangeError, InvalidRunRequestError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchState
-from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.planning.settings import EndPositions, ToOffsets, ToTimestamp
-from kafka_ingest.settings.setting_types import Instant, Offset, Records, Settings, not_blank
-from kafka_ingest.settings.wrong_settings import describe
+from kafka_ingest.settings.setting_types import Instant, Offset, Records, Settings, describe, not_blank
+
+TOPIC: Final = "[A-Za-z0-9._-]+"
+PARTITION: Final = "[0-9]{1,10}"
+OFFSET: Final = "[0-9](?:_?[0-9]){0,18}"
+OFFSET_RANGE: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
+"""``orders:0=1200-1300``: topic orders, partition 0, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
+
+RECORD: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})$"
+"""``orders:0=1200``: the record at offset 1200 of partition 0 of topic orders. Also a JSON schema's pattern."""
+
+EXAMPLE: Final = "2026-01-31T00:00:00Z"
+LARGEST_PARTITION: Final = 2**31 - 1
+LARGEST_OFFSET: Final = 2**63 - 1
+
+
+def blank_is_none(value: object) -> object:
+    """Treat an empty field of a form as left out, and strip blanks around a text."""
+    return (value.strip() or None) if isinstance(value, str) else value
+
+
+def none_is_empty(value: object) -> object:
+    """Treat a list that was left out as empty, and skip empty lines of a form."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        lines = [line.strip() if isinstance(line, str) else line for line in value]
+        return [line for line in lines if line not in ("", None)]
+    return value
+
+
+Text = Annotated[str | None, BeforeValidator(blank_is_none)]
+Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
+
+
+def range_named(text: str) -> OffsetRange:
+    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names; raises InvalidRangeError."""
+    found = re.fullmatch(OFFSET_RANGE, text)
+    numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
+    if found is None or max(numbers) > LARGEST_OFFSET:
+        raise InvalidRangeError(f"expected TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300, found {text!r}")
+    partition, start, end = numbers
+    if start >= end:
+        raise InvalidRangeError(f"expected FROM below TO, since FROM is read and TO is not, found {text!r}")
+    return OffsetRange(TopicPartition(found[1], partition), start, end)
+
+
+def record_named(text: str, option: str = "") -> tuple[TopicPartition, int]:
+    """Return the partition and the offset that ``TOPIC:PARTITION=OFFSET`` names.
+
+    Raises InvalidRangeError, or WrongUseError with the option that it is for.
+    """
+    found = re.fullmatch(RECORD, text)
+    if found is None or int(found[2]) > LARGEST_PARTITION or int(found[3]) > LARGEST_OFFSET:
+        kind = WrongUseError if option else InvalidRangeError
+        raise kind(f"expected {option}TOPIC:PARTITION=OFFSET, such as orders:0=1200, found {text!r}")
+    return TopicPartition(found[1], int(found[2])), int(found[3])
+
+
+def time_with_zone(text: str, named: str, expected: str = f"a time such as {EXAMPLE}") -> datetime:
+    """Return a time; raises WrongUseError, with what it is ``named``, where it cannot be read or has no zone."""
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:  # the year 1 or 9999, which is no year in UTC
+        raise WrongUseError(f"{named}: expected {expected}, found {text!r}") from error
+    raise WrongUseError(f"{named}: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
+
 
 TopicName = Annotated[str, AfterValidator(not_blank)]
 

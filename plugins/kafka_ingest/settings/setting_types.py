@@ -1,8 +1,12 @@
-"""Values that feed files and run requests share: read strictly, and refused with what was expected."""
+"""Values that feed files and run requests share: read strictly, and refused with what was expected and found."""
 
+import difflib
 import re
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import (
     AfterValidator,
@@ -11,8 +15,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
+
+from kafka_ingest.foundation.counting import counted
 
 BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
@@ -82,3 +90,150 @@ START_TAG = "start by "
 SINK_TAG = "sink by "
 RECORD_TAG = "records by "
 """Each begins the names of one setting's alternatives in pydantic's errors."""
+
+
+MAX_PROBLEMS: Final = 20
+BRIEF: Final = reprlib.Repr()
+BRIEF.maxstring = BRIEF.maxother = 200
+BRIEF.maxlong = 60
+
+EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "string_type": lambda _: "text",
+    "string_too_short": lambda limits: f"at least {counted(limits['min_length'], 'character')}",
+    "string_too_long": lambda limits: f"at most {counted(limits['max_length'], 'character')}",
+    "int_type": lambda _: "a whole number",
+    "int_parsing": lambda _: "a whole number",
+    "int_parsing_size": lambda _: "a smaller number",
+    "int_from_float": lambda _: "a whole number",
+    "greater_than_equal": lambda limits: f"a number from {limits['ge']:,} on",
+    "less_than_equal": lambda limits: f"a number up to {limits['le']:,}",
+    "bool_type": lambda _: "true or false",
+    "bool_parsing": lambda _: "true or false",
+    "literal_error": lambda choices: choices["expected"],
+    "enum": lambda choices: choices["expected"],
+    "dict_type": lambda _: "a mapping",
+    "mapping_type": lambda _: "a mapping",
+    "model_type": lambda _: "a mapping",
+    "model_attributes_type": lambda _: "a mapping",
+    "invalid_key": lambda _: "text as key",
+    "tuple_type": lambda _: "a list",
+    "list_type": lambda _: "a list",
+    "too_short": lambda limits: f"at least {counted(limits['min_length'], 'entry')}",
+    "too_long": lambda limits: f"at most {counted(limits['max_length'], 'entry')}",
+    "timezone_aware": lambda _: A_TIME,
+    "datetime_type": lambda _: A_TIME,
+    "datetime_parsing": lambda _: A_TIME,
+    "datetime_from_date_parsing": lambda _: A_TIME,
+    "datetime_object_invalid": lambda _: A_TIME,
+    "uuid_type": lambda _: "an id, as `kafka-ingest batches` lists them",
+    "uuid_parsing": lambda _: "an id, as `kafka-ingest batches` lists them",
+}
+"""What each of pydantic's refusals expected; those that our own validators raise say so themselves."""
+
+
+SourceOf = Callable[[tuple[int | str, ...]], Path | None]
+"""From which file the value at a place is."""
+
+
+def describe(error: ValidationError, model: type[BaseModel], source_of: SourceOf = lambda _: None) -> list[str]:
+    """Return what is wrong, one text per field: where, what was expected, what was found. At most a few, and short."""
+    problems = error.errors(include_url=False)
+    # pydantic also reports a list whose entries are wrong as too short.
+    holders = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    texts = (
+        described(problem, model, source_of)
+        for problem in problems
+        if not (problem["type"] == "too_short" and problem["loc"] in holders)
+    )
+    different = list(dict.fromkeys(texts))
+    more = len(different) - MAX_PROBLEMS
+    return different[:MAX_PROBLEMS] + ([f"and {more:,} more"] if more > 0 else [])
+
+
+def described(problem: Mapping[str, Any], model: type[BaseModel], source_of: SourceOf) -> str:
+    # Positions inside a union carry the name of the alternative; the user wrote none of them.
+    place = tuple(part for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG, RECORD_TAG)))
+    parts, source = [str(part) for part in place], source_of(place) if place else None
+    where = ".".join(cut(part, 100) for part in parts) + (f" in {source}" if source is not None else "")
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key{did_you_mean(problem['loc'], model)}"
+        case "missing":
+            return f"{where}: missing"
+        case kind if kind in EXPECTED:
+            message = f"expected {EXPECTED[kind](problem.get('ctx', {}))}"
+        case _:
+            message = problem["msg"].removeprefix("Value error, ")
+    # What is in spark.conf may be a secret that was put in the wrong place.
+    hidden = parts[:2] == ["spark", "conf"] and (len(parts) > 2 or isinstance(problem["input"], dict))  # noqa: PLR2004
+    found = "" if "found" in message or hidden else f", found {shown(problem['input'])}"
+    if problem["type"] == "string_type" and isinstance(problem["input"], bool | int) and not hidden:
+        found += ", as YAML reads it without quotes; write it in quotes"
+    return f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}"
+
+
+def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """Return the known keys that an unknown one resembles: those at its place, or else elsewhere; or who has it."""
+    *above, key = place
+    here = {name: [name] for each in models_at(above, model) for name in written_names(each)}
+    if key in here:
+        return ", which another format has"
+    elsewhere: dict[str, list[str]] = {}
+    for path in known_paths(model):
+        elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
+    for known in (here, elsewhere):
+        if close := difflib.get_close_matches(str(key)[:100], known, n=1):
+            paths = known[close[0]]
+            # Of several places of one name the outermost are the likeliest.
+            outermost = min(path.count(".") for path in paths)
+            return f"; did you mean {' or '.join(path for path in paths if path.count('.') == outermost)}?"
+    return ""
+
+
+def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that may be there; one where no union leaves it open."""
+    found = [model]
+    for part in place:
+        if isinstance(part, int) or part.startswith((SINK_TAG, RECORD_TAG)):
+            continue
+        if part.startswith(START_TAG):
+            found = [each for each in found if part.removeprefix(START_TAG) in each.model_fields]
+        else:
+            fields = [names[part] for each in found if part in (names := written_names(each))]
+            found = [inner for field in fields for inner in models_in(field.annotation)]
+    return found
+
+
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models in a field's type, however it is wrapped."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
+
+
+def written_names(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def known_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, field in written_names(model).items():
+        yield above + name
+        for inner in models_in(field.annotation):
+            yield from known_paths(inner, f"{above}{name}.")
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, as a feed file writes it, and short."""
+    return (
+        {None: "null", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else BRIEF.repr(value)
+    )
+
+
+def cut(text: str, at_most: int) -> str:
+    """Return a text cut to a number of characters, and how much was left out."""
+    if len(text) <= at_most:
+        return text
+    return f"{text[:at_most]}… ({len(text) - at_most:,} more characters)"

@@ -17,7 +17,7 @@ from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import refuse_cycles, rivals_of, shared_with
 from kafka_ingest.settings.feed_file import DeclaredFields, FeedFile, unusable
-from kafka_ingest.settings.fleets import why_refused
+from kafka_ingest.settings.files_for_dags import why_refused
 from kafka_ingest.settings.topics_file import TopicsFile
 
 Topics = Mapping[str, str | None]

@@ -14,8 +14,7 @@ from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.topic_patterns import selection
 from kafka_ingest.settings.defaults import FOR_EACH, Document, Place, merged, says
 from kafka_ingest.settings.feed import Feed, check_pattern
-from kafka_ingest.settings.setting_types import is_topic_name
-from kafka_ingest.settings.wrong_settings import describe
+from kafka_ingest.settings.setting_types import describe, is_topic_name
 
 if TYPE_CHECKING:
     import regex

@@ -7,8 +7,6 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number, row_document
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.committing.publish_dead_letters import publish_letters
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.foundation.counting import counted
@@ -22,8 +20,17 @@ from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, Removed
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.verbs.held_offsets import also_in, held, is_visible, lost_of_batches, not_in, with_replaced
-from kafka_ingest.verbs.rebuilt_history import Rebuilt, rebuilt_from
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines, number, row_document
+from kafka_ingest.verbs.from_receipts import (
+    Rebuilt,
+    also_in,
+    held,
+    is_visible,
+    lost_of_batches,
+    not_in,
+    rebuilt_from,
+    with_replaced,
+)
 from kafka_ingest.verbs.request import Call, Request
 
 

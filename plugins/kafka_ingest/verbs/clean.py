@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import FeedParts, assemble, feed_files, file_of_feed
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_there
@@ -34,8 +32,8 @@ from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import feed_of
-from kafka_ingest.verbs.fields import BatchId
-from kafka_ingest.verbs.request import Call, Decided, Deciding, Option, Request, reason_given
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line
+from kafka_ingest.verbs.request import BatchId, Call, Decided, Deciding, Option, Request, reason_given
 
 
 class Clean(Request):

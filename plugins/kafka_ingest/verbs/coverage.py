@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.counting import counted
@@ -16,7 +14,15 @@ from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.observing.offset_counts import HEADINGS, offset_counts, used_headings
+from kafka_ingest.observing.offset_sums import (
+    HEADINGS,
+    PARTS,
+    CommittedSums,
+    FoldedProof,
+    offset_counts,
+    parts_of,
+    used_headings,
+)
 from kafka_ingest.observing.verify_output import (
     Difference,
     count_batches,
@@ -24,10 +30,10 @@ from kafka_ingest.observing.verify_output import (
     holes_and_overlaps,
     unknown_batches,
 )
-from kafka_ingest.observing.verify_sums import PARTS, CommittedSums, FoldedProof, parts_of
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_file import feed_of
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, number
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 if TYPE_CHECKING:

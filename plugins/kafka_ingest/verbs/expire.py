@@ -8,8 +8,6 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from kafka_ingest.answers.answer import Answer, Line, moment, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.known_output import check_output_known, check_output_there
 from kafka_ingest.errors import WrongUseError
@@ -24,11 +22,19 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.parts import role_of
-from kafka_ingest.settings.form_fields import Text, time_with_zone
+from kafka_ingest.settings.run_request import Text, time_with_zone
 from kafka_ingest.settings.setting_types import DURATION, Duration
-from kafka_ingest.verbs.fields import BEFORE
-from kafka_ingest.verbs.held_offsets import also_in, held, is_visible, lost_of_batches, not_in, rows_left, with_replaced
-from kafka_ingest.verbs.request import Call, Needed, Option, Request
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
+from kafka_ingest.verbs.from_receipts import (
+    also_in,
+    held,
+    is_visible,
+    lost_of_batches,
+    not_in,
+    rows_left,
+    with_replaced,
+)
+from kafka_ingest.verbs.request import BEFORE, Call, Needed, Option, Request
 
 AT_ONCE = 100
 """How many batches are recorded in one transaction; they are hidden before it and deleted after it."""

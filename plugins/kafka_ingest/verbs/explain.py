@@ -9,8 +9,6 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field
 from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line, moment, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import NotADataFileError, UnknownBatchError, WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -26,9 +24,10 @@ from kafka_ingest.observing.explain_file import (
     place_named,
 )
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.settings.form_fields import blank_is_none
+from kafka_ingest.settings.run_request import blank_is_none
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line, moment
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were
@@ -14,10 +13,10 @@ from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.ports.control import FoldingTables
 from kafka_ingest.settings.feed import LEAST_RETENTION, Feed
-from kafka_ingest.settings.form_fields import Text
+from kafka_ingest.settings.run_request import Text
+from kafka_ingest.verbs.answer import Answer, Line, moment
 from kafka_ingest.verbs.expire import time_before
-from kafka_ingest.verbs.fields import BEFORE
-from kafka_ingest.verbs.request import Call, Deciding, Option, Request
+from kafka_ingest.verbs.request import BEFORE, Call, Deciding, Option, Request
 
 
 class Fold(Request):

@@ -10,8 +10,6 @@ from typing import Annotated
 from pydantic import Field
 from rich.text import Text
 
-from kafka_ingest.answers.answer import Answer, Line, moment, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import UnknownFeedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchState
@@ -26,9 +24,10 @@ from kafka_ingest.settings.defaults import FOR_EACH, Value, written_values
 from kafka_ingest.settings.feed_file import FeedFile, feed_of, read_feed_file
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.feed_schema import feed_schema, schema_text
-from kafka_ingest.settings.form_fields import time_with_zone
+from kafka_ingest.settings.run_request import time_with_zone
 from kafka_ingest.settings.topic_feeds import TopicFeeds
 from kafka_ingest.sinks.choose import FORMATS
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 from kafka_ingest.verbs.topics_of_files import look_at
 

@@ -6,13 +6,12 @@ from typing import Annotated
 from pydantic import Field
 from rich.text import Text as RichText
 
-from kafka_ingest.answers.answer import Answer, Line, moment, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState, locate
-from kafka_ingest.settings.form_fields import LARGEST_OFFSET, LARGEST_PARTITION, RECORD, Text, record_named
+from kafka_ingest.settings.run_request import LARGEST_OFFSET, LARGEST_PARTITION, RECORD, Text, record_named
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
 

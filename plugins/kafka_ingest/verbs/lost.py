@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.whole_plan import whole_plan
@@ -23,8 +22,8 @@ from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
-from kafka_ingest.verbs.fields import BatchId
-from kafka_ingest.verbs.request import Call, Needed, Option, Request
+from kafka_ingest.verbs.answer import Answer, Line
+from kafka_ingest.verbs.request import BatchId, Call, Needed, Option, Request
 
 NOTHING_DONE = "Nothing was changed."
 SALVAGE = "have single files taken out of readers' sight"

@@ -5,14 +5,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line, moment, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.settings.form_fields import record_named
-from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
+from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest, record_named
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 WOULD_BE: Final = {PlanResult.PLANNED: "would_plan", PlanResult.RESUMED: "open_batch"}

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line, number
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.fitting_columns import ComparedColumns
 from kafka_ingest.batches.freeze_schemas import ROUNDS
@@ -23,12 +22,12 @@ from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.never_found import LEAST_RECORDS, described
 from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side
-from kafka_ingest.observing.dead_letters import preview as beginning
-from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
-from kafka_ingest.verbs.fields import WITHOUT_VALUES, ShowValues
-from kafka_ingest.verbs.request import Call, Deciding, InForm, Option, Request
+from kafka_ingest.verbs.answer import Answer, Line, number
+from kafka_ingest.verbs.dead_letters import preview as beginning
+from kafka_ingest.verbs.dead_letters import sample_document
+from kafka_ingest.verbs.request import WITHOUT_VALUES, Call, Deciding, InForm, Option, Request, ShowValues
 from kafka_ingest.write_step import begin_preview, may_preview_again, plan_preview
 
 LONGEST_LINE, MOST_COLUMNS = 200, 100

@@ -9,22 +9,23 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from types import NoneType
-from typing import Any, ClassVar, Final, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
 from uuid import UUID
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from kafka_ingest.answers.answer import Answer, Line
 from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, feed_files, sinks_of
-from kafka_ingest.checks.doctor import Check
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidOperationError, UnknownBatchError, WrongUseError
 from kafka_ingest.foundation.storable_text import on_one_line
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
+from kafka_ingest.settings.run_request import blank_is_none
 from kafka_ingest.settings.setting_types import Settings
+from kafka_ingest.verbs.answer import Answer, Line
+from kafka_ingest.verbs.check_installation import Check
 
 LONGEST_REASON: Final = 2_000
 
@@ -291,3 +292,37 @@ def id_of_batch(text: str) -> UUID:
         return UUID(text)
     except ValueError as error:
         raise UnknownBatchError(f"expected a batch's id, found {text!r}; `kafka-ingest batches` lists them") from error
+
+
+BATCH: Final = InForm(
+    "Batch",
+    "Its id. abandon without one says which batches are open. clean with one: that batch alone, at once, last "
+    "copies included. dead-letters without one: of all batches. restore and give-up-dead-letters without one "
+    "say which there are, where a feed is chosen.",
+    "abandon, restore, clean, lost, dead-letters, give-up-dead-letters",
+)
+BatchId = Annotated[UUID | None, BeforeValidator(blank_is_none), BATCH]
+
+BEFORE: Final = InForm(
+    "Written before, or committed before",
+    "A date, a time with a zone, or how long ago: 2026-01-31, 2026-01-31T12:00:00Z, 90d. fold without one: "
+    "the feed's control_retention decides.",
+    "expire, fold",
+)
+
+RESET: Final = "reset, topic-changed"
+TOPICS: Final = InForm(
+    "Only these topics", "One per line; empty: all. For reset also TOPIC:0,1, some of its partitions.", RESET
+)
+
+ShowValues = Annotated[
+    bool,
+    Field(strict=True),
+    InForm(
+        "Show what records hold",
+        "Rows, or the beginnings of keys and values, and errors that may quote them: in the log and in the XCom, for "
+        "all who may read those of this DAG. Without it: where the records are, their columns and causes.",
+        "preview, dead-letters",
+    ),
+]
+WITHOUT_VALUES: Final = "what the records hold is not shown: show_values shows it, in this log and in the XCom"

@@ -8,8 +8,6 @@ from uuid import UUID
 from pydantic import Field
 from rich.text import Text as RichText
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.counting import counted
@@ -23,9 +21,9 @@ from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlReader, OperatorTables
-from kafka_ingest.settings.form_fields import Lines, Text
-from kafka_ingest.verbs.fields import RESET, TOPICS
-from kafka_ingest.verbs.request import Call, InForm, Option, Request
+from kafka_ingest.settings.run_request import Lines, Text
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines, number
+from kafka_ingest.verbs.request import RESET, TOPICS, Call, InForm, Option, Request
 from kafka_ingest.verbs.reset_positions import new_positions, partitions_meant
 from kafka_ingest.verbs.reset_target import NewPosition, ResetTarget, named_partitions, reset_target
 

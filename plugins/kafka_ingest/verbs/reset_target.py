@@ -9,7 +9,7 @@ from uuid import UUID
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.settings.form_fields import record_named, time_with_zone
+from kafka_ingest.settings.run_request import record_named, time_with_zone
 from kafka_ingest.verbs.request import id_of_batch
 
 

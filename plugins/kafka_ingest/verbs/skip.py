@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line, mirror_lines
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavailableError
 from kafka_ingest.foundation.counting import counted
@@ -17,7 +16,8 @@ from kafka_ingest.model.read_again import overlap
 from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.settings.form_fields import OFFSET_RANGE, Text, range_named
+from kafka_ingest.settings.run_request import OFFSET_RANGE, Text, range_named
+from kafka_ingest.verbs.answer import Answer, Line, mirror_lines
 from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
 
 

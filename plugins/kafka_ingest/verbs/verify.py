@@ -5,8 +5,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from kafka_ingest.answers.answer import Answer, Line, number
-from kafka_ingest.answers.fitting_table import FittingTable
 from kafka_ingest.assembly import kafka_at, output_at
 from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError, WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -22,6 +20,7 @@ from kafka_ingest.observing.account_of_output import (
     with_kafka,
 )
 from kafka_ingest.ports.parts import role_of
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, number
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 
 COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "not_claimed", "unaccounted")

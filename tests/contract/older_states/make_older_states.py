@@ -37,7 +37,7 @@ LIFE = "kafka_ingest.control.batch_life:BatchLife"
 SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 # Versions before 0.1.0's last days have it in the first module.
-SUBMIT_MODULES = ("kafka_ingest.cli.write_and_commit", "kafka_ingest.cli.run_command")
+SUBMIT_MODULES = ("kafka_ingest.cli.arguments", "kafka_ingest.cli.run_command")
 SUBMIT = f"{next(filter(find_spec, SUBMIT_MODULES))}:run_spark_submit"
 
 NOT_KEPT = (".zip", ".log", ".crc")

@@ -9,9 +9,18 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context, Param, task_group
 
-from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
+from kafka_ingest.airflow_tasks.dag_arguments import (
+    MANUAL,
+    TRIGGERED,
+    are_all,
+    files_for_form,
+    lines,
+    number,
+    only_runs,
+    text,
+    tick,
+)
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
-from kafka_ingest.airflow_tasks.form_params import are_all, files_for_form, lines, number, text, tick
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
 from kafka_ingest.airflow_tasks.metrics import step_duration
 from kafka_ingest.backfilling.decide import BackfillDecision
@@ -20,7 +29,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.backfill_form import CAUSE, PLACE, BackfillForm
-from kafka_ingest.settings.form_fields import OFFSET_RANGE
+from kafka_ingest.settings.run_request import OFFSET_RANGE
 
 
 class BackfillPlanOperator(BaseOperator):

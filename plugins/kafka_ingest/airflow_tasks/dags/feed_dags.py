@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_ingest.airflow_tasks.airflow_versions import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs
-from kafka_ingest.airflow_tasks.completing import CompleteOperator
+from kafka_ingest.airflow_tasks.asset_events import CompleteOperator
+from kafka_ingest.airflow_tasks.dag_arguments import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, number, only_runs, text
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
@@ -16,16 +16,14 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
-from kafka_ingest.airflow_tasks.form_params import number, text
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
-from kafka_ingest.settings.files_for_dags import files_for_dags
-from kafka_ingest.settings.fleets import Fleet, fleets_of
+from kafka_ingest.settings.files_for_dags import Fleet, files_for_dags, fleets_of
 from kafka_ingest.settings.plain_yaml import text_of
-from kafka_ingest.settings.wrong_settings import cut
+from kafka_ingest.settings.setting_types import cut
 
 MAX_TOPICS = 500
 """Characters of the topics' names."""
@@ -122,14 +120,14 @@ def starts_of_dag(
     if not any(feed.start_when for feed in (*feeds, *of_topics)):
         # A backfill by dates would make live batches; offsets know no dates.
         return {"schedule": schedule, **only_runs(SCHEDULED, MANUAL, TRIGGERED)}
-    from kafka_ingest.airflow_tasks.starting import starts_by_what_waits  # noqa: PLC0415 - few feeds need it
+    from kafka_ingest.airflow_tasks.asset_events import starts_by_what_waits  # noqa: PLC0415 - few feeds need it
 
     return starts_by_what_waits(dag_id, schedule, feeds, of_topics)
 
 
 def starts_by_fleet(feed: Feed) -> dict[str, Any]:
     """Return the same for a feed of a fleet, which has the schedule: large batches and runs by hand are left to it."""
-    from kafka_ingest.airflow_tasks.starting import asset_of_starts  # noqa: PLC0415 - few feeds need it
+    from kafka_ingest.airflow_tasks.asset_events import asset_of_starts  # noqa: PLC0415 - few feeds need it
 
     return {
         "schedule": [asset_of_starts(feed.name)],

@@ -3,22 +3,201 @@
 Removes expired staged output, folds old batches in the control tables, repairs mirrors, and warns about headroom.
 """
 
+import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, get_parsing_context
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+from airflow.sdk import DAG, BaseOperator, Context, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator
-from kafka_ingest.airflow_tasks.maintenance_tasks import (
-    CleanOperator,
-    FoldOperator,
-    HeadroomOperator,
-    MaintainFleetOperator,
-    MirrorOperator,
-)
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
+from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
+from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
+from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.tried import tried
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.observing.feed_status import low_headroom
+from kafka_ingest.settings.connections import find_connection_in_task
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FEED_ERROR, FeedFile, error_id
+from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.settings.files_for_dags import files_for_dags
 from kafka_ingest.settings.fleets import feed_in
+from kafka_ingest.verbs.clean import clean_up, expired_outputs
+from kafka_ingest.verbs.fold import cut_of, fold
+
+log = logging.getLogger(__name__)
+
+
+class CleanOperator(BaseOperator):
+    """Removes expired staged output, and compares all published batches with the control tables."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
+        """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
+        with errors_for_airflow():
+            return clean(planned_before(self.feed))
+
+
+class FoldOperator(BaseOperator):
+    """Folds the rows of batches that are older than the feed's ``control_retention``.
+
+    Skipped for a feed whose file shares something with another: the rows and their retention may be the other's.
+    """
+
+    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+        self.file = file
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
+        with errors_for_airflow():
+            if (error := checked_against_others(self.file).error) is not None:
+                raise AirflowSkipException(f"its batches are not folded: {error}")
+            return fold_rows(planned_before(self.feed), actor=run_of(context))
+
+
+class MirrorOperator(BaseOperator):
+    """Brings the consumer group to the stored offsets, where a commit could not do so or another client moved it.
+
+    Skipped for a feed whose file shares something with another: the group may be the other's.
+    """
+
+    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+        self.file = file
+
+    def execute(self, context: Context) -> None:
+        """Repair the mirror; a group that cannot be moved fails the task, so that the drift is visible."""
+        with errors_for_airflow():
+            if (error := checked_against_others(self.file).error) is not None:
+                raise AirflowSkipException(f"its group is not moved: {error}")
+            mirror(planned_before(self.feed), actor=run_of(context))
+
+
+class HeadroomOperator(BaseOperator):
+    """Warns of partitions that retention is about to reach before they are read."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
+        with errors_for_airflow():
+            return warn_of_headroom(planned_before(self.feed))
+
+
+class MaintainFleetOperator(BaseOperator):
+    """Maintains the feeds of a fleet, those of topics too, one after the other in one task; fails last.
+
+    Those that cannot be used are held: their staged output stays, as that of a broken file's feed.
+    """
+
+    def __init__(self, *, fleet: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.fleet = fleet
+
+    def execute(self, context: Context) -> int:
+        """Return how many feeds there are; a feed that fails leaves the others alone."""
+        actor, failures = run_of(context), list[str]()
+        with errors_for_airflow():
+            files = feed_files(find_connection_in_task)
+            mine = [each for each in files if each.feed is not None and each.feed.fleet == self.fleet]
+            found = assemble_all(mine, find_connection_in_task)
+            planned = [each for each in found if each.control.feed(each.feed.name) is not None]
+        for parts in planned:
+            self.log.info("feed %s", parts.feed.name)
+            errors = [tried(step, parts).error for step in steps_of(parts.feed, actor)]
+            failures += [f"{parts.feed.name}: {error}" for error in errors if error is not None]
+        for failure in failures:
+            self.log.error("%s", failure)
+        if failures:
+            raise AirflowException(f"everything else was done: {listing(failures)}")
+        return len(planned)
+
+
+def steps_of(feed: Feed, actor: str) -> list[Callable[[FeedParts], object]]:
+    steps: list[Callable[[FeedParts], object]] = [clean, warn_of_headroom]
+    if feed.kafka.group is not None:
+        steps.append(partial(mirror, actor=actor))
+    if feed.control_retention is not None:
+        steps.append(partial(fold_rows, actor=actor))
+    return steps
+
+
+def clean(parts: FeedParts) -> dict[str, int]:
+    """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
+    removed, kept, failed, freed = 0, 0, 0, 0
+    for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
+        if staged.kept is not None:
+            kept, failed = kept + 1, failed + staged.failed
+            log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
+            continue
+        removed, freed = removed + 1, freed + staged.size_bytes
+        log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
+    # A plan looks at the newest batches only.
+    parts.check_output_known()
+    log.info("%s attempts removed, %s stay, %s bytes are free again", f"{removed:,}", f"{kept:,}", f"{freed:,}")
+    if failed:
+        raise AirflowException(f"{counted(failed, 'attempt')} could not be removed; their warnings above say why")
+    return {"removed": removed, "kept": kept, "freed_bytes": freed}
+
+
+def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
+    """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
+    counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
+    feed_id, cut = known_feed(parts.control, parts.feed.name).feed_id, cut_of(parts.feed)
+    for folded in fold(feed_id, cut, parts.control, actor=actor):
+        counts = {name: count + getattr(folded, name) for name, count in counts.items()}
+        log.info("folded %s batches so far", f"{counts['batches']:,}")
+    there = parts.control.foldable(feed_id, cut)
+    log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    if stays := there.to_announce + there.staged:
+        log.info(
+            "%s batches stay that are as old: %s to be announced, %s with staged output",
+            *(f"{count:,}" for count in (stays, there.to_announce, there.staged)),
+        )
+    return counts
+
+
+def mirror(parts: FeedParts, *, actor: str) -> None:
+    """Bring the consumer group to the stored offsets; raises where it cannot be moved."""
+    parts.check_output_known()
+    mirrored = parts.mirror(actor=actor)
+    if mirrored.failure is not None:
+        send_count(MIRROR_FAILURES, parts.feed.name)
+        raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
+    log.info("the consumer group %s is at the stored offsets", mirrored.group)
+
+
+def warn_of_headroom(parts: FeedParts) -> int:
+    """Log a warning for each partition that retention is about to reach, and return how many there are."""
+    send_standing(parts)
+    known = known_feed(parts.control, parts.feed.name)
+    warnings = [str(found) for found in low_headroom(known, parts.kafka, parts.feed.kafka.isolation)]
+    for warning in warnings:
+        log.warning("%s", warning)
+    if not warnings:
+        log.info("retention is near none of the feed's stored offsets")
+    return len(warnings)
+
+
+def planned_before(feed: Feed) -> FeedParts:
+    """Return the parts of a feed that has control rows; skips the task where it was never planned."""
+    parts = parts_of(feed)
+    if parts.control.feed(feed.name) is None:
+        raise AirflowSkipException(f"feed {feed.name} was never planned: there is nothing to maintain")
+    return parts
+
 
 DAG_ID = "maintain_feeds"
 

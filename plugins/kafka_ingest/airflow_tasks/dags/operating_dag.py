@@ -7,18 +7,184 @@ out, and give a reason. The audit journal keeps the reason, and the Airflow user
 A decision is made once in a run. Its task is not tried again, and refuses after it was cleared.
 """
 
+import io
+import json
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
-from airflow.sdk import DAG, Param
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG, BaseOperator, Context, Param
+from pydantic.fields import FieldInfo
+from rich.console import Console
 
-from kafka_ingest.airflow_tasks.airflow_versions import MANUAL, TRIGGERED, only_runs
-from kafka_ingest.airflow_tasks.form_params import NONE, are_all, files_for_form, text, tick
-from kafka_ingest.airflow_tasks.operating_tasks import OperateOperator, params_of
+from kafka_ingest.airflow_tasks.dag_arguments import (
+    MANUAL,
+    NONE,
+    TRIGGERED,
+    are_all,
+    choice,
+    files_for_form,
+    lines,
+    number,
+    only_runs,
+    text,
+    tick,
+)
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
+from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
+from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
+from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import NAME
-from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, document_of_error
+from kafka_ingest.verbs.check_installation import Check
+from kafka_ingest.verbs.every import VERBS, OperateForm
 from kafka_ingest.verbs.plan import Plan
-from kafka_ingest.verbs.request import LONGEST_REASON
+from kafka_ingest.verbs.request import LONGEST_REASON, InForm, Request, limit_of, type_of
+
+RETURNED: Final = "return_value"
+LOG_WIDTH: Final = 160
+NO_USER: Final = "(no user)"
+
+LARGEST_DOCUMENT: Final = 48_000
+"""Characters of an XCom: Airflow keeps it in its own database, where MySQL takes 65,535 bytes."""
+
+FEWER: Final = (100, 20, 5, 0)
+"""How many entries stay in a document's lists, and in objects with more than the first: columns may be thousands.
+
+The first number is taken that makes the document small enough.
+"""
+
+LONGEST_TEXT: Final = 1_000
+"""Characters of a text in a document that is shortened, such as the type of a column."""
+
+TO_EXECUTE: Final = "Nothing was changed: trigger again with this config, without dry run and with a reason, to do it."
+
+
+class OperateOperator(BaseOperator):
+    """Runs one action. Its XCom is what ``--json`` prints, also where it fails; its log is what people read."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with errors_for_airflow():
+            try:
+                form = OperateForm.of(context["params"])
+                actor = actor_of(context)
+                self.log.info("%s", on_one_line(said(form, actor)))
+                check_first_try(form, context)
+                answer = form.answer(actor, find_connection_in_task, self._log_check)
+            except KafkaIngestError as error:
+                context["ti"].xcom_push(RETURNED, document_of_error(error))
+                raise
+        self._log_answer(answer)
+        document = small(storable_document(json.loads(json.dumps(answer.whole_document(), default=str))))
+        # What a dry run finds is its answer; that something is wrong is an answer only where it was asked for.
+        if answer.exit_code and (form.decides or form.verb.only_shows):
+            context["ti"].xcom_push(RETURNED, document)
+            raise AirflowFailException(f"{form.verb.verb} found what is not as it should be; the log above says what")
+        return document
+
+    def _log_answer(self, answer: Answer) -> None:
+        for each in answer.shown:
+            if isinstance(each, Line):
+                (self.log.warning if each.aside else self.log.info)("%s", storable(each.text))
+            else:
+                for line in lines_of_table(each):
+                    self.log.info("%s", line)
+        if answer.only_shown:
+            self.log.info(TO_EXECUTE)
+
+    def _log_check(self, check: Check) -> None:
+        if check.error is None:
+            self.log.info("✓ %s: %s", check.about, storable(check.found))
+        else:
+            self.log.warning("✗ %s: %s: %s", check.about, check.error.code, storable(str(check.error)))
+
+
+def actor_of(context: Context) -> str:
+    """Return the actor for the audit journal: who triggered the run, as Airflow's API server noted it, and the run.
+
+    A run that no user triggered is named so. A DAG run keeps its user for good, whoever else clears its task.
+    """
+    dag_run = context["dag_run"]
+    # Airflow has it since 3.1.
+    user = getattr(dag_run, "triggering_user_name", None) or NO_USER
+    return storable(f"airflow:{user}@{dag_run.dag_id}/{dag_run.run_id}")
+
+
+def check_first_try(form: OperateForm, context: Context) -> None:
+    """Raise InvalidOperationError where a decision is made a second time.
+
+    It would be journalled under the name of who triggered the run, not of who cleared it; and an offset that was
+    shifted would be shifted again.
+    """
+    if form.decides and context["ti"].try_number > 1:
+        raise InvalidOperationError(
+            "expected a decision to be made once in a run, found that this task has run before and was cleared. See "
+            "the earlier try's log for what was done. Trigger operate_feed again to decide again: the journal then "
+            "names who does. Nothing was changed."
+        )
+
+
+def said(form: OperateForm, actor: str) -> str:
+    """Return the first line of the log: what is asked for, and by whom."""
+    what = "does" if form.decides else "shows"
+    of_feed = f" of feed {form.of_all.feed}" if form.of_all.feed is not None else ""
+    values = ", and what records hold" if getattr(form.request, "show_values", False) else ""
+    reason = f"; reason: {form.of_all.reason}" if form.of_all.reason is not None else ""
+    return f"{actor} {what} {form.verb.verb}{of_feed}{values}{reason}"
+
+
+def lines_of_table(table: FittingTable) -> Iterator[str]:
+    console = Console(file=io.StringIO(), width=LOG_WIDTH, color_system=None, highlight=False, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        if text := line.rstrip():
+            yield text
+
+
+def small(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document that fits into an XCom: where it is cut, ``shortened`` says so; the log has all of it."""
+    if len(json.dumps(document)) <= LARGEST_DOCUMENT:
+        return document
+    made: dict[str, Any] = {}
+    for most in FEWER:
+        made = {**{key: cut(value, most) for key, value in document.items()}, "shortened": True}
+        if len(json.dumps(made)) <= LARGEST_DOCUMENT:
+            break
+    return made
+
+
+def cut(value: Any, most: int) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return JSON whose lists have so many entries at most, and so have objects that are wide; texts are short."""
+    if isinstance(value, list):
+        return [cut(each, most) for each in value[:most]]
+    if isinstance(value, dict):
+        kept = list(value.items())[: most if len(value) > FEWER[0] else None]
+        return {key: cut(each, most) for key, each in kept}
+    return f"{value[:LONGEST_TEXT]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
+
+
+def params_of(verbs: Iterable[type[Request]]) -> dict[str, Param]:
+    """Return the fields that the requests of verbs have; a section stands where the first verb that it names stands."""
+    places = {verb.verb: place for place, verb in enumerate(verbs)}
+    found = {name: (noted, verb.model_fields[name]) for verb in verbs for name, noted in verb.in_form().items()}
+    ordered = sorted(found.items(), key=lambda each: places[each[1][0].section.partition(",")[0]])
+    return {name: param_of(noted, info) for name, (noted, info) in ordered}
+
+
+def param_of(noted: InForm, info: FieldInfo) -> Param:
+    shown, kind = (noted.title, noted.help, noted.section), type_of(info)
+    if kind is bool:
+        return tick(*shown)
+    if kind is int:
+        limits: dict[str, Any] = {"minimum": limit_of(info, "ge"), "maximum": limit_of(info, "le")}
+        return number(*shown, **{name: limit for name, limit in limits.items() if limit is not None})
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return choice(noted.title, [each.value for each in kind], noted.help, noted.section)
+    return lines(*shown) if info.annotation == list[str] else text(*shown, **noted.schema)
+
 
 DAG_ID = "operate_feed"
 

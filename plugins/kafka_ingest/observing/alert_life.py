@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from kafka_ingest.alerting.ask_cluster import WatchedFeed
-from kafka_ingest.alerting.rules import Look
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Notifier, Said
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.observing.alert_rules import Look, WatchedFeed
 from kafka_ingest.ports.control import AlertTables
 
 MANY_FEEDS: Final = 10

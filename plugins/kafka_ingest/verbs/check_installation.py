@@ -13,10 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from kafka_ingest.assembly import circles_of, sink_connections
-from kafka_ingest.checks.airflow_checks import looked_at, notifiers, pool
-from kafka_ingest.checks.one_host import check_one_host
-from kafka_ingest.checks.record_checks import columns, open_batch, schemas
-from kafka_ingest.checks.spark_checks import driver, expressions, uses_python
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import check_version, open_database
@@ -51,6 +47,9 @@ from kafka_ingest.sinks.usable_places import nearest_existing
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.spark_submission import check_master
+from kafka_ingest.verbs.check_airflow import check_one_host, looked_at, notifiers, pool
+from kafka_ingest.verbs.check_records import columns, open_batch, schemas
+from kafka_ingest.verbs.check_spark import driver, expressions, uses_python
 
 ASK_TIMEOUT_S = 5.0
 OLDEST_JAVA = 17

@@ -1,1 +1,0 @@
-"""Whether an installation is sound, before the first run."""
