@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import attrs
 import pytest
 from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
@@ -18,17 +19,10 @@ from openlineage.client.naming import dataset as naming
 from openlineage.client.serde import Serde
 from tests.fakes import OUTPUT, a_file, a_plan, a_receipt, span
 
-from kafka_ingest.airflow_tasks import lineage
-from kafka_ingest.airflow_tasks.lineage import (
-    DatasetName,
-    Lineage,
-    found_lineage,
-    lineage_of,
-    name_in_catalog,
-    output_name,
-    topic_name,
-)
-from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, facets_of, send_each
+from kafka_ingest.airflow_tasks import lineage, openlineage_facets
+from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator
+from kafka_ingest.airflow_tasks.lineage import DatasetName, lineage_of, name_in_catalog, output_name, topic_name
+from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, Lineage, found_lineage, send_each
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
@@ -151,12 +145,11 @@ def parts_with(receipt: Receipt, columns: Struct | None = COLUMNS, plan: BatchPl
 @pytest.fixture(autouse=True)
 def _columns_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The columns are those of the parts: no file is read."""
-    monkeypatch.setattr(lineage, "columns_of", lambda _receipt, _output, parts: parts.columns)
+    monkeypatch.setattr(openlineage_facets, "columns_of", lambda _receipt, _output, parts: parts.columns)
 
 
-def event_of(found: Lineage | None) -> dict[str, Any]:
+def event_of(facets: Lineage) -> dict[str, Any]:
     """Return the facets as a receiver of events reads them."""
-    facets = facets_of(found)
     event = RunEvent(
         eventTime="2026-01-31T00:00:00Z",
         eventType=RunState.COMPLETE,
@@ -281,7 +274,8 @@ def test_batches_of_several_feeds_have_an_event_each_as_their_own_dags_would_sen
 ) -> None:
     plan = a_plan()
     one = found_lineage(committed(plan), parts_with(a_receipt(plan, a_file(plan.ranges[0], 40))))
-    other = replace(one, totals={**one.totals, "feed": "refunds", "batch_id": "01890000-0000-7000-8000-000000000002"})
+    other_id = "01890000-0000-7000-8000-000000000002"
+    other = attrs.evolve(one, run_facets={BATCH: attrs.evolve(one.run_facets[BATCH], feed="refunds", batchId=other_id)})
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(OpenLineageAdapter, "emit", lambda _, event: sent.append(json.loads(Serde.to_json(event))))
     dag_run = SimpleNamespace(logical_date=None, run_after=datetime(2026, 1, 31, tzinfo=UTC))
@@ -293,7 +287,7 @@ def test_batches_of_several_feeds_have_an_event_each_as_their_own_dags_would_sen
     assert (of_task.inputs, of_task.outputs, of_task.run_facets) == ([], [], {})
     kinds = [(each["job"]["name"], each["eventType"]) for each in sent]
     assert kinds == [(f"{name}.commit", kind) for name in ("orders", "refunds") for kind in ("START", "COMPLETE")]
-    assert [each["run"]["runId"] for each in sent[1::2]] == [str(plan.batch_id), other.totals["batch_id"]]
+    assert [each["run"]["runId"] for each in sent[1::2]] == [str(plan.batch_id), other_id]
     for each in sent[1::2]:
         alone = event_of(one)
         assert (each["inputs"], each["outputs"]) == (alone["inputs"], alone["outputs"])
@@ -302,7 +296,7 @@ def test_batches_of_several_feeds_have_an_event_each_as_their_own_dags_would_sen
 
 
 def test_a_task_that_committed_nothing_gives_no_lineage() -> None:
-    facets = facets_of(None)
+    facets = CommitOperator(task_id="commit", feed=None, batch_id="").get_openlineage_facets_on_complete(None)
     assert (facets.inputs, facets.outputs, facets.run_facets) == ([], [], {})
 
 

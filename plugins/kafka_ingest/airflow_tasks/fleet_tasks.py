@@ -14,7 +14,7 @@ from airflow.sdk.bases.xcom import BaseXCom
 from kafka_ingest.airflow_tasks.asset_events import Announcements, asset_of_starts
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
-from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
+from kafka_ingest.airflow_tasks.lineage import lineage_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.airflow_tasks.start_checks import has_active_run
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics
@@ -243,7 +243,7 @@ class FleetCommitOperator(FleetOperator):
 
     def __init__(self, *, fleet: Fleet, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(fleet=fleet, **kwargs)
-        self.lineages: list[Lineage] = []
+        self.lineages: list[Any] = []
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> object:
         """Send what was committed, each feed's by itself; OpenLineage's provider asks for it, where it is installed."""

@@ -1,6 +1,7 @@
 """The lineage of a commit in OpenLineage's own classes. Only its provider leads here: it is what brings them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -21,8 +22,23 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 
-from kafka_ingest.airflow_tasks.lineage import Lineage, ReadFrom, WrittenTo
-from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct
+from kafka_ingest.airflow_tasks.lineage import DatasetName, name_in_catalog, output_name, topic_name
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.committing.announcement import announcement
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.foundation.counting import grouped
+from kafka_ingest.foundation.storage import opened
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.late_rows import SUFFIX
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
+from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.settings.store_connection import catalog_settings
+from kafka_ingest.sinks.batch_folders import data_file
+from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
 
 MAX_FIELDS: Final = 500
 """So many fields of an output's columns, inner ones included, are in an event; the batch's facet counts the others."""
@@ -33,7 +49,11 @@ BATCH, RANGES = "kafkaIngest_batch", "kafkaIngest_offsetRanges"
 TABLE_FORMATS: Final = frozenset({"delta", "iceberg"})
 """The storage layers that OpenLineage knows."""
 
+PATH_COLUMN: Final = Field(BATCH_COLUMN, Scalar("string"))
+"""A column of all outputs: in tables it is written, in directories readers take it from the path."""
+
 Fields = schema_dataset.SchemaDatasetFacetFields
+Lineage = OperatorLineage[Any, Any]
 
 
 @attrs.define
@@ -63,18 +83,25 @@ class OffsetRangesInputDatasetFacet(InputDatasetFacet):
     rangesLeftOut: int  # noqa: N815
 
 
-def facets_of(lineage: Lineage | None) -> OperatorLineage[Any, Any]:
-    if lineage is None:
-        return OperatorLineage()
-    shown = ShownFields()
-    return OperatorLineage(
-        inputs=[input_of(each) for each in lineage.inputs],
-        outputs=[output_of(each, shown) for each in lineage.outputs],
-        run_facets={BATCH: batch_facet(lineage.totals, shown)},
+def found_lineage(committed: Committed, parts: FeedParts) -> Lineage:
+    plan, counts, shown = committed.batch.plan, committed.counts, ShownFields()
+    said = announcement(plan, counts)
+    outputs = outputs_of(plan, parts, shown)
+    facet = BatchRunFacet(
+        batchId=said["batch_id"],
+        feed=said["feed"],
+        kind=said["kind"],
+        rows=said["rows"],
+        deadLetters=said["dead_letters"],
+        filtered=said["filtered"],
+        topicsLeftOut=said["topics_left_out"],
+        rangesLeftOut=said["ranges_left_out"],
+        fieldsLeftOut=shown.left_out,
     )
+    return OperatorLineage(inputs=inputs_of(plan, counts, said, parts), outputs=outputs, run_facets={BATCH: facet})
 
 
-def send_each(lineages: Iterable[Lineage], task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ANN401 - Airflow's own
+def send_each(lineages: Iterable[Lineage], task_instance: Any) -> Lineage:  # noqa: ANN401 - Airflow's own
     """Send the events of batches that one task committed, each as a run of the job that its feed's own DAG has.
 
     Returns what the task's own event says. With all of them in it, each output would be made of every topic.
@@ -83,10 +110,10 @@ def send_each(lineages: Iterable[Lineage], task_instance: Any) -> OperatorLineag
     parent = parent_run.ParentRunFacet(
         parent_run.Run(lineage_run_id(task_instance)), parent_run.Job(namespace, lineage_job_name(task_instance))
     )
-    for lineage in lineages:
-        found = facets_of(lineage)
-        run = Run(lineage.totals["batch_id"], {**found.run_facets, "parent": parent})
-        job = Job(namespace, f"{lineage.totals['feed']}.commit")
+    for found in lineages:
+        batch = found.run_facets[BATCH]
+        run = Run(batch.batchId, {**found.run_facets, "parent": parent})
+        job = Job(namespace, f"{batch.feed}.commit")
         now = datetime.now(UTC).isoformat()
         adapter.emit(RunEvent(eventTime=now, run=run, job=job, eventType=RunState.START))
         adapter.emit(
@@ -141,62 +168,93 @@ def inner_fields(found: RecordType) -> Sequence[tuple[str, RecordType]]:
             return [("_key", Scalar(key)), ("_value", value)]
 
 
-def batch_facet(totals: Mapping[str, Any], shown: ShownFields) -> BatchRunFacet:
-    return BatchRunFacet(
-        batchId=totals["batch_id"],
-        feed=totals["feed"],
-        kind=totals["kind"],
-        rows=totals["rows"],
-        deadLetters=totals["dead_letters"],
-        filtered=totals["filtered"],
-        topicsLeftOut=totals["topics_left_out"],
-        rangesLeftOut=totals["ranges_left_out"],
-        fieldsLeftOut=shown.left_out,
-    )
+def inputs_of(
+    plan: BatchPlan, counts: Sequence[RangeCount], said: Mapping[str, Any], parts: FeedParts
+) -> list[InputDataset]:
+    """Return the topics that a batch has read, as many as the Asset event names; of a replay the dead letters."""
+    if plan.replays:
+        outputs = {parts.control.batch(each.batch_id).plan.output for each in plan.replays}
+        names = [output_name(output_of_dead_letters(output)) for output in sorted(outputs)]
+        return [input_of(name, counts, said["ranges"]) for name in names]
+    servers = parts.kafka_client.bootstrap_servers
+    of_topics = grouped((count.offset_range.topic, count) for count in counts)
+    ranges = grouped((each["topic"], each) for each in said["ranges"])
+    topics = [each["topic"] for each in said["topics"]]
+    return [input_of(topic_name(servers, topic), of_topics[topic], ranges.get(topic, ())) for topic in topics]
 
 
-def input_of(read: ReadFrom) -> InputDataset:
+def input_of(name: DatasetName, counts: Sequence[RangeCount], ranges: Sequence[Mapping[str, Any]]) -> InputDataset:
+    """Return a dataset that a batch has read; ``ranges`` are the first ones of those that are counted."""
+    records = sum(count.rows + count.dead_letters + count.filtered for count in counts)
     return InputDataset(
-        namespace=read.name.namespace,
-        name=read.name.name,
+        namespace=name.namespace,
+        name=name.name,
         inputFacets={
-            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=read.records),
+            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=records),
             RANGES: OffsetRangesInputDatasetFacet(
-                partitions=read.partitions,
-                offsets=read.offsets,
-                ranges=[range_document(each) for each in read.ranges],
-                rangesLeftOut=read.ranges_left_out,
+                partitions=len(counts),
+                offsets=sum(count.offset_range.span for count in counts),
+                ranges=[{written: each[ours] for ours, written in OF_RANGES.items()} for each in ranges],
+                rangesLeftOut=len(counts) - len(ranges),
             ),
         },
     )
 
 
-def range_document(offset_range: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "topic": offset_range["topic"],
-        "partition": offset_range["partition"],
-        "startOffset": offset_range["start_offset"],
-        "endOffset": offset_range["end_offset"],
-        "rows": offset_range["rows"],
-    }
+OF_RANGES: Final = {
+    **{name: name for name in ("topic", "partition", "rows")},
+    "start_offset": "startOffset",
+    "end_offset": "endOffset",
+}
 
 
-def output_of(written: WrittenTo, shown: ShownFields) -> OutputDataset:
+def outputs_of(plan: BatchPlan, parts: FeedParts, shown: ShownFields) -> list[OutputDataset]:
+    receipt = parts.sinks(plan.output).archive.receipt(plan.batch_id)
+    if receipt is None:
+        raise OutputConflictError(f"expected the receipt of batch {plan.batch_id} in {plan.output}, found none")
     facets: dict[str, DatasetFacet] = {}
-    if written.columns is not None:
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=shown.of(written.columns))
-    if written.format in TABLE_FORMATS:
-        facets["storage"] = storage_dataset.StorageDatasetFacet(storageLayer=written.format, fileFormat="parquet")
-    if written.in_catalog is not None:
-        table = symlinks_dataset.Identifier(written.in_catalog.namespace, written.in_catalog.name, "TABLE")
-        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[table])
+    if (columns := columns_of(receipt, plan.output, parts)) is not None:
+        if PATH_COLUMN.name not in columns.names:
+            columns = Struct((*columns.fields, PATH_COLUMN))
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=shown.of(columns))
+    options = dict(plan.output.options)
+    if CATALOG in options and TABLE in options:
+        table = name_in_catalog(catalog_settings(parts.find_connection(options[CATALOG])), options[TABLE])
+        if table is not None:
+            identifier = symlinks_dataset.Identifier(table.namespace, table.name, "TABLE")
+            facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[identifier])
+    found = [output_of(plan.output, [file for file in receipt.files if not file.is_late], facets)]
+    if late := [file for file in receipt.files if file.is_late]:
+        found.append(output_of(replace(plan.output, uri=f"{plan.output.uri}{SUFFIX}"), late))
+    if receipt.dead_letters:
+        found.append(output_of(output_of_dead_letters(plan.output), receipt.dead_letters))
+    return found
+
+
+def columns_of(receipt: Receipt, output: OutputLocation, parts: FeedParts) -> Struct | None:
+    """Return the columns of a published batch, as its first file has them; None where it has no file."""
+    inspector = parts.sinks(output).inspector
+    if inspector is None or not receipt.files:
+        return None
+    place = inspector.path(receipt.batch_id, receipt.files[0])
+    return data_file(opened(place, parts.access(output))).columns()
+
+
+def output_of(
+    output: OutputLocation, files: Sequence[WrittenFile], facets: Mapping[str, DatasetFacet] = {}
+) -> OutputDataset:
+    name, more = output_name(output), dict(facets)
+    if output.format in TABLE_FORMATS:
+        more["storage"] = storage_dataset.StorageDatasetFacet(storageLayer=output.format, fileFormat="parquet")
     return OutputDataset(
-        namespace=written.name.namespace,
-        name=written.name.name,
-        facets=facets,
+        namespace=name.namespace,
+        name=name.name,
+        facets=more,
         outputFacets={
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=written.rows, size=written.size_bytes, fileCount=written.files
+                rowCount=sum(file.rows for file in files),
+                size=sum(file.size_bytes for file in files),
+                fileCount=len(files),
             )
         },
     )
