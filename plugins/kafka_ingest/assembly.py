@@ -81,10 +81,7 @@ from kafka_ingest.sinks.choose import SinkConnections, access_to, conn_id_of, fo
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
 from kafka_ingest.sinks.parquet.directory import write_success_files
 from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.spark_submission import (
-    SparkMaster,
-    check_master,
-)
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, check_master
 from kafka_ingest.spark_launch.start_failures import heap_of
 
 log = logging.getLogger(__name__)
@@ -195,12 +192,7 @@ class FeedParts:
         return schemas_of(self.find_connection, self.environment)
 
     def plan(
-        self,
-        *,
-        actor: str | None,
-        end: EndPositions = None,
-        max_records: int | None = None,
-        asked: Asked | None = None,
+        self, *, actor: str | None, end: EndPositions = None, max_records: int | None = None, asked: Asked | None = None
     ) -> PlanOutcome:
         """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once.
 
@@ -229,12 +221,7 @@ class FeedParts:
         self.check_spark()
         self.check_no_circle()
         return plan_backfill(
-            request,
-            self.plan_settings,
-            self,
-            actor=actor,
-            once=once,
-            check_records=self.check_records,
+            request, self.plan_settings, self, actor=actor, once=once, check_records=self.check_records
         )
 
     def check_of_no_topic(self, copy: OutputLocation) -> None:

@@ -228,7 +228,4 @@ def starts_by_what_waits(
     asset = asset_of_starts(dag_id, watchers if AIRFLOW_V_3_3_PLUS else ())
     by_time = timetable("CronTriggerTimetable", schedule, timezone="UTC") if schedule is not None else None
     either = [asset] if by_time is None else timetable("AssetOrTimeSchedule", timetable=by_time, assets=[asset])
-    return {
-        "schedule": either,
-        **only_runs(SCHEDULED, MANUAL, TRIGGERED, BY_ASSETS),
-    }
+    return {"schedule": either, **only_runs(SCHEDULED, MANUAL, TRIGGERED, BY_ASSETS)}

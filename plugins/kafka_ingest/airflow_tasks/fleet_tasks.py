@@ -107,9 +107,7 @@ class FleetOperator(BaseOperator, SkipMixin):
         self.of_topics = Announcements(fleet.name)
         aliases = [*self.announcements.values(), *([self.of_topics] if fleet.sources else [])]
         super().__init__(
-            outlets=[each.alias for each in aliases],
-            on_success_callback=[each.note for each in aliases],
-            **kwargs,
+            outlets=[each.alias for each in aliases], on_success_callback=[each.note for each in aliases], **kwargs
         )
         self.fleet = fleet
 

@@ -26,9 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def notify_with(
-    context: Context,
-    timeout_s: float = NOTIFY_TIMEOUT_S,
-    find_connection: FindConnection = find_connection_in_task,
+    context: Context, timeout_s: float = NOTIFY_TIMEOUT_S, find_connection: FindConnection = find_connection_in_task
 ) -> Callable[[Notice], None]:
     """Return what gives notices in a task; templates in a notifier's arguments find the notice as ``alert``."""
 

@@ -133,11 +133,7 @@ def parameters(verb: type[Request]) -> Iterator[tuple[str, tuple[Any, Any]]]:
                 yield name, given or (Annotated[kind, argument], inspect.Parameter.empty)
             elif isinstance(noted, Option):
                 option = typer.Option(
-                    verb.flag(name),
-                    metavar=noted.metavar,
-                    help=noted.help,
-                    case_sensitive=not noted.any_case,
-                    **limits,
+                    verb.flag(name), metavar=noted.metavar, help=noted.help, case_sensitive=not noted.any_case, **limits
                 )
                 default = inspect.Parameter.empty if is_needed else None if is_list else info.default
                 yield name, (Annotated[kind | None if default is None else kind, option], default)

@@ -420,9 +420,7 @@ def located(
         return LocatedBatch(batch, earlier, problem=str(error))
     if receipt is None:
         return LocatedBatch(
-            batch,
-            earlier,
-            problem=f"expected its receipt next to {batch.output}, found none: is its storage mounted?",
+            batch, earlier, problem=f"expected its receipt next to {batch.output}, found none: is its storage mounted?"
         )
     found = tuple(files_of(batch, candidates(receipt.files, topic_partition, offset), inspector, offset))
     letters: tuple[FileOfOffset, ...] = ()
@@ -444,10 +442,7 @@ def candidates(
 
 
 def files_of(
-    batch: BatchOfOffset,
-    written: Collection[tuple[WrittenFile, WrittenPartition]],
-    inspector: Inspector,
-    offset: int,
+    batch: BatchOfOffset, written: Collection[tuple[WrittenFile, WrittenPartition]], inspector: Inspector, offset: int
 ) -> Iterator[FileOfOffset]:
     """Yield the files with what a look into each says."""
     for file, held in written:

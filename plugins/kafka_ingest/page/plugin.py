@@ -75,11 +75,7 @@ class KafkaOffsetsPlugin(AirflowPlugin):
 
     name = "kafka_offsets"
     fastapi_apps: list[Any] = [  # noqa: RUF012 - Airflow declares it so
-        {
-            "name": "Kafka offsets",
-            "url_prefix": f"/{PREFIX}",
-            "app": AppOnFirstRequest("kafka_ingest.page.app"),
-        },
+        {"name": "Kafka offsets", "url_prefix": f"/{PREFIX}", "app": AppOnFirstRequest("kafka_ingest.page.app")},
         {
             "name": "Metrics of Kafka feeds",
             "url_prefix": f"/{METRICS_PREFIX}",

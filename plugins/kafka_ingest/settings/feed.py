@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from croniter import CroniterBadDateError, croniter
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from kafka_ingest.errors import InvalidFeedError, WrongUseError
 from kafka_ingest.model.alert import AlertRules, Stops

@@ -4,12 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    Tag,
-)
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from kafka_ingest.model.record_schema import MAX_FIELDS, MAX_NAME, RESERVED_PREFIX, read_type
 from kafka_ingest.model.shape import SelectedColumn

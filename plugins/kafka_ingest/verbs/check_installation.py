@@ -17,12 +17,7 @@ from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
-from kafka_ingest.errors import (
-    InstallationError,
-    KafkaAccessDeniedError,
-    KafkaIngestError,
-    WrongUseError,
-)
+from kafka_ingest.errors import InstallationError, KafkaAccessDeniedError, KafkaIngestError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import NEVER_PLANNED
 from kafka_ingest.model.dead_letters import output_of_dead_letters

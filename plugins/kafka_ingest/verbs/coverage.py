@@ -223,9 +223,7 @@ def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, Partition
     used = used_headings(counts.values())
     numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
     made = FittingTable(
-        f"offsets of feed {feed_name}",
-        *("topic", "partition", *numbers, "accounted"),
-        numbers=("partition", *numbers),
+        f"offsets of feed {feed_name}", *("topic", "partition", *numbers, "accounted"), numbers=("partition", *numbers)
     )
     for tp, partition in partitions.items():
         made.add_line(

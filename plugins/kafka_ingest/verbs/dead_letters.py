@@ -96,12 +96,7 @@ def preview(content: bytes | None) -> str | None:
 
 
 def dead_letters_of(
-    rows: CoverageRows,
-    control: ControlObserver,
-    sinks: Sinks,
-    *,
-    samples: int,
-    only: UUID | None = None,
+    rows: CoverageRows, control: ControlObserver, sinks: Sinks, *, samples: int, only: UUID | None = None
 ) -> Iterator[DeadLettersOfBatch]:
     """Yield the dead letters of a feed's committed batches that no replay has decoded; newest first, or of one batch.
 

@@ -12,14 +12,7 @@ from typing import Final
 from kafka_ingest.errors import InvalidRangeError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.offsets import (
-    FirstRecord,
-    Isolation,
-    LogBounds,
-    StoredOffset,
-    TopicPartition,
-    listing,
-)
+from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, StoredOffset, TopicPartition, listing
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.verbs.reset_positions import all_answered, bounds_of, check_identity
 

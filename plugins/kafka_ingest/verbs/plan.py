@@ -28,8 +28,7 @@ class Plan(Request):
 
     max_records: Annotated[int | None, Field(ge=1), Option("A smaller limit for this run.")] = None
     end_timestamp: Annotated[
-        str | None,
-        Option("End before the first record of this time, e.g. 2026-01-31T00:00:00Z.", metavar="TIME"),
+        str | None, Option("End before the first record of this time, e.g. 2026-01-31T00:00:00Z.", metavar="TIME")
     ] = None
     end_offset: Annotated[
         list[str],

@@ -421,13 +421,7 @@ def check_applicable(changes: Changes, *, discard_batch: bool) -> None:
 
 
 def apply_choice(
-    changes: Changes,
-    after: list[StartOver],
-    control: OperatorTables,
-    *,
-    discard_batch: bool,
-    reason: str,
-    actor: str,
+    changes: Changes, after: list[StartOver], control: OperatorTables, *, discard_batch: bool, reason: str, actor: str
 ) -> None:
     """Write the stored offsets as they were shown; raises what :func:`check_applicable` raises."""
     check_applicable(changes, discard_batch=discard_batch)

@@ -118,19 +118,11 @@ PARAMS = {
         WHAT,
     ),
     "dag_run_id": text(
-        "The ranges of a DAG run",
-        "The id of an earlier run that planned or committed batches of the feed.",
-        WHAT,
+        "The ranges of a DAG run", "The id of an earlier run that planned or committed batches of the feed.", WHAT
     ),
-    "open_gaps": tick(
-        "All open gaps",
-        "What kafka-ingest gaps lists as open. Gaps by retention are left out.",
-        WHAT,
-    ),
+    "open_gaps": tick("All open gaps", "What kafka-ingest gaps lists as open. Gaps by retention are left out.", WHAT),
     "open_chunks": tick(
-        "The open chunks",
-        "Nothing new: continue with the chunks that earlier runs planned and did not commit.",
-        WHAT,
+        "The open chunks", "Nothing new: continue with the chunks that earlier runs planned and did not commit.", WHAT
     ),
     "only": lines(
         "Only these",
@@ -156,9 +148,7 @@ PARAMS = {
         section=HOW,
     ),
     "output": text(
-        "Output of a copy",
-        "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.",
-        HOW,
+        "Output of a copy", "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.", HOW
     ),
     "overlap": Param(
         OnOverlap.CUT.value,
@@ -183,11 +173,7 @@ PARAMS = {
         minimum=1,
         maximum=2**63 - 1,
     ),
-    "reason": text(
-        "Why",
-        "Kept in the audit journal (kafka-ingest history).",
-        HOW,
-    ),
+    "reason": text("Why", "Kept in the audit journal (kafka-ingest history).", HOW),
 }
 
 
