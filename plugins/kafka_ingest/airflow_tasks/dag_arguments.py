@@ -56,7 +56,6 @@ def text(title: str, description: str, section: str | None = None, **schema: Any
 
 
 def number(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401
-    """Return a field for a whole number that may be left empty."""
     return field(["integer", "null"], title, description, section, **schema)
 
 

@@ -139,7 +139,6 @@ class WriteOperator(SparkSubmitOperator):
         self.killed = False
 
     def execute(self, context: Context) -> None:
-        """Write the batch, unless it is written; once more where Spark found schema ids to ask for."""
         from kafka_ingest.write_step import write_batch  # noqa: PLC0415 - reading a DAG file needs none of it
 
         with step_duration(name_in_run(self.feed, context), "write"), errors_for_airflow():
@@ -175,7 +174,6 @@ class WriteOperator(SparkSubmitOperator):
             remove_workplace(call.workplace)
 
     def take(self, submission: SparkSubmission, parts: "FeedParts") -> None:
-        """Take over what the provider's operator makes its call of."""
         self._hook = None  # it holds the former call
         self._conn_id = parts.feed.spark.conn_id
         self.application = submission.application
@@ -272,7 +270,6 @@ class CommitOperator(BaseOperator, SkipMixin):
         return self.lineage or OperatorLineage()
 
     def _skip_next(self, batch: Batch, counts: dict[str, Any], context: Context) -> None:
-        """Skip the task that would run the DAG again, where nothing is left for it."""
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
         if reason := why_no_run_follows(batch, request, run_of(context)):
@@ -294,7 +291,6 @@ class NextBatchOperator(TriggerDagRunOperator):
         self.batch_id = batch_id
 
     def execute(self, context: Context) -> None:
-        """Trigger the next run, at most once for each committed batch."""
         with errors_for_airflow():
             batch = parts_of(self.feed).batch(id_of_batch(self.batch_id))
             request = RunRequest.of(context["dag_run"].conf or {})
@@ -320,7 +316,6 @@ class FeedErrorOperator(BaseOperator):
         self.file = file
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
-        """Fail, without retries."""
         # What a file shares with others is not read when a task starts.
         file = checked_against_others(self.file)
         if file.error is not None:

@@ -48,12 +48,10 @@ def failure_of(error: Exception) -> dict[str, Any]:
 
 
 def failures(errors: Mapping[str, Exception]) -> Failures:
-    """Return errors by their feeds."""
     return {name: failure_of(error) for name, error in errors.items()}
 
 
 def summary(fleet: Fleet, failed: Failures) -> str:
-    """Return which feeds failed, and why, in a line."""
     why = (f"{name}: {each['code']} {each['message'].splitlines()[0]}" for name, each in failed.items())
     # How many feeds there are of topics only the plan has found.
     of = f"of {counted(len(fleet.members), 'feed')} of" if not fleet.sources else "of the feeds of"
@@ -112,7 +110,6 @@ class FleetOperator(BaseOperator, SkipMixin):
         self.fleet = fleet
 
     def announcements_of(self, name: str) -> Announcements:
-        """Return the announcements of one feed."""
         return self.announcements.get(name, self.of_topics)
 
 
@@ -143,13 +140,11 @@ class FleetPlanOperator(FleetOperator):
         return is_young and has_active_run(feed.name)
 
     def leave(self, feed_name: str, outcome: PlanOutcome, context: Context) -> None:
-        """Leave a batch to the feed's own DAG, and start that for a new one."""
         self.log.info("%s: the batch is left to DAG %s", feed_name, feed_name)
         if outcome.result is not PlanResult.RESUMED:
             context["outlet_events"][self.starts].add(asset_of_starts(feed_name))
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """Return the batches to write and commit."""
         actor = run_of(context)
         with errors_for_airflow():
             files = remembered(self.fleet, context)
@@ -210,7 +205,6 @@ class FleetWriteOperator(WriteOperator):
         self.fleet = fleet
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Write them."""
         errors: dict[str, Exception] = {}
         with step_duration(self.fleet.name, "write"), errors_for_airflow():
             batches: dict[str, str] = said_by("plan", context)["batches"]
@@ -250,7 +244,6 @@ class FleetCommitOperator(FleetOperator):
         return send_each(self.lineages, task_instance)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return their counts, and which feeds another run is for."""
         actor = run_of(context)
         with errors_for_airflow():
             batches: dict[str, str] = said_by("plan", context)["batches"]
@@ -313,7 +306,6 @@ def said_by(step: str, context: Context) -> dict[str, Any]:
 
 
 def failed_in(context: Context) -> Failures:
-    """Return which feeds of a run failed in any of its steps."""
     found = (context["ti"].xcom_pull(task_ids=step) or {} for step in ("plan", "write", "commit"))
     return {name: each for step in found for name, each in step.get("failed", {}).items()}
 
@@ -326,7 +318,6 @@ class NextFleetOperator(TriggerDagRunOperator):
         self.fleet = fleet
 
     def execute(self, context: Context) -> None:
-        """Trigger it."""
         before = request_of(self.fleet, context, remembered(self.fleet, context)).retry or {}
         again = list((context["ti"].xcom_pull(task_ids="commit") or {}).get("again", []))
         # Of each feed the retries since it was last committed.
@@ -348,7 +339,6 @@ class FleetReportOperator(BaseOperator):
         self.fleet = fleet
 
     def execute(self, context: Context) -> None:
-        """Say it."""
         if not (failed := failed_in(context)):
             return
         first = summary(self.fleet, failed)

@@ -128,7 +128,6 @@ def lines_of_ranges(ranges: Sequence[OffsetRange]) -> Iterator[str]:
 
 
 def in_columns(topic: str, numbers: Sequence[str], widths: Sequence[int]) -> str:
-    """Return a line: text on the left, numbers on the right of their columns."""
     return "  ".join([topic.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
 
 

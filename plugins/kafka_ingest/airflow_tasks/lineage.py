@@ -48,7 +48,6 @@ def topic_name(bootstrap_servers: str, topic: str) -> DatasetName:
 
 
 def output_name(output: OutputLocation) -> DatasetName:
-    """Return an output's name: that of its place, for a table of an engine, too."""
     place = output.place
     if isinstance(place, Path):
         return DatasetName("file", str(place))

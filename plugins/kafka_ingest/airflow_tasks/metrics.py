@@ -112,7 +112,6 @@ def are_sent() -> bool:
 
 @contextlib.contextmanager
 def step_duration(feed: str, step: str) -> Iterator[None]:
-    """Send how long a step took, if it succeeds."""
     began = time.monotonic()
     yield
     with sending():

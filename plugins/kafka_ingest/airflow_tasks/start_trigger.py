@@ -101,7 +101,6 @@ class RecordsWaitTrigger(BaseEventTrigger):
             thread.shutdown(wait=False)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Yield the events of this DAG."""
         watching.setdefault(self.conn_id, set()).add(self)
         try:
             async for starts in shared_stream:
@@ -123,7 +122,6 @@ def listed(feed: AwaitedFeed) -> list[Any]:
 
 
 def unlisted(dag_id: str, name: str, isolation: str, records: int | None, older_than_s: float | None) -> AwaitedFeed:
-    """Return the feed of :func:`listed`."""
     older = timedelta(seconds=older_than_s) if older_than_s is not None else None
     return AwaitedFeed(name, dag_id, StartWhen(records, older), Isolation(isolation))
 

@@ -87,7 +87,6 @@ def main() -> None:
 
 
 def answer_in_json() -> int:
-    """Run the command line so that also a wrong option or argument is answered with a JSON object."""
     try:
         return int(app(standalone_mode=False) or 0)
     except TyperException as error:
@@ -112,7 +111,6 @@ def all_commands(
 
 
 def in_panels(commands: list[CommandInfo]) -> list[CommandInfo]:
-    """Return the commands in the order in which --help lists them, each with its panel."""
     by_name = {each.name or str(getattr(each.callback, "__name__", "")): each for each in commands}
     found = [(panel, by_name.pop(name, None)) for panel, names in PANELS.items() for name in names]
     for panel, command in found:

@@ -38,7 +38,6 @@ EndOffsets = Annotated[
 
 
 def feed_parts(feed_name: str) -> FeedParts:
-    """Return a feed's parts, with connections looked up as in a shell."""
     return assemble_named(feed_name, find_connection_from_shell)
 
 

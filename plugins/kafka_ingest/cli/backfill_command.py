@@ -108,7 +108,6 @@ def end_with(errors: Sequence[KafkaIngestError], feed_name: str, chunks: int, fr
 
 
 def fields_of(what: Sequence[str]) -> dict[str, Any]:
-    """Return the form's fields that the command line's words set; raises InvalidBackfillError on another word."""
     fields: dict[str, Any] = {"offset_ranges": [], "only": []}
     for word in what:
         key, _, value = word.partition("=")
@@ -126,7 +125,6 @@ def fields_of(what: Sequence[str]) -> dict[str, Any]:
 
 
 def choices(when: Sequence[str] | None, copy_to: str | None) -> dict[str, str]:
-    """Return the form's fields that the choices set; raises InvalidBackfillError on an unknown one."""
     found = {}
     for text in when or ():
         case, _, choice = text.partition("=")
@@ -185,7 +183,6 @@ def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> dict[str, Any]:
-    """Return the decision as ``--json`` shows it, without chunks that were planned earlier."""
     if decision is None:
         return dict.fromkeys(("left_out", "gaps"))
     found: dict[str, Any] = {
@@ -292,7 +289,6 @@ def replay(
 
 
 def letters_document(decision: BackfillDecision | None) -> dict[str, Any]:
-    """Return which dead letters are replayed as ``--json`` shows it, and which are not, and why."""
     chunks = decision.replays if decision is not None else ()
     return {
         "records": sum(each.number for chunk in chunks for each in chunk),

@@ -79,7 +79,6 @@ class ShellCall(Call):
 
 
 def add_made_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
-    """Add the commands of verbs; of two words, the first is its group."""
     for verb in (*IN_ORDER, *COMMANDS_ONLY):
         if verb.command is not None:
             group, _, name = verb.command.rpartition(" ")
@@ -140,7 +139,6 @@ def parameters(verb: type[Request]) -> Iterator[tuple[str, tuple[Any, Any]]]:
 
 
 def read(info: FieldInfo, value: object) -> object:
-    """Return what a request holds of an option; raises UnknownBatchError on a text that is no batch's id."""
     return id_of_batch(value) if type_of(info) is UUID and isinstance(value, str) else value
 
 

@@ -62,7 +62,6 @@ def print_shown(shown: Line | FittingTable) -> None:
 
 
 def print_error_json(code: str, message: str, exit_code: int) -> None:
-    """Print the object that replaces an answer where there is none."""
     print_json(error_document(code, message, exit_code))
 
 
@@ -75,7 +74,6 @@ def unexpected_in_json(kind: type[BaseException], error: BaseException, trace: T
 
 @contextlib.contextmanager
 def answers(*, as_json: bool) -> Iterator[None]:
-    """Turn a named error into its message and its exit code."""
     try:
         yield
     except KafkaIngestError as error:
@@ -144,7 +142,6 @@ class Printed:
             self._lose(error)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
-        """Return everything else as the stream has it."""
         return getattr(self._stream, name)
 
     def _lose(self, error: OSError) -> None:
@@ -167,7 +164,6 @@ def check_printed(*streams: Printed) -> None:
 
 
 def printing() -> tuple[Printed, Printed]:
-    """Let nothing fail because it cannot be printed, and return both streams."""
     streams = Printed(sys.stdout), Printed(sys.stderr)
     sys.stdout, sys.stderr = streams
     return streams

@@ -59,7 +59,6 @@ class FeedRun:
 
     @property
     def feed_parts(self) -> FeedParts:
-        """The parts of a feed whose file can be used."""
         if self.parts is None:
             raise self.error or UnknownFeedError(f"feed {self.name} has no parts")
         return self.parts
@@ -70,7 +69,6 @@ class FeedRun:
 
     @property
     def error_document(self) -> dict[str, Any]:
-        """Its error, as ``--json`` shows it beside those of others."""
         if isinstance(self.error, KafkaIngestError):
             return error_document(self.error.code, str(self.error), self.error.exit_code)
         if self.error is not None:
@@ -171,7 +169,6 @@ def files_to_run(directory: Path, fleet: str | None) -> list[tuple[str, Tried[Fe
 
 
 def files_of(file: FeedFile) -> list[FeedFile]:
-    """Return a file, or what one for many topics comes to now."""
     return [file] if file.topics is None else plan_topics(file, find_connection_from_shell).to_plan
 
 

@@ -147,7 +147,6 @@ class Accounts:
 
     @property
     def keys(self) -> set[Key]:
-        """The partitions that have rows, or that a proof says were read."""
         return self.logs.keys() | self.read.keys()
 
     def of_partition(self, key: Key) -> PartitionAccount:

@@ -57,7 +57,6 @@ class Notice:
         return "\n".join(lines)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the notice as templates of a notifier's arguments see it."""
         return {
             "feed": listing(self.feeds, 3),
             **document_of(self, "kind", "change", "title", "text"),
@@ -149,7 +148,6 @@ def due(alerts: Collection[Alert], said: Collection[Said], feeds: Mapping[UUID, 
 
 
 def together(places: Mapping[str, tuple[Notifier, list[Alert]]]) -> list[tuple[Notifier, list[Alert]]]:
-    """Return the alerts of one notifier by what is said together: each feed, or all where they are many."""
     if len(places) < MANY_FEEDS:
         return list(places.values())
     notifier, _ = next(iter(places.values()))
@@ -190,7 +188,6 @@ def say(
 
 
 def forget(control: AlertTables, feeds: Mapping[UUID, WatchedFeed]) -> None:
-    """Forget alerts that have ended and of which nothing is left to be said."""
     alerts = control.alerts()
     if not any(alert.ended_at is not None for alert in alerts):
         return

@@ -101,7 +101,6 @@ class Look:
 
 
 def look(feed: WatchedFeed, answers: ClusterAnswers | str | None, gaps: Sequence[GapDecision], now: datetime) -> Look:
-    """Return what is the case with a feed. ``answers`` is a text where Kafka gave none, None where it was not asked."""
     judging = Look()
     if feed.error is not None:
         judging.add(AlertKind.UNUSABLE, feed.error)
@@ -199,7 +198,6 @@ def judge_logs(feed: WatchedFeed, answers: ClusterAnswers, now: datetime, judgin
 
 
 def judge_stops(feed: WatchedFeed, logs: ClusterLogs, other: Sequence[str], lost: int, judging: Look) -> None:
-    """Judge whether the next plan stops until an operator decides."""
     stops = feed.rules.stops
     missing = [topic for topic in other if logs.is_gone(topic)]
     changed = [topic for topic in other if not logs.is_gone(topic)]
@@ -248,7 +246,6 @@ def judge_headroom(feed: WatchedFeed, answers: ClusterAnswers, asked: Sequence[O
 def oldest_first(
     asked: Sequence[OlderThan], ages: Mapping[OlderThan, timedelta | Unavailable | None]
 ) -> list[tuple[OlderThan, timedelta]]:
-    """Return those of the records asked about that are older, the oldest first."""
     found = [(each, age) for each in asked if isinstance(age := ages.get(each), timedelta)]
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 

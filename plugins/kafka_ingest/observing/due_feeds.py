@@ -108,19 +108,16 @@ def bounds_of(
 
 
 def rows_to_read(overview: FeedOverview) -> list[StoredOffset]:
-    """Return the stored offsets of what the next plan would read."""
     held = not_read(overview)
     of_feed = [row for row in overview.stored.values() if row.topic_partition.topic in overview.topics]
     return [row for row in of_feed if not held & places(row)]
 
 
 def not_read(overview: FeedOverview) -> set[tuple[str, int | None]]:
-    """Return what is held, and not by what the next plan may end."""
     return {(hold.topic, hold.partition) for hold in overview.holds if hold.cause not in MAY_BE_READ}
 
 
 def standing_of(overview: FeedOverview) -> Standing:
-    """Return where a feed stands as the control tables know it."""
     return Standing(
         position_of(overview.stored.values()),
         overview.start_position,

@@ -152,7 +152,6 @@ def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
 
 
 def names_of(named: Path) -> tuple[Path, Path]:
-    """Return a file's absolute path, symlinks followed, and not followed."""
     # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
     return Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))
 
@@ -228,7 +227,6 @@ def is_same_place(one: OutputLocation, other: OutputLocation) -> bool:
 def differences_of(
     path: Path, place: FilePlace, contents: FileContents, batch: BatchOfFile | None, receipt: Receipt
 ) -> Iterator[str]:
-    """Yield the differences between a file and its receipt; none where it matches."""
     output = output_of_batch(batch.batch, place) if batch is not None else None
     if output is not None and not is_same_place(output, place.output):
         yield f"the batch's output is {output}, the file is in {place.output}: a copy, or moved"

@@ -40,7 +40,6 @@ class PartitionStatus:
 
     @property
     def open_transaction(self) -> int | None:
-        """How many offsets an open transaction keeps from being read; None where there is none."""
         if self.bounds is None or self.isolation is not Isolation.READ_COMMITTED:
             return None
         return self.bounds.high_watermark - self.bounds.last_stable_offset or None

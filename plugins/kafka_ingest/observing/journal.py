@@ -219,12 +219,10 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
 
 
 def left_out(detail: Detail, name: str) -> int:
-    """Return how many entries of a long list the journal has left out."""
     return int(detail.get("left_out", {}).get(name, 0))
 
 
 def count_of(detail: Detail, name: str) -> int:
-    """Return how many entries a list had when its event was written."""
     return len(detail[name]) + left_out(detail, name)
 
 

@@ -240,7 +240,6 @@ def locate(
 
 
 def replaced(batch: BatchOfOffset, by: UUID, same: Collection[str | None]) -> LocatedBatch:
-    """Return a batch whose rows of the offset's range another one has replaced."""
     problem = f"batch {by} has replaced its rows of {batch.offset_range}"
     return LocatedBatch(batch, is_earlier(batch.topic_id, same), problem=problem, gone=RecordState.REPLACED)
 
@@ -444,7 +443,6 @@ def candidates(
 def files_of(
     batch: BatchOfOffset, written: Collection[tuple[WrittenFile, WrittenPartition]], inspector: Inspector, offset: int
 ) -> Iterator[FileOfOffset]:
-    """Yield the files with what a look into each says."""
     for file, held in written:
         path = inspector.path(batch.batch_id, file)
         try:

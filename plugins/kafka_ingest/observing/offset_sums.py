@@ -57,7 +57,6 @@ def offset_counts(partition: PartitionCoverage) -> dict[str, int]:
 
 
 def used_headings(counts: Collection[Mapping[str, int]]) -> list[str]:
-    """Return which of the counts are not nothing everywhere, and those that are always listed."""
     return [name for name in HEADINGS if name in ALWAYS or any(count[name] for count in counts)]
 
 

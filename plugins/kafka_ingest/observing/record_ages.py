@@ -186,12 +186,10 @@ def ages_if_older(
 
 
 def one_time_each(asked: Collection[OlderThan]) -> Collection[list[OlderThan]]:
-    """Return all that is asked in as few parts as have one time for each partition."""
     return one_each(asked, lambda each: each.time)
 
 
 def one_offset_each(asked: Collection[OlderThan]) -> Collection[list[OlderThan]]:
-    """Return all that is asked in as few parts as have one offset for each partition."""
     return one_each(asked, lambda each: each.stored_offset)
 
 

@@ -120,5 +120,4 @@ def begin(
 
 
 def milliseconds(time: datetime) -> int:
-    """Return a time as Kafka's records carry it."""
     return (time - EPOCH) // timedelta(milliseconds=1)

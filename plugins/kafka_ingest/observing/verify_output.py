@@ -145,7 +145,6 @@ def replaced_of(
 def differences_of(
     batch: CommittedBatch, planned: Mapping[TopicPartition, RangeCount], look: PublishedLook
 ) -> Iterator[Difference]:
-    """Yield where the files of a batch differ from its receipt, range by range, with the files that differ."""
     found = {count.topic_partition: count for count in look.counts}
     batch_id = str(batch.batch_id)
     for topic_partition, count in sorted(planned.items()):
@@ -192,7 +191,6 @@ def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterato
 
 
 def describe_expected(count: RangeCount) -> str:
-    """Return a receipt's counts of a range, in the words of :func:`describe_published`."""
     if not count.rows:
         return "no rows"
     return (

@@ -67,7 +67,6 @@ def readable_of(dags: Mapping[str, str], user: Any) -> set[str]:  # noqa: ANN401
 
 
 def dags_now(names: Collection[str]) -> dict[str, DagNow]:
-    """Return what the scheduler does with these DAGs, of those that it knows."""
     asked = select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after)
     with create_session() as session:
         found = session.execute(asked.where(DagModel.dag_id.in_(names), ~DagModel.is_stale))

@@ -278,7 +278,6 @@ def matches(line: FeedLine, search: str) -> bool:
 
 
 def last_day(by_hour: Mapping[datetime, int], what: str, now: datetime) -> Plot | None:
-    """Return the columns of the last hours; None where there is nothing."""
     this_hour = now.replace(minute=0, second=0, microsecond=0)
     begins = [this_hour - timedelta(hours=back) for back in reversed(range(HOURS))]
     columns = [Column(by_hour.get(at, 0), f"{at:%H}:00 UTC: {by_hour.get(at, 0):,} {what}") for at in begins]

@@ -64,7 +64,6 @@ def add_views(app: FastAPI, sources: Sources) -> None:
 
     @app.api_route("/", methods=READS, dependencies=turn)
     def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
-        """Show all feeds that the user may read, the worst first."""
         view = all_feeds(sources, lambda names: readable_of(sources.dags_of(names), user), search=q, page=p)
         dag_ids = sources.dags_of([row.line.name for row in view.rows.items])
         now = dags_now(set(dag_ids.values()))

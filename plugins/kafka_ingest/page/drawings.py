@@ -171,7 +171,6 @@ def _columns(columns: Iterable[Column], left: float, step: float, scale: float, 
 
 
 def _round_number(value: float) -> float:
-    """Return the next 1, 2 or 5 with zeros that is not less."""
     if value <= 0:
         return 0
     size = 10.0 ** (len(str(int(value))) - 1)

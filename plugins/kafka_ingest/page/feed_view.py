@@ -47,7 +47,6 @@ class TopicRow:
 
 
 def topic_rows(status: FeedStatus) -> list[TopicRow]:
-    """Return the feed's topics, the largest lag first."""
     of_topic = grouped((each.stored.topic_partition.topic, each) for each in status.partitions)
     rows = [
         TopicRow(
@@ -96,7 +95,6 @@ def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
 
 
 def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
-    """Return how many offsets the feed could read when each live batch was planned, oldest first."""
     return [
         column(line.lag, f"{counted(line.lag, 'offset')} to read", line.planned_at, line)
         for line in reversed(lines)
@@ -105,7 +103,6 @@ def lag_columns(lines: Sequence[BatchLine]) -> list[Column]:
 
 
 def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
-    """Return the rows of each committed batch, oldest first."""
     return [
         column(line.rows or 0, counted(line.rows or 0, "row"), line.committed_at, line)
         for line in reversed(lines)
@@ -114,7 +111,6 @@ def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
 
 
 def duration_columns(lines: Sequence[BatchLine]) -> list[Column]:
-    """Return how long each committed batch took from its plan to its commit, in seconds, oldest first."""
     return [
         column(took, f"{took:,.0f} s from plan to commit", line.committed_at, line)
         for line in reversed(lines)

@@ -116,7 +116,6 @@ class Turns:
         self._left = at_once
 
     async def __call__(self) -> AsyncIterator[None]:
-        """Take a turn until the answer is made; raises HTTPException where none is left."""
         # Only the event loop comes here, so nothing is counted twice.
         if not self._left:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE)

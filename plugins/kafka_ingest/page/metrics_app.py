@@ -118,7 +118,6 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
     @app.api_route("/{path:path}", methods=METHODS)
     def nothing() -> Response:
-        """Answer as the route above does without its token."""
         raise HTTPException(status.HTTP_404_NOT_FOUND)
 
     return app
@@ -208,14 +207,12 @@ class Scraped:
         return "counter" if self.name.endswith(TOTAL) else "gauge"
 
     def family(self) -> Metric:
-        """Return the metric without samples."""
         if self.kind == "counter":
             return CounterMetricFamily(self.name.removesuffix(TOTAL), self.text, labels=["feed"])
         return GaugeMetricFamily(self.name, self.text, labels=["feed"])
 
 
 def of_logs(value: Callable[[Distances], int | None]) -> Callable[[ScrapedFeed], float | None]:
-    """Return a measure that needs Kafka's answer."""
     return lambda feed: None if feed.measures.logs is None else value(feed.measures.logs)
 
 

@@ -51,7 +51,6 @@ class Offer:
 
 
 def as_written(span: OffsetRange) -> str:
-    """Return a range as both forms name it."""
     return f"{span.topic}:{span.partition}={span.start_offset}-{span.end_offset}"
 
 
@@ -117,5 +116,4 @@ def decide_topic(feed_name: str, topic: str) -> Offer:
 
 
 def operate(why: str, feed_name: str, verb: type[Request], **fields: object) -> Offer:
-    """Return a decision about a feed, as a dry run."""
     return Offer(why, OPERATE_DAG, verb.dry_run_of(feed_name, **fields))

@@ -131,7 +131,6 @@ def without_logs(found: Answer[BatchFiles]) -> Answer[BatchFiles]:
 
 
 def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list[Step]:
-    """Return the batch's way through its states, as far as it has come."""
     steps = [Step(BatchState.PLANNED, line.planned_at, line.planned_by)]
     steps += [
         Step(

@@ -208,7 +208,6 @@ def line_of_snapshot(
 
 
 def oldest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer[dict[str, timedelta | None]]:
-    """Ask how old the oldest record is that waits, once Kafka has said where there is one."""
     if feed is None or all(each.bounds is None for each in status.partitions):
         return Answer()
     rows = [each.stored for each in status.partitions if each.is_read]
@@ -226,7 +225,6 @@ def newest_of(sources: Sources, feed: Feed | None, status: FeedStatus) -> Answer
 
 
 def file_named(name: str, environment: Mapping[str, str]) -> FeedFile | None:
-    """Return the feed's file, None where there is none here."""
     try:
         return file_of_feed(name, feeds_directory(environment))
     except (InvalidFeedError, OSError):

@@ -54,7 +54,6 @@ def page(request: Request, template: str, *, status_code: int = 200, **values: A
 
 
 def static_file(name: str) -> Response:
-    """Return one of the page's files; raises KeyError where there is none of that name."""
     kind = STATIC[name]
     headers = {"cache-control": "private, max-age=3600"}
     return Response(static_content(name), media_type=kind, headers=headers)
@@ -73,7 +72,6 @@ def static_version() -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the templates, which escape every value."""
     found = Environment(
         loader=PackageLoader("kafka_ingest.page"),
         autoescape=True,
@@ -116,7 +114,6 @@ def span(seconds: float | None) -> str:
 
 
 def size(of_bytes: int | None) -> str:
-    """Return a number of bytes in its largest unit."""
     if of_bytes is None:
         return NOT_KNOWN
     value = float(of_bytes)

@@ -163,14 +163,12 @@ class Sources:
         )
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
-        """Return Kafka's answers about one feed as its control rows are now."""
         question = ("feed", snapshot.feed_id, snapshot.revision, feed.kafka.conn_id, feed.kafka.group)
         return self.kept_views.answer(
             question, lambda: ask(snapshot, self._kafka(feed.kafka.conn_id), feed.kafka.group), wait_s=WAIT_S
         )
 
     def waiting(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Waiting]:
-        """Return which hour or day of a feed is waited for, and on whom, as its control rows are now."""
         rules, conn_id = feed.complete_rules(), feed.kafka.conn_id
 
         def look() -> Waiting:
@@ -203,7 +201,6 @@ def sources_of_server() -> Sources:
 
 
 def settings_of(file: FeedFile | None) -> Feed | None:
-    """Return the settings of a feed's file, None where there is none that can be used."""
     return None if file is None else file.feed or file.contested
 
 

@@ -80,7 +80,6 @@ class BackfillForm(Settings):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "BackfillForm":
-        """Read a form; raises InvalidBackfillError, which says what was expected."""
         try:
             return cls.model_validate(without_lineage(values))
         except ValidationError as error:
@@ -191,7 +190,6 @@ class BackfillForm(Settings):
 
 
 def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
-    """Return the selection between two times; raises InvalidBackfillError where they are reversed."""
     if start is not None and end is not None and start >= end:
         raise InvalidBackfillError(
             f"expected from_timestamp before to_timestamp, found {start.isoformat()} and {end.isoformat()}. Nothing "
@@ -228,7 +226,6 @@ def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -
 
 
 def range_of(text: str) -> OffsetRange:
-    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names; raises InvalidBackfillError."""
     try:
         return range_named(text)
     except InvalidRangeError as error:

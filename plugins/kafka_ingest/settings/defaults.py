@@ -141,7 +141,6 @@ class Value:
 
     @property
     def key(self) -> str:
-        """Where it is, with dots between."""
         return ".".join(map(str, self.place))
 
 
@@ -169,7 +168,6 @@ def layers_of_topic(path: Path, topic: str) -> tuple[Layer, ...]:
 
 
 def leaves(document: Document, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Yield all values but mappings that hold others, in the document's order."""
     for key, value in document.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, (*place, key))

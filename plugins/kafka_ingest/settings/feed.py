@@ -90,7 +90,6 @@ PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@m
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise ValueError where a text is no regular expression for the names of topics."""
     if len(pattern) > LONGEST_PATTERN:
         raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
     if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
@@ -166,7 +165,6 @@ class Kafka(Settings):
 
     @property
     def listed(self) -> tuple[Topic, ...]:
-        """The topics that the file names, none where it has a pattern."""
         return self.topics or ()
 
     def described(self) -> str:

@@ -120,7 +120,6 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return all that must not be another feed's: what it claims, and every folder its output is in."""
     above = [("sink.path", str(folder)) for folder in located(feed, environment).parents]
     return [*claims(feed, environment), *above]
 
@@ -289,7 +288,6 @@ def any_of(mentions: list[Mention]) -> MaySay:
 
 
 def mention(value: str) -> Mention:
-    """Return how a name or group stands in a file."""
     return Mention(longest_word(value), BEGINS + as_written(value) + ENDS)
 
 

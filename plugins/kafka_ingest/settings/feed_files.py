@@ -57,7 +57,6 @@ def read_schema_file(name: str, environment: Mapping[str, str]) -> bytes:
 
 
 def feed_paths(directory: Path) -> list[Path]:
-    """Return the feed files of a folder, by name; raises InvalidFeedError where there is no such folder."""
     if not directory.is_dir():
         raise InvalidFeedError(f"expected a folder of feed files, found none at {directory}. Set {FEEDS_VARIABLE}.")
     return sorted(
@@ -120,7 +119,6 @@ def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environme
 
 
 def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the text of each file that has one: a file that cannot be read holds no feed."""
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
             yield path, text_of(path)

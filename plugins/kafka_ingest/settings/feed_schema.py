@@ -206,7 +206,6 @@ class AsWritten(GenerateJsonSchema):
 
 
 def described_schema() -> dict[str, Any]:
-    """Return the schema of a whole feed, with what each key means, and since when there is one."""
     found = Feed.model_json_schema(schema_generator=AsWritten)
     for model in set(models_of(Feed)):
         of_model = found if model is Feed else found["$defs"].get(model.__name__, {})
@@ -252,7 +251,6 @@ def feed_schema(*, of_defaults: bool = False) -> dict[str, Any]:
 
 
 def part(without: Collection[Place] = ()) -> dict[str, Any]:
-    """Return the schema of what a file says, which defaults may say, too; or of a part that says not all."""
     found = described_schema()
     leave_to_defaults(found, found, (), without=without)
     return found

@@ -80,7 +80,6 @@ def fleets_of(files: Iterable[FeedFile]) -> Iterator[Fleet]:
 
 
 def feed_in(file: FeedFile) -> Feed | None:
-    """Return the feed of a file, or one that stands for those of many topics."""
     return file.feed or file.contested or (file.topics.specimen if file.topics is not None else None)
 
 

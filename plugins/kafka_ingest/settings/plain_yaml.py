@@ -142,7 +142,6 @@ class Reading:
                 self.add(event, node)
 
     def add(self, event: yaml.Event, node: Node) -> None:
-        """Put a value where it belongs: under its key, or at the list's end."""
         if not self.open:
             self.documents.append(node.value)
             return
@@ -172,7 +171,6 @@ class Reading:
         return key
 
     def scalar(self, event: yaml.ScalarEvent) -> str | int | bool | None:
-        """Return what one word or number stands for."""
         text: str = event.value
         if found := NOT_STORABLE.search(text):
             raise self.refused(event, f"expected text that can be stored, found the character U+{ord(found[0]):04X}")

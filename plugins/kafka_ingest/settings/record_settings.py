@@ -39,7 +39,6 @@ class StringRecords(Settings):
 
 
 def a_version(value: object) -> int | None:
-    """Read the number of a version; None for ``latest``."""
     if value == "latest":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NEWEST_POSSIBLE:
@@ -249,12 +248,10 @@ class UnknownRecords(Settings):
     format: Literal["raw", "string", "json", "avro", "protobuf"]
 
     def decoding(self) -> FieldDecoding:
-        """Return nothing that is ever used."""
         return FieldDecoding()
 
 
 def in_full(value: object) -> object:
-    """Return the long form of ``value: string``."""
     return {"format": value} if isinstance(value, str) else value
 
 

@@ -48,7 +48,6 @@ Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
 
 
 def range_named(text: str) -> OffsetRange:
-    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names; raises InvalidRangeError."""
     found = re.fullmatch(OFFSET_RANGE, text)
     numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
     if found is None or max(numbers) > LARGEST_OFFSET:
@@ -93,7 +92,6 @@ def a_partition_number(key: object) -> object:
 
 
 def none_where_null(value: object) -> object:
-    """Read a form's field that was left empty."""
     return {} if value is None else value
 
 
@@ -142,7 +140,6 @@ class RunRequest(Settings):
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> "RunRequest":
-        """Read a request; raises InvalidRunRequestError, which says what was expected."""
         request = validated(cls, conf)
         if request.end_timestamp is not None and request.end_offsets:
             raise InvalidRunRequestError("expected end_timestamp or end_offsets, found both")
@@ -190,7 +187,6 @@ Request = TypeVar("Request", bound=Settings)
 
 
 def validated(kind: type[Request], conf: Mapping[str, Any]) -> Request:
-    """Read what a run asks for; raises InvalidRunRequestError, which says what was expected."""
     try:
         return kind.model_validate(conf)
     except ValidationError as error:

@@ -63,7 +63,6 @@ def after_1970(value: datetime) -> datetime:
 
 
 def a_duration(value: object) -> object:
-    """Read ``90s``, ``30m``, ``2h`` or ``7d``."""
     found = DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"expected a duration such as 90s, 30m, 2h or 7d, found {value!r}")
@@ -205,7 +204,6 @@ def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseM
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yield the models in a field's type, however it is wrapped."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
@@ -224,7 +222,6 @@ def known_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, as a feed file writes it, and short."""
     return (
         {None: "null", True: "true", False: "false"}[value]
         if value is None or isinstance(value, bool)
@@ -233,7 +230,6 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, at_most: int) -> str:
-    """Return a text cut to a number of characters, and how much was left out."""
     if len(text) <= at_most:
         return text
     return f"{text[:at_most]}… ({len(text) - at_most:,} more characters)"

@@ -79,7 +79,6 @@ LONGEST_FUNCTION = 500
 
 
 def an_expression(text: str) -> str:
-    """Refuse what can be no expression over the columns of one record."""
     check_expression(text)
     return text
 
@@ -89,7 +88,6 @@ def a_type(text: str) -> str:
 
 
 def a_column(name: str) -> str:
-    """Refuse what can be no column beside Kafka's own."""
     if len(name) > MAX_NAME or not name.isprintable() or not name.strip():
         raise ValueError(f"expected a column's name of 1 to {MAX_NAME} printable characters, found {name[:100]!r}")
     if name.lower().startswith(RESERVED_PREFIX):
@@ -101,7 +99,6 @@ def a_column(name: str) -> str:
 
 
 def a_function(text: str) -> str:
-    """Refuse what names no function of Python's."""
     if not FUNCTION.fullmatch(text) or len(text) > LONGEST_FUNCTION:
         raise ValueError(f"expected package.module:function, found {text[:100]!r}")
     return text

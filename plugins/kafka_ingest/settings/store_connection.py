@@ -201,7 +201,6 @@ def application_in(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def own_extra(fields: ConnectionFields) -> dict[str, str]:
-    """Return the fields of a connection's extra that are filled in, all of them texts."""
     given = {key: value for key, value in fields.extra.items() if value not in (None, "", {}, False)}
     return {OLD_AZURE_PREFIX.sub("", key): str(value) for key, value in given.items()}
 

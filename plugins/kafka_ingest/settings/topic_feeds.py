@@ -84,7 +84,6 @@ class TopicFeeds:
 
 
 def path_of_topic(path: Path, topic: str) -> Path:
-    """Return what a topic's feed has in the place of a file of its own."""
     return path.with_name(f"{path.name}#{topic}")
 
 
@@ -167,7 +166,6 @@ class Sorting:
         return self.found
 
     def sort(self, topic: str) -> None:
-        """Decide about one topic by itself."""
         was, matches = self.own.get(topic), self.asked.match(topic) is not None
         had = was.feed if was is not None else None
         wanted = matches and self.asked.overrides.get(topic, {}) is not None
@@ -254,30 +252,25 @@ class Sorting:
                 self.feeds.pop(mine[each.path])
 
     def is_newer(self, topic: str, other: str) -> bool:
-        """Whether a topic's feed is new, and another's was known before."""
         return self.had(topic) is None and self.had(other) is not None
 
     def had(self, topic: str) -> str | None:
-        """Return the feed that a topic became at an earlier plan."""
         was = self.own.get(topic)
         return was.feed if was is not None else None
 
     def leave(self, topic: str, had: str, why: str) -> None:
-        """Note a feed that the file asks for no longer."""
         self.found.left[topic] = why
         reason = f"feed {had} of topic {topic} is held: {why}. Its offsets and its output stay as they are"
         self.add_unusable(topic, reason, name=had, alerts_are_read=True)
         self.remember(topic, had)
 
     def stop(self, topic: str, why: str) -> None:
-        """Note a topic of which no feed can be made."""
         self.found.stopped[topic] = why
         had = self.had(topic)
         self.add_unusable(topic, why, name=had, alerts=self.asked.specimen.alerts, alerts_are_read=True)
         self.remember(topic, had)
 
     def add_unusable(self, topic: str, why: str, **declared: Unpack[DeclaredFields]) -> None:
-        """Add the file of a topic's feed that cannot be used."""
         self.add(unusable(self.path(topic), why, **declared), topic)
 
     def add(self, file: FeedFile, topic: str) -> None:
@@ -299,7 +292,6 @@ class Sorting:
         return self.last.planned_at if match_whole(self.last.pattern, topic) else None
 
     def path(self, topic: str) -> Path:
-        """Return what a topic's feed has in the place of a file."""
         return path_of_topic(self.file.path, topic)
 
     def declared(self, feed: Feed) -> DeclaredFields:

@@ -62,7 +62,6 @@ class TopicsFile:
 
 
 def read_topics_file(own: Document, below: Document | None) -> TopicsFile:
-    """Return what a file says over its folder's defaults, ``below``; raises InvalidFeedError."""
     if unknown := [str(key) for key in own if key not in KEYS]:
         raise InvalidFeedError(
             f"{unknown[0]}: unknown key; beside {FOR_EACH} expected {', '.join(sorted(KEYS - {FOR_EACH}))}: what each "
@@ -99,7 +98,6 @@ def read_topics_file(own: Document, below: Document | None) -> TopicsFile:
 
 
 def check_placeholders(document: object, groups: list[str]) -> None:
-    """Raise InvalidFeedError where a text has a placeholder that nothing fills."""
     if "topic" in groups:
         raise InvalidFeedError(
             f"{FOR_EACH}: expected groups with other names than topic, which is the topic's name itself"
@@ -112,7 +110,6 @@ def check_placeholders(document: object, groups: list[str]) -> None:
 
 
 def overrides_of(found: object) -> dict[str, Document | None]:
-    """Return the overrides by their topics; raises InvalidFeedError."""
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -129,7 +126,6 @@ def overrides_of(found: object) -> dict[str, Document | None]:
 
 
 def refuse(document: Document, places: tuple[Place, ...], where: str) -> None:
-    """Raise InvalidFeedError where a document says what is the same in all feeds of the file."""
     for place in places:
         if says(document, place):
             raise InvalidFeedError(

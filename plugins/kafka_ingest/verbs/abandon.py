@@ -128,7 +128,6 @@ def abandon(
 
 
 def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> None:
-    """Take the staged files of a COMMITTING batch from every publisher."""
     sink = sinks(batch.plan.output)
     if output_is_lost:
         sink.publisher.prepare()

@@ -118,12 +118,10 @@ class Answer:
     only_shown: bool = False
 
     def whole_document(self) -> dict[str, Any]:
-        """Return the document with the version of its form."""
         return {"version": JSON_VERSION, **self.document}
 
 
 def error_document(code: str, message: str, exit_code: int) -> dict[str, Any]:
-    """Return the object that replaces an answer where there is none."""
     return {"error": {"code": code, "message": storable(message), "exit_code": exit_code}}
 
 
@@ -133,7 +131,6 @@ def document_of_error(error: KafkaIngestError) -> dict[str, Any]:
 
 
 def mirror_lines(failure: str | None) -> list[Line]:
-    """Return the line that says why the consumer group is not at the stored offsets."""
     return [Line(f"the consumer group was not moved: {failure}", "yellow", aside=True)] if failure is not None else []
 
 

@@ -67,7 +67,6 @@ def executors(environment: Mapping[str, str]) -> list[str]:
 
 
 def executor_of_file(environment: Mapping[str, str]) -> str:
-    """Return what airflow.cfg says, without importing Airflow, which takes seconds."""
     home = environment.get("AIRFLOW_HOME") or str(Path.home() / "airflow")
     settings = configparser.RawConfigParser(strict=False)
     try:
@@ -133,7 +132,6 @@ def looked_at() -> str:
 
 
 def made(notifier: Notifier) -> Any:  # noqa: ANN401 - Airflow's BaseNotifier, which only a task has imported
-    """Return the notifier; raises InvalidNotifierError."""
     kind = notifier_class(notifier.path)
     try:
         return kind(**notifier.arguments)

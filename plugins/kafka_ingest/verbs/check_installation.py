@@ -64,7 +64,6 @@ class Check:
 
 
 def examine(files: list[FeedFile], find_connection: FindConnection, environment: Mapping[str, str]) -> Iterator[Check]:
-    """Yield the checks of the installation, of the control tables and of each feed, as they are made."""
     yield attempt("Java", java_version)
     yield attempt("Spark", spark_versions)
     yield attempt("archive of classes", class_archive)
@@ -92,7 +91,6 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
 def questions(
     feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]
 ) -> dict[str, Callable[[], str]]:
-    """Return what is checked of a feed, in order."""
     decoding, everything = feed.decoding(), (feed, find_connection, environment)
     found: dict[str, Callable[[], str] | None] = {
         "Kafka": partial(kafka, feed, find_connection),
@@ -252,7 +250,6 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
 
 
 def site_conf() -> dict[str, str]:
-    """Return Spark's own settings, of the folder that spark-submit takes them from."""
     home = installation().spark_home
     lines = lines_of(os.environ.get(SETTINGS_VARIABLE) or (home / "conf" if home else None), "spark-defaults.conf")
     pairs = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#"))

@@ -52,7 +52,6 @@ class Clean(Request):
     reason: Annotated[str | None, Option("Why; kept in the audit journal.")] = None
 
     def answer(self, call: Call) -> Answer:
-        """Remove one batch's, or what has expired of a feed or of all; or show what would be removed."""
         decided = self.decided_by_options(call) if call.is_shell else call.decided
         if self.batch_id is not None:
             return clean_batch(call.batch_named(self.batch_id), call.control, call.sinks, decided)
@@ -237,7 +236,6 @@ def ranges_in_kafka(plan: BatchPlan, ranges: list[OffsetRange], kafka: KafkaClus
 
 
 def clean_all(find_connection: FindConnection, *, only_show: bool) -> Answer:
-    """Clean up every feed; one that cannot be cleaned up, or used at all, does not stop the others."""
     found: list[StagedOutput] = []
     errors: list[KafkaIngestError] = []
     for file in feed_files(find_connection):
@@ -263,7 +261,6 @@ def clean_feed(feed: Feed, find_connection: FindConnection, *, only_show: bool) 
 
 
 def expired_outputs(parts: FeedParts) -> Iterator[StagedOutput]:
-    """Return the staged output of attempts that ended longer ago than the feed keeps staged files."""
     feed = known_feed(parts.control, parts.feed.name)
     return staged_outputs(
         feed,
@@ -276,7 +273,6 @@ def expired_outputs(parts: FeedParts) -> Iterator[StagedOutput]:
 
 
 def clean_batch(batch_id: UUID, control: OperatorTables, sinks: Sinks, decided: Decided | None) -> Answer:
-    """Remove one batch's staged output at an operator's request, and record the actor and the reason."""
     found = staged_outputs_of_batch(batch_id, control, sinks)
     if decided is not None and found:
         detail = {"reason": decided.reason, "attempts": [staged_document(staged) for staged in found]}

@@ -59,7 +59,6 @@ class Coverage(Request):
 
 
 def coverage(call: Call, *, verify: bool) -> Answer:
-    """Show where every offset is; with ``verify`` count the output, too."""
     feed_name = call.feed_name
     rows = call.control.coverage(feed_name)
     if rows is None:
@@ -150,7 +149,6 @@ def verify_output(
 
 
 def difference_document(difference: Difference) -> dict[str, Any]:
-    """Return a difference as ``--json`` shows it; the range and the files are there where they are known."""
     span = difference.offset_range
     return {
         **document_of(difference, "where", "batch_id", "expected", "found"),
@@ -164,7 +162,6 @@ def difference_document(difference: Difference) -> dict[str, Any]:
 
 
 def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
-    """Return one partition as ``--json`` shows it: how many offsets are where, and which."""
     pending = [each.as_document() | {"kind": "live"} for each in partition.pending_live]
     pending += [
         each.offset_range.as_document()
@@ -218,7 +215,6 @@ def folded_document(folded: FoldedRange) -> dict[str, Any]:
 
 
 def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, PartitionCoverage]) -> FittingTable:
-    """Return how many offsets of each partition are where; columns without any value are left out."""
     counts = {tp: offset_counts(partition) for tp, partition in partitions.items()}
     used = used_headings(counts.values())
     numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))

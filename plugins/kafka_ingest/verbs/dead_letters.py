@@ -130,7 +130,6 @@ def letters_of_batch(
 
 
 def by_cause(batches: Iterable[DeadLettersOfBatch], samples: int) -> list[Cause]:
-    """Return the dead letters of all batches by cause, the most frequent first; samples are of the first batches."""
     counts: Counter[DecodingError] = Counter()
     found: dict[DecodingError, list[DeadLetter]] = defaultdict(list)
     for file in (each for batch in batches for each in batch.files):
@@ -152,7 +151,6 @@ class GiveUpDeadLetters(Request):
     batch_id: Annotated[BatchId, Needed("a batch's id")] = None
 
     def answer(self, call: Call) -> Answer:
-        """Give the dead letters of a batch up, or show how many there are."""
         batch_id, decided = call.batch_named(self.batch_id), call.decided
         if decided is None:
             return would_give_up(batch_id, call.control, call.sinks)

@@ -82,7 +82,6 @@ def rights_to_read(feed: Feed, pattern: str | None, group: str | None) -> Iterat
 
 
 def rights_to_write(topic: str) -> Iterator[Right]:
-    """Yield what Kafka as output needs (docs/sinks.md)."""
     yield named("topic", topic), ("Write", "DescribeConfigs")
     yield named("topic", f"{topic}{MARKS_SUFFIX}"), ("Create", "Read", "Write", "DescribeConfigs")
     yield f"--transactional-id={OF_OUR_OWN}.{PREFIXED}", ("Write",)
@@ -117,7 +116,6 @@ class Doctor(Request):
     ] = None
 
     def answer(self, call: Call) -> Answer:
-        """Make all checks, of one feed or of all. The exit code is the worst error's."""
         environment = os.environ
         if self.acls is not None:
             return self._commands(self.acls, call)

@@ -120,7 +120,6 @@ class OperateForm:
 
 
 def check_fields(action: str, values: Mapping[str, Any]) -> None:
-    """Raise InvalidOperationError where a form says what its verb does not take."""
     taken = FIELDS[action]
     others = {name for name in values.keys() & IN_FORM - taken if not is_blank(values[name])}
     of_commands = VERBS[action].model_fields.keys() - taken
@@ -132,7 +131,6 @@ def check_fields(action: str, values: Mapping[str, Any]) -> None:
 
 
 def is_blank(value: object) -> bool:
-    """Whether a field of a form was left as it was."""
     if isinstance(value, str):
         return not value.strip()
     if isinstance(value, Iterable):

@@ -93,7 +93,6 @@ def batch_named(text: str) -> UUID | None:
 
 
 def explained_batch(batch_id: UUID, call: Call) -> Answer:
-    """Show a batch; by form with a feed only one of that feed."""
     found = explain_batch(
         call.control.batch(batch_id) if call.feed is None else batch_of_feed(batch_id, call.feed, call.control),
         call.sinks,
@@ -105,7 +104,6 @@ def explained_batch(batch_id: UUID, call: Call) -> Answer:
 
 
 def check_on_disk(file: str) -> None:
-    """Raise WrongUseError where a file is in an object store."""
     if in_object_store(file):
         raise WrongUseError(
             f"expected a file on a local or mounted disk, found {file}. Copy it to a disk to see what is in it; "
@@ -142,7 +140,6 @@ def describe_file(found: ExplainedFile) -> str:
 
 
 def describe_missing_batch(found: ExplainedFile) -> str | None:
-    """Return why nothing is known of a file's batch; None where the batch is shown."""
     if found.control_error is not None:
         return f"{found.control_error.code} {found.control_error}"
     if found.batch is None:
@@ -210,7 +207,6 @@ def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
 
 
 def intervals_in_words(intervals: Sequence[OffsetRange], count: int) -> str:
-    """Return the first intervals of offsets, and how many more there are."""
     shown = intervals[:INTERVALS_SHOWN]
     more = f" and {count - len(shown):,} more" if count > len(shown) else ""
     return (", ".join(f"[{run.start_offset:,}, {run.end_offset:,})" for run in shown) or "none") + more

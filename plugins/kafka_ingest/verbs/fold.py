@@ -40,7 +40,6 @@ class Fold(Request):
     ] = None
 
     def answer(self, call: Call) -> Answer:
-        """Fold batches committed before a time, by default ``control_retention``, or show how many there are."""
         parts, decided = call.parts, call.decided
         named = call.named("before")
         cut = cut_of(parts.feed, time_before(self.before, named) if self.before is not None else None, named)
@@ -100,13 +99,11 @@ def fold(
 
 
 def sum_of(done: Sequence[Folded]) -> Folded:
-    """Return what several transactions folded."""
     names = [each.name for each in fields(Folded)]
     return Folded(**{name: sum(getattr(each, name) for each in done) for name in names})
 
 
 def fold_document(feed_name: str, before: datetime, there: Foldable, done: Folded | None) -> dict[str, Any]:
-    """Return the result of folding as ``--json`` shows it; the number of removed rows is known once it is done."""
     return {
         "feed": feed_name,
         "before": before.isoformat(),

@@ -55,7 +55,6 @@ def combined(
     ranges: Iterable[RemovedRange],
     others: Iterable[RemovedRange],
 ) -> list[RemovedRange]:
-    """Return ranges combined with others, topic id by topic id."""
     of_topic, of_others = (grouped((each.topic_id, each.offset_range) for each in some) for some in (ranges, others))
     return [
         RemovedRange(each, topic_id)
@@ -267,7 +266,6 @@ class GapLedger:
 
 
 def row_of(entry: dict[str, Any]) -> StoredOffset:
-    """Return a stored offset as the journal keeps it."""
     first_offset, next_offset = (
         whole(entry, name) if entry[name] is not None else None for name in ("first_offset", "next_offset")
     )

@@ -43,7 +43,6 @@ def known_or_new(call: Call, feed_name: str) -> FeedSnapshot | None:
 
 
 def what_it_comes_to(name: str, find_connection: FindConnection) -> Answer:
-    """Show a feed as its file and the defaults say it together, and which line of which file says each value."""
     file = file_of_feed(name, find_connection)
     if file.contested is None:
         feed_of(file)  # a broken file's values may be anything, secrets in the wrong place too
@@ -246,7 +245,6 @@ def topics_table(name: str, found: TopicFeeds) -> FittingTable:
 
 
 def written_values_table(name: str, values: Iterable[Value]) -> FittingTable:
-    """Return what a feed comes to: each value as JSON, and which line of which file says it."""
     made = FittingTable(f"feed {name}", "key", "value", "from")
     for each in values:
         line = f":{each.line}" if each.line is not None else ""

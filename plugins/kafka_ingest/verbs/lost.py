@@ -83,7 +83,6 @@ class LostDecision:
 
     @property
     def damaged(self) -> list[str]:
-        """The files that readers still see."""
         return [file.name for file in self.files if file.is_there]
 
 
@@ -118,7 +117,6 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
 
 
 def check_can_be_lost(batch: Batch) -> None:
-    """Raise BatchStateError unless a batch is in the feed's own output."""
     if batch.state is not BatchState.COMMITTED:
         raise BatchStateError(
             f"batch {batch.batch_id} is {batch.state}: expected a COMMITTED one, whose files readers see. "

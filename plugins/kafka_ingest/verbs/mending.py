@@ -24,7 +24,6 @@ class Mirror(Request):
     deciding = Deciding.REPAIR
 
     def answer(self, call: Call) -> Answer:
-        """Show the drift; where it is decided, set the group to the stored offsets first."""
         parts, decided = call.parts, call.decided
         name, group = parts.feed.name, parts.feed.kafka.group
         feed = known_feed(parts.control, name)

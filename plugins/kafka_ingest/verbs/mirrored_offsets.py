@@ -147,7 +147,6 @@ def time_of(record: FirstRecord, tp: TopicPartition) -> datetime:
 
 
 def said_of(mirrored: Mapping[TopicPartition, Mirrored]) -> list[str]:
-    """Return what may be read twice, or missed, in words."""
     twice = {tp: each.again for tp, each in sorted(mirrored.items()) if each.again}
     lines = [
         f"read twice: at most {counted(sum(twice.values()), 'record')}"

@@ -171,7 +171,6 @@ def shown_columns(compared: ComparedColumns | None) -> Iterator[Line]:
 
 
 def columns_document(compared: ComparedColumns) -> dict[str, Any]:
-    """Return the columns as ``--json`` shows them: fields by their paths, with their types; None where not known."""
     written, before = compared.fitting.columns, compared.before
     return {
         "written": dict(written) if written is not None else None,
@@ -183,13 +182,11 @@ def columns_document(compared: ComparedColumns) -> dict[str, Any]:
 
 
 def row_document(row: Mapping[str, object]) -> dict[str, Any]:
-    """Return a row as ``--json`` shows it; bytes as the beginning of a text."""
     document: dict[str, Any] = json.loads(json.dumps(row, default=in_words))
     return document
 
 
 def in_words(value: object) -> str | None:
-    """Return a value that JSON does not have."""
     if isinstance(value, bytes):
         return beginning(value)
     return value.isoformat() if isinstance(value, date) else str(value)

@@ -143,7 +143,6 @@ class Request(Settings):
 
     @classmethod
     def flag(cls, name: str) -> str:
-        """Return what a field is called on the command line."""
         option = dict(of_kind(cls, Option)).get(name)
         return (option.flag if option is not None else None) or f"--{name.replace('_', '-')}"
 
@@ -158,7 +157,6 @@ Kind = TypeVar("Kind")
 
 
 def of_kind(verb: type[Request], kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
-    """Yield what is noted of a verb's fields, of one kind."""
     for name, info in verb.model_fields.items():
         yield from ((name, noted) for noted in info.metadata if isinstance(noted, kind))
 
@@ -222,7 +220,6 @@ class Call:
         return self.decided.reason if self.decided is not None else "shown only"
 
     def named(self, name: str) -> str:
-        """Return what the caller knows a field of the request as."""
         return name
 
     def counting(self, what: str) -> AbstractContextManager[Callable[..., object]]:
@@ -231,12 +228,10 @@ class Call:
         return nullcontext(int)
 
     def step(self, title: str) -> AbstractContextManager[None]:
-        """Show that a step is running, and how long it took."""
         _ = title
         return nullcontext()
 
     def tell(self, line: Line) -> None:
-        """Say something before the answer."""
         self.told.append(line)
 
     def batch_named(self, batch_id: UUID | None) -> UUID:

@@ -112,7 +112,6 @@ class PartitionReset:
 
     @property
     def skipped(self) -> int:
-        """How many offsets the feed passes without reading them."""
         return max(0, self.move.to_offset - self.move.from_offset) if self.move is not None else 0
 
     @property
@@ -165,7 +164,6 @@ def decide_reset(
 
 
 def check_none_open(rows: CoverageRows) -> None:
-    """Raise BatchStateError where an open batch was planned on the stored offsets as they are."""
     feed, live = rows.feed, rows.feed.open_batch
     if live is not None:
         raise BatchStateError(
@@ -316,7 +314,6 @@ def change(partition: PartitionReset) -> str:
 
 
 def consequences(decision: ResetDecision, *, executed: bool) -> list[str]:
-    """Return the lines below the table: which offsets repeat, which gaps are filed, and which end."""
     if not decision.moves:
         return ["nothing to move: every stored offset is at its target already, or stays"]
     overlaps = [each for partition in decision.partitions for each in partition.overlaps]

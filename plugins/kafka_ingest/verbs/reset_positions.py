@@ -168,7 +168,6 @@ def starts_of_batch(target: ToBatch, feed: FeedSnapshot, control: ControlReader)
 
 
 def check_places(target: ResetTarget, places: Mapping[TopicPartition, Place]) -> None:
-    """Raise InvalidRangeError where a target does not cover a partition, or names an offset outside its log."""
     if isinstance(target, ToGroup) and (silent := [tp for tp, place in places.items() if place.group_offset is None]):
         raise InvalidRangeError(
             f"expected consumer group {target.group!r} to have offsets of all partitions that are reset, found none of "

@@ -154,7 +154,6 @@ def reset_target(to: str | None, shift_by: int | None, named: Named) -> ResetTar
 
 
 def to_timestamp(text: str, option: str) -> ToTimestamp:
-    """Return a time as a target; Kafka counts milliseconds since 1970."""
     found = time_with_zone(text, f"{option} timestamp")
     if found < EPOCH:
         raise WrongUseError(f"{option} timestamp: expected a time after 1970, found {text!r}")
@@ -174,7 +173,6 @@ def to_offsets(text: str, option: str) -> ToOffsets:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number of 0 or more, as a person writes it: 1200 or 1_200."""
     return NUMBER.fullmatch(text) is not None
 
 

@@ -65,7 +65,6 @@ class Skip(Request):
         return Answer(document, lines, only_shown=decided is None)
 
     def interval_meant(self) -> OffsetRange:
-        """Return the offsets to skip; raises InvalidRangeError where they cannot be read."""
         if self.offset_range is not None:
             return range_named(self.offset_range)
         return interval_of(TopicPartition(self.topic, self.partition), self.interval)
@@ -161,7 +160,6 @@ def decide_skip(
 
 
 def check_free(feed: FeedSnapshot, wanted: OffsetRange) -> None:
-    """Raise where an open batch reads some of the interval, or a gap is filed there already."""
     batch = feed.open_batch
     for planned in batch.plan.ranges if batch is not None else ():
         if planned.topic_partition == wanted.topic_partition and overlap(planned, wanted):

@@ -37,12 +37,10 @@ class Status(Request):
     needs_feed = False
 
     def answer(self, call: Call) -> Answer:
-        """Show where a feed stands, or all feeds. Exit code 1: Kafka does not answer; 2: a feed file cannot be used."""
         return of_feed(call, call.feed) if call.feed is not None else of_all_feeds(call)
 
 
 def of_feed(call: Call, feed_name: str) -> Answer:
-    """Show a feed's partitions. A contested feed may be running all the same."""
     file = file_of_feed(feed_name, call.find_connection)
     feed = file.contested or feed_of(file)
     kafka = ConfluentKafkaCluster(
@@ -130,7 +128,6 @@ def newest_in_one(feed: Feed, call: Call) -> bool | None:
 
 
 def status_table(status: FeedStatus) -> FittingTable:
-    """Return a feed's partitions, with a total; columns without any value are left out."""
     rows = [status_cells(partition) for partition in status.partitions]
     always = ("stored offset", "log start", "LSO", "high watermark", "lag", "headroom", "rows")
     used = {name for row in rows for name, cell in row.items() if cell.plain not in {"", "-", "0"}}
@@ -182,7 +179,6 @@ def status_cells(partition: PartitionStatus) -> dict[str, Text]:
 
 
 def total(values: Iterable[int | None]) -> int | None:
-    """Return the sum of what is known, None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -212,7 +208,6 @@ def remarks(partition: PartitionStatus) -> str:
 
 
 def since(document: Mapping[str, Any]) -> str:
-    """Return since when something is known, for the end of a remark."""
     return f", since {moment(datetime.fromisoformat(document['since']))}" if document["since"] else ""
 
 
@@ -258,7 +253,6 @@ class Partitions(Request):
     limit: Annotated[int, Field(ge=1, le=MOST_LINES), Option("How many complete ones at most.")] = 24
 
     def answer(self, call: Call) -> Answer:
-        """List them. Exit code 1: Kafka does not answer, so that it is unknown whom the next one waits for."""
         parts, error = call.parts, None
         rules, feed = parts.feed.complete_rules(), parts.control.feed(parts.feed.name)
         found = parts.control.periods(feed.feed_id, rules.by, limit=self.limit + 1) if feed is not None else []

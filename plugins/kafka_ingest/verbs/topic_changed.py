@@ -117,7 +117,6 @@ class TopicChanged(Request):
         )
 
     def mirrored(self, changes: Changes, call: Call) -> dict[TopicPartition, Mirrored]:
-        """Return where partitions continue by their records' times, where that is the choice."""
         if (self.choice is Choice.BY_TIME) != (self.old_connection is not None):
             raise WrongUseError(
                 f"expected {call.named('choice')} by-time and {call.named('old_connection')} together, found only one. "
@@ -148,7 +147,6 @@ def mirrored_document(mirrored: Mapping[TopicPartition, Mirrored]) -> list[dict[
 def change_document(
     changes: Changes, choices: Mapping[str, Sequence[Choice]], after: list[StartOver] | None, *, executed: bool
 ) -> dict[str, Any]:
-    """Return what changed under a feed, each topic's choices, and the stored offsets after a choice, for ``--json``."""
     return {
         "feed": changes.feed.name,
         "cluster_id": {"was": changes.feed.cluster_id, "is": changes.cluster_id},

@@ -141,7 +141,6 @@ def changes_of(
 def bounds_now(
     rows: Collection[StoredOffset], described: Mapping[str, TopicDescription], kafka: KafkaCluster
 ) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-    """Return the bounds of the logs of stored offsets, of those that are there."""
     there = [
         row.topic_partition
         for row in rows
@@ -192,7 +191,6 @@ def topic_change(
 
 
 def is_changed(change: TopicChange) -> bool:
-    """Whether a topic is deleted, has another id, fewer partitions, a log that ended below its offset, or no start."""
     if change.found is None or change.undecided:
         return True
     return change.is_other_topic or change.has_fewer_partitions or bool(change.log_ends)

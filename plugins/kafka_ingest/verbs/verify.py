@@ -110,7 +110,6 @@ def document_of_account(output: OutputLocation, account: AccountOfOutput) -> dic
 
 
 def partition_document(account: PartitionAccount) -> dict[str, Any]:
-    """Return one partition as ``--json`` shows it: the first intervals of each kind, and how many there are."""
     held, bounds = account.held, account.bounds
     return {
         "topic": held.topic_partition.topic,

@@ -73,7 +73,6 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 
 
 def chunks_at_a_time() -> int:
-    """Return how many chunks are written concurrently; raises ValueError where the number is not valid."""
     text = os.environ.get(CHUNKS_VARIABLE) or "2"
     if not text.isdecimal() or not int(text):
         raise ValueError(f"expected {CHUNKS_VARIABLE} to be a number from 1 on, found {text!r}")
@@ -197,7 +196,6 @@ def backfill_dag() -> DAG:
 
         @task_group
         def chunk(batch_id: str) -> None:
-            """Write and commit one chunk, independently of the others."""
             # Its ranges and the batch's id; before the task has looked them up, the id alone.
             label = "{{ task.shown_as or task.batch_id }}"
             of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": label}

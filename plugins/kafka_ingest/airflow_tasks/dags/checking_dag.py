@@ -119,7 +119,6 @@ def watched_feeds(files: Sequence[FeedFile], overviews: Sequence[FeedOverview]) 
 
 
 def check(watched: WatchedFeeds, control: AlertTables, find_connection: FindConnection, now: datetime) -> Checked:
-    """Ask, judge and write down what has begun and ended."""
     answers = ask_all(list(watched.feeds.values()), find_connection, now)
     gaps = control.gap_decisions() if any(feed.rules.gap for feed in watched.feeds.values()) else {}
     looks = {
@@ -190,7 +189,6 @@ def waiting_for_pools(files: Sequence[FeedFile], now: datetime) -> Iterator[str]
 
 
 def waits(feed: Feed, now: datetime) -> bool:
-    """Whether the plan of a run that was due waits for a slot."""
     due = [each.astimezone(UTC) for each in islice(due_times(feed.schedule, now), MOST_RUNS)]
     count: Any = RuntimeTaskInstance.get_ti_count
     return (

@@ -46,7 +46,6 @@ A run by hand may end at a number of records, at a time or at offsets. Earlier o
 
 
 def documentation(feed: Feed, file: FeedFile) -> str:
-    """Return Markdown; the file as it is now, or why it cannot be read any more."""
     try:
         content = text_of(file.path).rstrip()
     except (OSError, ValueError) as error:
@@ -137,7 +136,6 @@ def starts_by_fleet(feed: Feed) -> dict[str, Any]:
 
 
 def fleet_dag(fleet: Fleet) -> DAG:
-    """Return the DAG of all feeds of a fleet."""
     from kafka_ingest.airflow_tasks.fleet_tasks import (  # noqa: PLC0415 - few feeds need it
         FleetCommitOperator,
         FleetPlanOperator,

@@ -135,7 +135,6 @@ def steps_of(feed: Feed, actor: str) -> list[Callable[[FeedParts], object]]:
 
 
 def clean(parts: FeedParts) -> dict[str, int]:
-    """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
     removed, kept, failed, freed = 0, 0, 0, 0
     for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
         if staged.kept is not None:
@@ -153,7 +152,6 @@ def clean(parts: FeedParts) -> dict[str, int]:
 
 
 def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
-    """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
     counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
     feed_id, cut = known_feed(parts.control, parts.feed.name).feed_id, cut_of(parts.feed)
     for folded in fold(feed_id, cut, parts.control, actor=actor):
@@ -170,7 +168,6 @@ def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
 
 
 def mirror(parts: FeedParts, *, actor: str) -> None:
-    """Bring the consumer group to the stored offsets; raises where it cannot be moved."""
     parts.check_output_known()
     mirrored = parts.mirror(actor=actor)
     if mirrored.failure is not None:
@@ -180,7 +177,6 @@ def mirror(parts: FeedParts, *, actor: str) -> None:
 
 
 def warn_of_headroom(parts: FeedParts) -> int:
-    """Log a warning for each partition that retention is about to reach, and return how many there are."""
     send_standing(parts)
     known = known_feed(parts.control, parts.feed.name)
     warnings = [str(found) for found in low_headroom(known, parts.kafka, parts.feed.kafka.isolation)]

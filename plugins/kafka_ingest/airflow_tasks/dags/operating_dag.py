@@ -127,7 +127,6 @@ def check_first_try(form: OperateForm, context: Context) -> None:
 
 
 def said(form: OperateForm, actor: str) -> str:
-    """Return the first line of the log: what is asked for, and by whom."""
     what = "does" if form.decides else "shows"
     of_feed = f" of feed {form.of_all.feed}" if form.of_all.feed is not None else ""
     values = ", and what records hold" if getattr(form.request, "show_values", False) else ""

@@ -76,7 +76,6 @@ class LocalDirectorySink(Settings):
         return False
 
     def options_of(self, *, decoded: bool) -> Mapping[str, str]:
-        """Return the options of an output of raw or of decoded records."""
         del decoded  # files have the columns that they have
         return self.options
 
