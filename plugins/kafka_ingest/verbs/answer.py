@@ -31,8 +31,8 @@ class FittingTable(Table):
         for name in columns:
             self.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
 
-    def add_line(self, *cells: str | Text) -> None:
-        made = [cell if isinstance(cell, Text) else Text(storable(cell)) for cell in cells]
+    def add_line(self, *cells: object) -> None:
+        made = [cell if isinstance(cell, Text) else Text(storable(in_words(cell))) for cell in cells]
         self._cells.append(made)
         self.add_row(*made)
 
@@ -132,6 +132,13 @@ def document_of_error(error: KafkaIngestError) -> dict[str, Any]:
 
 def mirror_lines(failure: str | None) -> list[Line]:
     return [Line(f"the consumer group was not moved: {failure}", "yellow", aside=True)] if failure is not None else []
+
+
+def in_words(value: object) -> str:
+    """Return what a cell holds for people; a dash where it is not known."""
+    if value is None:
+        return "-"
+    return moment(value) if isinstance(value, datetime) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def number(value: int | None) -> str:

@@ -305,14 +305,8 @@ def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
     made = FittingTable("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
     for staged in found:
         fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
-        made.add_line(
-            str(staged.batch.batch_id),
-            staged.batch.feed_name,
-            staged.batch.state.value,
-            str(staged.attempt.attempt),
-            f"{staged.size_bytes / 1e6:,.1f}",
-            fate,
-        )
+        batch, size = staged.batch, f"{staged.size_bytes / 1e6:,.1f}"
+        made.add_line(batch.batch_id, batch.feed_name, batch.state, str(staged.attempt.attempt), size, fate)
     return made
 
 

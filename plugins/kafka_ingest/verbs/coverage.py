@@ -33,7 +33,7 @@ from kafka_ingest.observing.verify_output import (
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.feed_file import feed_of
-from kafka_ingest.verbs.answer import Answer, FittingTable, Line, number
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 if TYPE_CHECKING:
@@ -222,16 +222,11 @@ def coverage_table(feed_name: str, partitions: Mapping[TopicPartition, Partition
         f"offsets of feed {feed_name}", *("topic", "partition", *numbers, "accounted"), numbers=("partition", *numbers)
     )
     for tp, partition in partitions.items():
-        made.add_line(
-            tp.topic,
-            str(tp.partition),
-            number(partition.stored.first_offset),
-            number(partition.stored.next_offset),
-            *(number(counts[tp][name]) for name in used),
-            Text("yes") if partition.is_accounted else Text("NO", style="red"),
-        )
+        ends = (partition.stored.first_offset, partition.stored.next_offset)
+        is_accounted = "yes" if partition.is_accounted else Text("NO", style="red")
+        made.add_line(tp.topic, str(tp.partition), *ends, *(counts[tp][name] for name in used), is_accounted)
     made.add_section()
-    totals = [number(sum(count[name] for count in counts.values())) for name in used]
+    totals = [sum(count[name] for count in counts.values()) for name in used]
     made.add_line("total", str(len(partitions)), "", "", *totals, "")
     return made
 

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
-from rich.text import Text
 
 from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import UnknownFeedError, WrongUseError
@@ -27,7 +26,7 @@ from kafka_ingest.settings.feed_schema import feed_schema, schema_text
 from kafka_ingest.settings.run_request import time_with_zone
 from kafka_ingest.settings.topic_feeds import TopicFeeds
 from kafka_ingest.sinks.choose import FORMATS
-from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, number
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 from kafka_ingest.verbs.topics_of_files import look_at
 
@@ -196,15 +195,8 @@ class Gaps(Request):
 def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
     made = FittingTable(f"history of feed {feed}", "when (UTC)", "who", "what", "batch", "old → new", "why")
     for line in lines:
-        event = line.event
-        made.add_line(
-            moment(event.at),
-            Text(event.actor),
-            event.kind,
-            str(event.batch_id or "-"),
-            Text(line.text.summary),
-            Text(line.text.reason or "-"),
-        )
+        event, text = line.event, line.text
+        made.add_line(event.at, event.actor, event.kind, event.batch_id, text.summary, text.reason or None)
     return made
 
 
@@ -216,13 +208,8 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
             output = f"{file.topics.specimen.sink.format} for each"
             made.add_line(name, f"for each like {file.topics.pattern}", schedule or "none", output, file.path.name)
         elif file.feed is not None:
-            made.add_line(
-                file.feed.name,
-                file.feed.kafka.described(),
-                file.feed.schedule or "none",
-                f"{file.feed.sink.format} {file.feed.sink.path}",
-                file.path.name,
-            )
+            feed, output = file.feed, f"{file.feed.sink.format} {file.feed.sink.path}"
+            made.add_line(feed.name, feed.kafka.described(), feed.schedule or "none", output, file.path.name)
     return made
 
 
@@ -263,18 +250,10 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
         "batches", *("batch", "feed", "kind", "state", "planned by", "committed (UTC)"), *numbers, numbers=numbers
     )
     for batch in batches:
-        made.add_line(
-            str(batch.batch_id),
-            batch.feed,
-            batch.kind,
-            batch.state.value,
-            Text(batch.planned_by),
-            moment(batch.committed_at),
-            number_of_ranges(batch),
-            number(batch.rows),
-            *(number(counts[batch.batch_id]) for counts in counted.values()),
-            "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
-        )
+        of_batch = (batch.batch_id, batch.feed, batch.kind, batch.state, batch.planned_by, batch.committed_at)
+        size = None if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}"
+        numbers_of_batch = (counts[batch.batch_id] for counts in counted.values())
+        made.add_line(*of_batch, number_of_ranges(batch), batch.rows, *numbers_of_batch, size)
     return made
 
 
@@ -296,18 +275,7 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> FittingTable:
     )
     for feed, gap in gaps:
         span = gap.offset_range
-        made.add_line(
-            feed,
-            span.topic,
-            str(span.partition),
-            number(span.start_offset),
-            number(span.end_offset),
-            number(span.span),
-            gap.cause.value,
-            gap.state,
-            *([str(gap.closed_by_batch or "-")] if closed else []),
-            moment(gap.decided_at),
-            Text(gap.decided_by),
-            Text(gap.reason),
-        )
+        offsets = (str(span.partition), span.start_offset, span.end_offset, span.span)
+        state = (gap.cause, gap.state, *([gap.closed_by_batch] if closed else []))
+        made.add_line(feed, span.topic, *offsets, *state, gap.decided_at, gap.decided_by, gap.reason)
     return made

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
-from rich.text import Text as RichText
 
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.gap import Gap
@@ -129,19 +128,11 @@ def located_table(found: LocatedOffset) -> FittingTable:
         numbers=numbers,
     )
     for located in found.batches:
-        batch = located.batch
-        made.add_line(
-            str(batch.batch_id),
-            batch.kind.value,
-            batch.state.value,
-            RichText(batch.planned_by),
-            moment(batch.committed_at),
-            RichText(batch.committed_by or "-"),
-            number(batch.offset_range.start_offset),
-            number(batch.offset_range.end_offset),
-            *([of_topic(located)] if used else []),
-            RECORD_IN_WORDS[located.record],
-        )
+        batch, span = located.batch, located.batch.offset_range
+        committed = (batch.committed_at, batch.committed_by or None)
+        what = (*([of_topic(located)] if used else []), RECORD_IN_WORDS[located.record])
+        of_batch = (batch.batch_id, batch.kind, batch.state, batch.planned_by)
+        made.add_line(*of_batch, *committed, span.start_offset, span.end_offset, *what)
     return made
 
 

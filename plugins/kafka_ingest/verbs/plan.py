@@ -92,21 +92,16 @@ def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
     seeds = {seed.topic_partition: seed for seed in decision.seeds}
     for offset_range in decision.ranges:
         seed = seeds.get(offset_range.topic_partition)
-        made.add_line(
-            offset_range.topic,
-            str(offset_range.partition),
-            number(offset_range.start_offset),
-            number(offset_range.end_offset),
-            number(offset_range.span),
-            f"start rule: {seed.seeded_by}" if seed else "stored offset",
-        )
+        offsets = (offset_range.start_offset, offset_range.end_offset, offset_range.span)
+        start = f"start rule: {seed.seeded_by}" if seed else "stored offset"
+        made.add_line(offset_range.topic, str(offset_range.partition), *offsets, start)
     read = {offset_range.topic_partition for offset_range in decision.ranges}
     for tp, seed in seeds.items():
         if tp not in read:
             offset = number(seed.next_offset)
             made.add_line(tp.topic, str(tp.partition), offset, offset, "0", f"start rule: {seed.seeded_by}")
     made.add_section()
-    made.add_line("total", str(len(decision.ranges)), "", "", number(sum(r.span for r in decision.ranges)), "")
+    made.add_line("total", str(len(decision.ranges)), "", "", sum(r.span for r in decision.ranges), "")
     return made
 
 

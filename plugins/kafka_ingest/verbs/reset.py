@@ -22,7 +22,7 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlReader, OperatorTables
 from kafka_ingest.settings.run_request import Lines, Text
-from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines, number
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines
 from kafka_ingest.verbs.request import RESET, TOPICS, Call, InForm, Option, Request
 from kafka_ingest.verbs.reset_positions import new_positions, partitions_meant
 from kafka_ingest.verbs.reset_target import NewPosition, ResetTarget, named_partitions, reset_target
@@ -294,14 +294,8 @@ def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
     made = FittingTable(f"reset of feed {decision.feed.name}", "topic", *numbers, "change", "remark", numbers=numbers)
     for partition in decision.partitions:
         tp = partition.stored.topic_partition
-        made.add_line(
-            tp.topic,
-            str(tp.partition),
-            number(partition.stored.next_offset),
-            number(partition.new_offset),
-            change(partition),
-            RichText(partition.remark, style="yellow"),
-        )
+        offsets, remark = (partition.stored.next_offset, partition.new_offset), RichText(partition.remark, "yellow")
+        made.add_line(tp.topic, str(tp.partition), *offsets, change(partition), remark)
     return made
 
 

@@ -219,15 +219,8 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
     )
     for summary in summaries:
         open_batch = f"{summary.open_batch_state} {summary.open_batch}" if summary.open_batch else "none"
-        made.add_line(
-            summary.name,
-            number(summary.partitions),
-            number(summary.rows_committed),
-            number(summary.not_rows.filtered),
-            number(summary.not_rows.dead_letters),
-            moment(summary.last_committed_at),
-            open_batch,
-        )
+        counts = (summary.partitions, summary.rows_committed, summary.not_rows.filtered, summary.not_rows.dead_letters)
+        made.add_line(summary.name, *counts, summary.last_committed_at, open_batch)
     for name in never_planned:
         made.add_line(name, "0", "0", "0", "0", "never planned", "none")
     return made

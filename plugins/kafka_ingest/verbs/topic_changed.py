@@ -182,15 +182,10 @@ def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTab
         for tp in sorted(rows_now.keys() | {tp for tp in rows_after if tp.topic == change.topic}):
             row, new = rows_now.get(tp), rows_after.get(tp)
             shown = "" if after is None else "ends" if new is None else number(new.next_offset)
-            made.add_line(
-                change.topic,
-                change.known_id or "not known",
-                change.found_id or ("not known" if change.found else "gone"),
-                str(tp.partition),
-                number(row.next_offset if row else None),
-                number(change.log_ends.get(tp)),
-                f"by {new.seeded_by}" if new is not None and new.is_pending else shown,
-            )
+            ids = (change.known_id or "not known", change.found_id or ("not known" if change.found else "gone"))
+            offsets = (row.next_offset if row else None, change.log_ends.get(tp))
+            new_one = f"by {new.seeded_by}" if new is not None and new.is_pending else shown
+            made.add_line(change.topic, *ids, str(tp.partition), *offsets, new_one)
     return made
 
 

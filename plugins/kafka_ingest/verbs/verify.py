@@ -20,7 +20,7 @@ from kafka_ingest.observing.account_of_output import (
     with_kafka,
 )
 from kafka_ingest.ports.parts import role_of
-from kafka_ingest.verbs.answer import Answer, FittingTable, Line, number
+from kafka_ingest.verbs.answer import Answer, FittingTable, Line
 from kafka_ingest.verbs.request import Argument, Call, Deciding, Option, Request
 
 COUNTS: Final = ("dead_letters", "filtered", "invisible", "removed", "lost", "gaps", "not_claimed", "unaccounted")
@@ -153,19 +153,10 @@ def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTab
     made = FittingTable(title, "topic", "topic id", "partition", *names, numbers=("partition", *names))
     for each in account.partitions:
         held = each.held
-        first = held.offsets.starts[0] if held.offsets else None
-        counts = [number(getattr(each, name)) for name in used]
-        made.add_line(
-            held.topic_partition.topic,
-            held.topic_id or "-",
-            str(held.topic_partition.partition),
-            number(first),
-            number(held.offsets.ends[-1] if held.offsets else None),
-            number(held.rows),
-            number(held.doubled.count),
-            *counts,
-            *([number(each.not_landed)] if compared else []),
-        )
+        ends = (held.offsets.starts[0], held.offsets.ends[-1]) if held.offsets else (None, None)
+        counts = [*(getattr(each, name) for name in used), *([each.not_landed] if compared else [])]
+        topic, partition = held.topic_partition.topic, str(held.topic_partition.partition)
+        made.add_line(topic, held.topic_id or None, partition, *ends, held.rows, held.doubled.count, *counts)
     yield made
     for each in account.partitions:
         yield from lines_of_partition(each)
