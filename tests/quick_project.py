@@ -31,7 +31,7 @@ from environment import settings
 from kafka_ingest import assembly, write_step
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli import app as command_line
-from kafka_ingest.cli import write_and_commit
+from kafka_ingest.cli import arguments as shared_by_commands
 from kafka_ingest.cluster import kafka_client
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
@@ -93,7 +93,7 @@ class QuickProject(Project, LikeSpark):
         }
         with (
             closing_clients(),
-            patch.object(write_and_commit, "run_spark_submit", self.submit),
+            patch.object(shared_by_commands, "run_spark_submit", self.submit),
             patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
             patch.object(check_spark, "run_spark_submit", self.start_driver),
