@@ -17,7 +17,8 @@ from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.quick_project import Killed, QuickProject
 from tests.table_kinds import Delta, Iceberg, Postgresql, TableKind, batches_seen, lands
 
-from kafka_ingest.airflow_tasks.lineage import found_lineage, output_name, topic_name
+from kafka_ingest.airflow_tasks.lineage import output_name, topic_name
+from kafka_ingest.airflow_tasks.openlineage_facets import TABLE_FORMATS, found_lineage
 from kafka_ingest.assembly import assemble_named
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored
@@ -99,12 +100,15 @@ def check_lineage(kind: TableKind, project: QuickProject, topic: str, batch: dic
         counts = tuple(parts.control.range_counts(stored.batch_id))
         found = found_lineage(Committed(stored, counts, by_us=True, mirrored=Mirrored(None)), parts)
     [read], [written] = found.inputs, found.outputs
-    assert read.name == topic_name(project.bootstrap_servers, topic)
-    assert written.name == output_name(OutputLocation.local(kind.name, project.output / "orders"))
-    in_catalog = (f"sqlite:{project.home}/catalog.db", "shop.orders") if kind.name == "iceberg" else None
-    assert (written.format, written.rows, written.in_catalog) == (kind.name, batch["rows"], in_catalog)
-    assert written.columns is not None
-    assert set(written.columns.names) == set(RAW_COLUMNS)
+    assert (read.namespace, read.name) == topic_name(project.bootstrap_servers, topic)
+    assert (written.namespace, written.name) == output_name(OutputLocation.local(kind.name, project.output / "orders"))
+    names = [(f"sqlite:{project.home}/catalog.db", "shop.orders")] if kind.name == "iceberg" else []
+    found_names = written.facets["symlinks"].identifiers if "symlinks" in written.facets else []
+    assert [(each.namespace, each.name) for each in found_names] == names
+    layers = [kind.name] if kind.name in TABLE_FORMATS else []
+    assert [written.facets[each].storageLayer for each in ("storage",) if each in written.facets] == layers
+    assert written.outputFacets["outputStatistics"].rowCount == batch["rows"]
+    assert {field.name for field in written.facets["schema"].fields} == set(RAW_COLUMNS)
 
 
 def check_questions(kind: TableKind, quick: QuickProject, topic: str, offset: int, batch_id: str) -> None:
