@@ -23,7 +23,7 @@ from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.settings.feed import LEAST_RETENTION
-from kafka_ingest.verbs.fold import cut_before, fold
+from kafka_ingest.verbs.database import cut_before, fold
 
 SIZE_OF_TABLES = (
     "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "

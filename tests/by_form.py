@@ -10,7 +10,7 @@ from unittest.mock import patch
 from tests.quick_project import QuickProject, closing_clients
 
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.verbs import check_spark, preview
+from kafka_ingest.verbs import check_feed, preview
 from kafka_ingest.verbs.answer import Answer
 from kafka_ingest.verbs.check_installation import Check
 from kafka_ingest.verbs.every import OperateForm
@@ -34,6 +34,6 @@ def asking_by_form(quick: QuickProject) -> Iterator[Ask]:
 
     of_project = patch.dict(os.environ, quick.environment)
     in_place_of_spark = patch.object(preview, "run_spark_submit", partial(quick.submit, while_running=int))
-    in_place_of_driver = patch.object(check_spark, "run_spark_submit", quick.start_driver)
+    in_place_of_driver = patch.object(check_feed, "run_spark_submit", quick.start_driver)
     with of_project, in_place_of_spark, in_place_of_driver, closing_clients():
         yield asking

@@ -37,7 +37,7 @@ from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.workplace import package_zip, remove_workplace
-from kafka_ingest.verbs import check_spark, preview
+from kafka_ingest.verbs import check_feed, preview
 
 built_once = cache(typer.main.get_command)
 """Typer makes all commands anew for each call of its runner, as it does once in a process."""
@@ -96,7 +96,7 @@ class QuickProject(Project, LikeSpark):
             patch.object(shared_by_commands, "run_spark_submit", self.submit),
             patch.object(preview, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
-            patch.object(check_spark, "run_spark_submit", self.start_driver),
+            patch.object(check_feed, "run_spark_submit", self.start_driver),
             patch.object(write_step, "package_zip", zipped_once),
             patch.object(write_step, "installation", installed_once),
             patch.object(assembly, "installation", installed_once),
@@ -140,7 +140,7 @@ class QuickProject(Project, LikeSpark):
         if self.spark_is_its_own:
             run_spark_submit(submission, log_file, environment)
             return
-        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_spark.SAME_EVERYWHERE}
+        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_feed.SAME_EVERYWHERE}
         Path(submission.arguments[1]).write_text(json.dumps(found))
         log_file.touch()
 

@@ -25,7 +25,7 @@ from kafka_ingest.observing.alert_life import (
     say,
 )
 from kafka_ingest.observing.alert_rules import Look, WatchedFeed
-from kafka_ingest.settings.alert_settings import Notify
+from kafka_ingest.settings.feed_sections import Notify
 
 REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 MAIL = Notify(notifier="shop.Mail", arguments={"to": "ops"}).as_notifier()

@@ -48,7 +48,7 @@ from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.clean import clean_up, staged_outputs
-from kafka_ingest.verbs.fold import fold
+from kafka_ingest.verbs.database import fold
 from kafka_ingest.verbs.reset import decide_reset, reset
 from kafka_ingest.verbs.reset_target import ResetTarget
 from kafka_ingest.verbs.skip import decide_skip, skip

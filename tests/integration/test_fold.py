@@ -40,7 +40,7 @@ def begin(project: QuickProject, orders: str) -> None:
 
 @pytest.fixture
 def feed(begun: Begun) -> Iterator[QuickProject]:
-    with patch("kafka_ingest.verbs.fold.FoldCut", partial(FoldCut, newest_stay=1)):
+    with patch("kafka_ingest.verbs.database.FoldCut", partial(FoldCut, newest_stay=1)):
         yield begun.project
 
 
@@ -220,7 +220,7 @@ def test_one_that_is_killed_between_two_transactions_is_continued_by_the_next(fe
         return fold(store, *arguments)
 
     few = partial(FoldCut, newest_stay=1, batches_at_once=1)
-    with patch("kafka_ingest.verbs.fold.FoldCut", few):
+    with patch("kafka_ingest.verbs.database.FoldCut", few):
         with patch.object(FoldingStore, "fold", killed_at_the_second), pytest.raises(Killed):
             feed.kafka_ingest("fold", "orders")
         assert answers(feed) == before
@@ -328,7 +328,7 @@ def test_a_batch_whose_staged_files_are_there_stays_and_is_named(quick: QuickPro
     quick.write_feed(orders)
     quick.run()
     make_old(quick)
-    with patch("kafka_ingest.verbs.fold.FoldCut", partial(FoldCut, newest_stay=0)):
+    with patch("kafka_ingest.verbs.database.FoldCut", partial(FoldCut, newest_stay=0)):
         assert quick.answer("fold", "orders", *OLD)["kept"] == [
             {"reason": "their staged output is not removed yet: `kafka-ingest clean` does that", "batches": 1}
         ]

@@ -17,8 +17,7 @@ from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.quick_project import Killed, QuickProject
 from tests.table_kinds import Delta, Iceberg, Postgresql, TableKind, batches_seen, lands
 
-from kafka_ingest.airflow_tasks.lineage import output_name, topic_name
-from kafka_ingest.airflow_tasks.openlineage_facets import TABLE_FORMATS, found_lineage
+from kafka_ingest.airflow_tasks.openlineage_facets import TABLE_FORMATS, found_lineage, output_name, topic_name
 from kafka_ingest.assembly import assemble_named
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored

@@ -11,7 +11,7 @@ from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
-from kafka_ingest.verbs import check_installation, check_spark
+from kafka_ingest.verbs import check_feed, check_installation
 
 JSON: dict[str, Any] = {"value": {"format": "json"}, "spark": {"conf": {"spark.pyspark.python": "/opt/python"}}}
 ON_MASTER = "Spark connection spark_default"
@@ -38,14 +38,14 @@ def test_a_python_worker_is_started_on_other_machines_where_a_feed_needs_one(
 
     def start(submission: SparkSubmission, log: Path, environment: Any) -> None:  # noqa: ARG001
         started.append(submission)
-        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_spark.SAME_EVERYWHERE}
+        found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_feed.SAME_EVERYWHERE}
         Path(submission.arguments[1]).write_text(json.dumps(found))
         log.touch()
 
     def find(conn_id: str) -> ConnectionFields:
         return fields_from_json(conn_id, json.dumps({"conn_type": "spark", "host": host}))
 
-    monkeypatch.setattr(check_spark, "run_spark_submit", start)
+    monkeypatch.setattr(check_feed, "run_spark_submit", start)
     monkeypatch.setattr(check_installation, "questions", lambda *_: {})
     monkeypatch.setattr(check_installation, "java_version", lambda: "17")
     files = [FeedFile(Path(f"{each.name}.yaml"), feed=each) for each in feeds]

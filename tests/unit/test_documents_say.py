@@ -22,11 +22,10 @@ from kafka_ingest.observing import group_drift
 from kafka_ingest.page import kept_answers, metrics_app, one_feed, sources
 from kafka_ingest.registry import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, setting_types
-from kafka_ingest.settings.alert_settings import Alerts, Complete
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
-from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
+from kafka_ingest.settings.feed_sections import Alerts, Complete
 from kafka_ingest.settings.sink_settings.local_directory import ParquetSink
-from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
+from kafka_ingest.settings.sink_settings.of_connections import KafkaSink, PostgresqlSink
 from kafka_ingest.settings.sink_settings.table import DeltaSink, IcebergSink
 from kafka_ingest.sinks.delta import add_actions, log_reading
 from kafka_ingest.sinks.iceberg import one_try, rest_catalog, table_io

@@ -11,7 +11,7 @@ from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.shape import Shape
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import ChosenJavaOptions
-from kafka_ingest.verbs.check_spark import environment_of
+from kafka_ingest.verbs.check_feed import environment_of
 from kafka_ingest.writing.check_feed import problem_of
 
 INSTALLED = Installation(

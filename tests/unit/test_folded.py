@@ -20,7 +20,7 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.offset_sums import FoldedProof
-from kafka_ingest.verbs.fold import Fold
+from kafka_ingest.verbs.database import Fold
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)

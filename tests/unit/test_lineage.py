@@ -19,10 +19,21 @@ from openlineage.client.naming import dataset as naming
 from openlineage.client.serde import Serde
 from tests.fakes import OUTPUT, a_file, a_plan, a_receipt, span
 
-from kafka_ingest.airflow_tasks import lineage, openlineage_facets
+from kafka_ingest.airflow_tasks import in_airflow, openlineage_facets
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator
-from kafka_ingest.airflow_tasks.lineage import DatasetName, lineage_of, name_in_catalog, output_name, topic_name
-from kafka_ingest.airflow_tasks.openlineage_facets import BATCH, MAX_FIELDS, RANGES, Lineage, found_lineage, send_each
+from kafka_ingest.airflow_tasks.in_airflow import lineage_of
+from kafka_ingest.airflow_tasks.openlineage_facets import (
+    BATCH,
+    MAX_FIELDS,
+    RANGES,
+    DatasetName,
+    Lineage,
+    found_lineage,
+    name_in_catalog,
+    output_name,
+    send_each,
+    topic_name,
+)
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
@@ -320,7 +331,7 @@ def test_lineage_is_of_what_this_task_committed_alone() -> None:
 def test_nothing_is_looked_up_where_the_provider_is_missing_or_knows_no_receiver() -> None:
     never_asked: Any = None
     assert lineage_of(committed(a_plan()), never_asked) is None
-    with patch.object(lineage, "PROVIDER", "airflow.providers.not_installed"):
+    with patch.object(in_airflow, "OPENLINEAGE", "airflow.providers.not_installed"):
         assert lineage_of(committed(a_plan()), never_asked) is None
 
 

@@ -10,7 +10,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, topic
 
 from kafka_ingest.errors import InvalidRangeError
 from kafka_ingest.model.offsets import FirstRecord, Isolation, TopicPartition
-from kafka_ingest.verbs.mirrored_offsets import Mirrored, mirrored_offsets, said_of
+from kafka_ingest.verbs.found_offsets import Mirrored, mirrored_offsets, said_of
 
 
 def at(seconds: int) -> datetime:

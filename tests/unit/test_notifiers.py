@@ -11,8 +11,8 @@ from kafka_ingest.airflow_tasks.notifying import notify_with, within
 from kafka_ingest.errors import InvalidNotifierError
 from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.observing.alert_life import NotGivenError, Notice, StillBeingGivenError
-from kafka_ingest.settings.alert_settings import Notify
 from kafka_ingest.settings.connections import ConnectionFields
+from kafka_ingest.settings.feed_sections import Notify
 from kafka_ingest.verbs.check_airflow import made, notifiers
 
 HERE = __name__

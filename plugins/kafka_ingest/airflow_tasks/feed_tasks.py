@@ -26,6 +26,7 @@ from kafka_ingest.airflow_tasks.in_airflow import (
     errors_for_airflow,
     id_of_batch,
     label_of,
+    lineage_of,
     lines_of_ranges,
     name_in_run,
     parts_of,
@@ -239,8 +240,6 @@ class CommitOperator(BaseOperator, SkipMixin):
         self.lineage: Any = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from kafka_ingest.airflow_tasks.lineage import lineage_of  # noqa: PLC0415 - reading a DAG file needs none of it
-
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
             began = datetime.now(UTC)

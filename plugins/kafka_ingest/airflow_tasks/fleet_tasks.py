@@ -13,8 +13,7 @@ from airflow.sdk.bases.xcom import BaseXCom
 
 from kafka_ingest.airflow_tasks.asset_events import Announcements, asset_of_starts
 from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, log_plan, planned
-from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, run_of
-from kafka_ingest.airflow_tasks.lineage import lineage_of
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, lineage_of, run_of
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.airflow_tasks.start_checks import has_active_run
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics

@@ -2,10 +2,12 @@
 
 import contextlib
 import faulthandler
+import logging
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -13,6 +15,7 @@ import structlog
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
+from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -21,6 +24,8 @@ from kafka_ingest.settings.feed import Feed
 
 if TYPE_CHECKING:
     from kafka_ingest.assembly import FeedParts
+
+log = logging.getLogger(__name__)
 
 
 STDERR: Final = 2
@@ -134,3 +139,31 @@ def in_columns(topic: str, numbers: Sequence[str], widths: Sequence[int]) -> str
 def label_of(batch: Batch) -> str:
     """Return by what a chunk of a backfill is found among others."""
     return f"{listing(batch.plan.ranges, limit=1)}, batch {batch.batch_id}"
+
+
+OPENLINEAGE: Final = "airflow.providers.openlineage"
+
+
+def lineage_of(committed: Committed, parts: "FeedParts") -> Any:  # noqa: ANN401 - a class of OpenLineage's provider
+    """Return the lineage of what a caller committed; None where it is not wanted, and where it cannot be found.
+
+    A batch does not fail for its lineage: the log says why there is none.
+    """
+    try:
+        if not committed.by_us or not is_asked():
+            return None
+        from kafka_ingest.airflow_tasks.openlineage_facets import found_lineage  # noqa: PLC0415 - its provider is there
+
+        return found_lineage(committed, parts)
+    except Exception:
+        log.warning("batch %s is committed, and its lineage is not sent", committed.batch.batch_id, exc_info=True)
+        return None
+
+
+def is_asked() -> bool:
+    """Whether OpenLineage's provider is installed, and knows where events go."""
+    if find_spec(OPENLINEAGE) is None:
+        return False
+    from airflow.providers.openlineage import conf  # noqa: PLC0415 - it may not be there
+
+    return not conf.is_disabled()

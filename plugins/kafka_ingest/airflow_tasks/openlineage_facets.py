@@ -1,9 +1,20 @@
-"""The lineage of a commit in OpenLineage's own classes. Only its provider leads here: it is what brings them."""
+"""What a commit tells OpenLineage: from which topics and offsets, into which output, with which columns.
 
+Only where its provider is installed and switched on: it is what brings OpenLineage's classes. It asks for the facets in
+a fork of the task's process: all that needs a file or a connection is therefore found before.
+
+Namespaces and names of datasets, by OpenLineage's naming rules: https://openlineage.io/docs/spec/naming.
+
+Two producers that name a dataset alike are joined in the graph of lineage. Names hold no user and no password.
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import attrs
 from airflow.providers.openlineage.extractors import OperatorLineage
@@ -22,7 +33,6 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 
-from kafka_ingest.airflow_tasks.lineage import DatasetName, name_in_catalog, output_name, topic_name
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.committing.commit_batch import Committed
@@ -38,6 +48,7 @@ from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, 
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.batch_folders import data_file
+from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
 from kafka_ingest.sinks.iceberg.output import CATALOG, TABLE
 
 MAX_FIELDS: Final = 500
@@ -54,6 +65,52 @@ PATH_COLUMN: Final = Field(BATCH_COLUMN, Scalar("string"))
 
 Fields = schema_dataset.SchemaDatasetFacetFields
 Lineage = OperatorLineage[Any, Any]
+KAFKA_PORT: Final = "9092"
+"""Where a server's port is left out, clients take this one."""
+POSTGRESQL_PORT: Final = 5432
+
+
+class DatasetName(NamedTuple):
+    """A dataset: the system that it is in, and its name there."""
+
+    namespace: str
+    name: str
+
+
+def topic_name(bootstrap_servers: str, topic: str) -> DatasetName:
+    """Return a topic's name: its cluster is named by the first of the bootstrap servers."""
+    first = re.sub(r"^[A-Za-z_]+://", "", bootstrap_servers.split(",", maxsplit=1)[0].strip())
+    host, colon, port = first.rpartition(":")
+    if not colon or first.endswith("]"):
+        host, port = first, KAFKA_PORT
+    return DatasetName(f"kafka://{host}:{port}", topic)
+
+
+def output_name(output: OutputLocation) -> DatasetName:
+    place = output.place
+    if isinstance(place, Path):
+        return DatasetName("file", str(place))
+    return DatasetName(f"{place.scheme}://{place.bucket}", place.key or "/")
+
+
+def name_in_catalog(catalog: CatalogSettings, table: str) -> DatasetName | None:
+    """Return the other name of an Iceberg table, by its catalog; None where the connection does not say it.
+
+    As OpenLineage's integration of Spark names it, so that what Spark reads from the table is joined.
+    """
+    if catalog.kind == GLUE:
+        region, account = (catalog.properties.get(name) for name in ("glue.region", "glue.id"))
+        if region is None or account is None:
+            return None
+        return DatasetName(f"arn:aws:glue:{region}:{account}", f"table/{table.replace('.', '/')}")
+    uri = urlsplit(str(catalog.properties.get("uri", "")))
+    host = f"[{uri.hostname}]" if uri.hostname is not None and ":" in uri.hostname else uri.hostname
+    if catalog.kind == REST:
+        port = "" if uri.port is None else f":{uri.port}"
+        return DatasetName(f"{uri.scheme}://{host}{port}{uri.path.rstrip('/')}", table)
+    if uri.scheme.startswith("sqlite"):
+        return DatasetName(f"sqlite:/{uri.path.lstrip('/')}", table)
+    return DatasetName(f"postgres://{host}:{uri.port or POSTGRESQL_PORT}", f"{uri.path.lstrip('/')}.{table}")
 
 
 @attrs.define

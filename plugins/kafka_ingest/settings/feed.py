@@ -27,10 +27,18 @@ from kafka_ingest.model.topic_patterns import match_whole, why_not_the_same
 from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
-from kafka_ingest.settings.alert_settings import Alerts, Complete
+from kafka_ingest.settings.feed_sections import (
+    Alerts,
+    Complete,
+    ExplicitStart,
+    Select,
+    Start,
+    Transform,
+    Where,
+    start_rule,
+)
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings, is_topic_name, not_blank
-from kafka_ingest.settings.shape_settings import ExplicitStart, Select, Start, Transform, Where, start_rule
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.spark_launch.java_options import MEANING_OF_JAVA

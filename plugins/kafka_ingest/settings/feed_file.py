@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.storable_text import storable
-from kafka_ingest.settings.alert_settings import Alerts
 from kafka_ingest.settings.defaults import (
     DEFAULTS,
     FOR_EACH,
@@ -26,6 +25,7 @@ from kafka_ingest.settings.defaults import (
     source_of,
 )
 from kafka_ingest.settings.feed import Feed, why_no_schedule
+from kafka_ingest.settings.feed_sections import Alerts
 from kafka_ingest.settings.plain_yaml import read_plain_yaml, text_of
 from kafka_ingest.settings.setting_types import cut, describe
 

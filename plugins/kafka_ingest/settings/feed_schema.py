@@ -8,14 +8,13 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from kafka_ingest.settings.alert_settings import DOTTED_PATH
 from kafka_ingest.settings.defaults import FOR_EACH, OF_ONE_FEED, ONE_VALUE, Place
 from kafka_ingest.settings.feed import NAME, PROJECT_DAGS, Feed
+from kafka_ingest.settings.feed_sections import DOTTED_PATH, FUNCTION
 from kafka_ingest.settings.record_settings import FULL_NAME, RawRecords
 from kafka_ingest.settings.setting_types import DURATION_UNITS, LONGEST_TOPIC, TOPIC, models_in
-from kafka_ingest.settings.shape_settings import FUNCTION
-from kafka_ingest.settings.sink_settings import postgresql, table
-from kafka_ingest.settings.sink_settings.kafka_topic import LONGEST_NAME
+from kafka_ingest.settings.sink_settings import of_connections, table
+from kafka_ingest.settings.sink_settings.of_connections import LONGEST_NAME
 from kafka_ingest.settings.topics_file import OF_THE_FILE
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -181,7 +180,7 @@ ALSO: Final[dict[str, dict[str, Any]]] = {
     "IcebergSink.catalog": NOT_BLANK,
     "IcebergSink.table": matching(table.NAME.pattern),
     "PostgresqlSink.conn_id": NOT_BLANK,
-    "PostgresqlSink.table": matching(postgresql.NAME.pattern),
+    "PostgresqlSink.table": matching(of_connections.NAME.pattern),
     "KafkaSink.conn_id": NOT_BLANK,
     "KafkaSink.topic": {**matching(OF_A_TOPIC), "maxLength": LONGEST_NAME},
     "Spark.conf": {"propertyNames": {"pattern": r"^spark\."}},

@@ -43,8 +43,7 @@ from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.spark_submission import check_master
 from kafka_ingest.verbs.check_airflow import check_one_host, looked_at, notifiers, pool
-from kafka_ingest.verbs.check_records import columns, open_batch, schemas
-from kafka_ingest.verbs.check_spark import driver, expressions, uses_python
+from kafka_ingest.verbs.check_feed import columns, driver, expressions, open_batch, schemas, uses_python
 
 ASK_TIMEOUT_S = 5.0
 OLDEST_JAVA = 17

@@ -14,7 +14,7 @@ from kafka_ingest.settings.connections import FindConnection, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
-from kafka_ingest.settings.shape_settings import GroupStart
+from kafka_ingest.settings.feed_sections import GroupStart
 from kafka_ingest.settings.topics_file import PLACEHOLDER
 from kafka_ingest.verbs.answer import Answer, Line
 from kafka_ingest.verbs.check_installation import examine

@@ -16,12 +16,11 @@ from kafka_ingest.verbs.answer import Answer
 from kafka_ingest.verbs.check_installation import Check
 from kafka_ingest.verbs.clean import Clean
 from kafka_ingest.verbs.coverage import Coverage
-from kafka_ingest.verbs.database import CopyTables, Rename, Upgrade
+from kafka_ingest.verbs.database import CopyTables, Fold, Rename, Upgrade
 from kafka_ingest.verbs.dead_letters import DeadLetters, GiveUpDeadLetters
 from kafka_ingest.verbs.doctor import Doctor
 from kafka_ingest.verbs.expire import Expire
 from kafka_ingest.verbs.explain import Explain
-from kafka_ingest.verbs.fold import Fold
 from kafka_ingest.verbs.listings import Batches, Feeds, Gaps, History
 from kafka_ingest.verbs.locate import Locate
 from kafka_ingest.verbs.lost import Lost

@@ -22,7 +22,7 @@ from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.verbs.mirrored_offsets import Mirrored
+from kafka_ingest.verbs.found_offsets import Mirrored
 
 
 class Choice(StrEnum):

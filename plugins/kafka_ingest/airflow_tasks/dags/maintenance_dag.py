@@ -25,10 +25,9 @@ from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FEED_ERROR, FeedFile, error_id
 from kafka_ingest.settings.feed_files import checked_against_others
-from kafka_ingest.settings.files_for_dags import files_for_dags
-from kafka_ingest.settings.fleets import feed_in
+from kafka_ingest.settings.files_for_dags import feed_in, files_for_dags
 from kafka_ingest.verbs.clean import clean_up, expired_outputs
-from kafka_ingest.verbs.fold import cut_of, fold
+from kafka_ingest.verbs.database import cut_of, fold
 
 log = logging.getLogger(__name__)
 

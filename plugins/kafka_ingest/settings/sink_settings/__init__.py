@@ -10,9 +10,8 @@ from pydantic import Discriminator, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from kafka_ingest.settings.setting_types import SINK_TAG
-from kafka_ingest.settings.sink_settings.kafka_topic import KafkaSink
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, ParquetSink
-from kafka_ingest.settings.sink_settings.postgresql import PostgresqlSink
+from kafka_ingest.settings.sink_settings.of_connections import KafkaSink, PostgresqlSink
 from kafka_ingest.settings.sink_settings.table import DeltaSink, IcebergSink
 
 
