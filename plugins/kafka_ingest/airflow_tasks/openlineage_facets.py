@@ -45,7 +45,7 @@ from kafka_ingest.model.late_rows import SUFFIX
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, kind_of
 from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, REST, CatalogSettings
@@ -195,21 +195,13 @@ class ShownFields:
         for name, found in fields:
             if self._shown < MAX_FIELDS:
                 self._shown += 1
-                yield Fields(name=name, type=kind_of(found), fields=list(self._listed(inner_fields(found))) or None)
+                yield Fields(
+                    name=name,
+                    type="map" if isinstance(found, MapOf) else kind_of(found),
+                    fields=list(self._listed(inner_fields(found))) or None,
+                )
             else:
                 self.left_out += 1
-
-
-def kind_of(found: RecordType) -> str:
-    match found:
-        case Scalar(name):
-            return name
-        case Struct():
-            return "struct"
-        case ArrayOf():
-            return "array"
-        case MapOf():
-            return "map"
 
 
 def inner_fields(found: RecordType) -> Sequence[tuple[str, RecordType]]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context, get_parsing_context
@@ -32,67 +32,59 @@ from kafka_ingest.verbs.database import cut_of, fold
 log = logging.getLogger(__name__)
 
 
-class CleanOperator(BaseOperator):
+class MaintenanceOperator(BaseOperator):
+    """Makes one step of a feed's maintenance; skipped where it was never planned.
+
+    With its ``file`` also where that shares something with another: what the step changes may be the other's.
+    """
+
+    left_alone: ClassVar[str]
+
+    def __init__(self, *, feed: Feed, file: FeedFile | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own
+        super().__init__(**kwargs)
+        self.feed = feed
+        self.file = file
+
+    def execute(self, context: Context) -> object:
+        with errors_for_airflow():
+            if self.file is not None and (error := checked_against_others(self.file).error) is not None:
+                raise AirflowSkipException(f"{self.left_alone}: {error}")
+            return self.step(planned_before(self.feed), actor=run_of(context))
+
+    def step(self, parts: FeedParts, *, actor: str) -> object:
+        raise NotImplementedError
+
+
+class CleanOperator(MaintenanceOperator):
     """Removes expired staged output, and compares all published batches with the control tables."""
 
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-
-    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
-        """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
-        with errors_for_airflow():
-            return clean(planned_before(self.feed))
+    def step(self, parts: FeedParts, *, actor: str) -> object:  # noqa: ARG002 - staged files are no decision
+        return clean(parts)
 
 
-class FoldOperator(BaseOperator):
-    """Folds the rows of batches that are older than the feed's ``control_retention``.
+class FoldOperator(MaintenanceOperator):
+    """Folds the rows of batches that are older than the feed's ``control_retention``."""
 
-    Skipped for a feed whose file shares something with another: the rows and their retention may be the other's.
-    """
+    left_alone = "its batches are not folded"
 
-    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-        self.file = file
-
-    def execute(self, context: Context) -> dict[str, int]:
-        """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
-        with errors_for_airflow():
-            if (error := checked_against_others(self.file).error) is not None:
-                raise AirflowSkipException(f"its batches are not folded: {error}")
-            return fold_rows(planned_before(self.feed), actor=run_of(context))
+    def step(self, parts: FeedParts, *, actor: str) -> object:
+        return fold_rows(parts, actor=actor)
 
 
-class MirrorOperator(BaseOperator):
-    """Brings the consumer group to the stored offsets, where a commit could not do so or another client moved it.
+class MirrorOperator(MaintenanceOperator):
+    """Brings the consumer group to the stored offsets, where a commit could not do so or another client moved it."""
 
-    Skipped for a feed whose file shares something with another: the group may be the other's.
-    """
+    left_alone = "its group is not moved"
 
-    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-        self.file = file
-
-    def execute(self, context: Context) -> None:
-        """Repair the mirror; a group that cannot be moved fails the task, so that the drift is visible."""
-        with errors_for_airflow():
-            if (error := checked_against_others(self.file).error) is not None:
-                raise AirflowSkipException(f"its group is not moved: {error}")
-            mirror(planned_before(self.feed), actor=run_of(context))
+    def step(self, parts: FeedParts, *, actor: str) -> None:
+        mirror(parts, actor=actor)
 
 
-class HeadroomOperator(BaseOperator):
+class HeadroomOperator(MaintenanceOperator):
     """Warns of partitions that retention is about to reach before they are read."""
 
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-
-    def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
-        with errors_for_airflow():
-            return warn_of_headroom(planned_before(self.feed))
+    def step(self, parts: FeedParts, *, actor: str) -> object:  # noqa: ARG002 - it only looks
+        return warn_of_headroom(parts)
 
 
 class MaintainFleetOperator(BaseOperator):
@@ -106,7 +98,7 @@ class MaintainFleetOperator(BaseOperator):
         self.fleet = fleet
 
     def execute(self, context: Context) -> int:
-        """Return how many feeds there are; a feed that fails leaves the others alone."""
+        """Return how many feeds there are; a feed that fails left_alone the others alone."""
         actor, failures = run_of(context), list[str]()
         with errors_for_airflow():
             files = feed_files(find_connection_in_task)
