@@ -5,7 +5,7 @@ import pytest
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model import topic_patterns
 from kafka_ingest.model.topic_patterns import is_selected, selection
-from kafka_ingest.settings.feed import check_pattern
+from kafka_ingest.settings.feed import a_pattern
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", r"([a-z]+-?)+\.x", "(.*)*(.*)*z"])
@@ -35,12 +35,12 @@ def test_groups_are_those_of_the_match_and_kafkas_own_topics_and_marks_are_never
 )
 def test_what_means_something_else_than_to_python_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="expected a regular expression"):
-        check_pattern(pattern)
+        a_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["a{2}", "a{2,}", "a{,2}", "a{2,3}", r"shop\{x\}", "[a-z]{1,20}", r"(?P<t>[a-z]+)"])
 def test_repetitions_and_escaped_braces_are_taken(pattern: str) -> None:
-    check_pattern(pattern)
+    a_pattern(pattern)
 
 
 def test_a_pattern_of_an_earlier_plan_that_is_none_here_is_named() -> None:

@@ -97,7 +97,7 @@ SPARK_VALUES = (
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
 
-def check_pattern(pattern: str) -> None:
+def a_pattern(pattern: str) -> str:
     if len(pattern) > LONGEST_PATTERN:
         raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
     if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
@@ -114,6 +114,7 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(f"expected a regular expression, found {pattern!r}")
     if (reason := why_not_the_same(pattern)) is not None:
         raise ValueError(f"expected a regular expression, found {pattern!r}: {reason}")
+    return pattern
 
 
 class Topic(Settings):
@@ -135,7 +136,7 @@ class Kafka(Settings):
 
     conn_id: str = "kafka_default"
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)] | None = None
-    topic_pattern: str | None = None
+    topic_pattern: Annotated[str, AfterValidator(a_pattern)] | None = None
     group: Annotated[str, AfterValidator(not_blank)] | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
     offsets: OffsetsPolicy = OffsetsPolicy.AUTO
@@ -156,13 +157,6 @@ class Kafka(Settings):
         if twice := duplicates(topic.name for topic in topics or ()):
             raise ValueError(f"expected each topic once, found {', '.join(twice)} more than once")
         return topics
-
-    @field_validator("topic_pattern")
-    @classmethod
-    def _is_a_pattern(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            check_pattern(pattern)
-        return pattern
 
     @model_validator(mode="after")
     def _topics_or_a_pattern(self) -> "Kafka":
@@ -300,6 +294,12 @@ def not_too_short(limit: timedelta) -> timedelta:
     return limit
 
 
+def not_too_young(retention: timedelta) -> timedelta:
+    if retention < LEAST_RETENTION:
+        raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention / timedelta(days=1):g}d")
+    return retention
+
+
 class StartWhenSettings(Settings):
     """A run starts once so many records wait, or one that is older; one of them is enough."""
 
@@ -317,10 +317,7 @@ class StartWhenSettings(Settings):
 
 
 class Feed(Settings):
-    """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default.
-
-    ``control_retention``: how long the control tables keep the ranges of each live batch; None: forever.
-    """
+    """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default."""
 
     name: str
     fleet: str | None = None
@@ -341,7 +338,7 @@ class Feed(Settings):
     on_new_fields: OnNewFields = OnNewFields.ADD
     on_never_found: OnNeverFound | None = None
     limits: Limits = Limits()
-    control_retention: Duration | None = None
+    control_retention: Annotated[Duration, AfterValidator(not_too_young)] | None = None
     sink: Sink
     spark: Spark = Spark()
     airflow: AirflowSettings = AirflowSettings()
@@ -365,13 +362,6 @@ class Feed(Settings):
                 f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"
             )
         return name
-
-    @field_validator("control_retention")
-    @classmethod
-    def _younger_ranges_stay(cls, retention: timedelta | None) -> timedelta | None:
-        if retention is not None and retention < LEAST_RETENTION:
-            raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention / timedelta(days=1):g}d")
-        return retention
 
     @field_validator("schedule")
     @classmethod

@@ -58,12 +58,7 @@ def is_json_schema_file(schema: str) -> bool:
 
 
 class FromSchema(Settings):
-    """Keys or values that a schema describes, which is a registry's or another's.
-
-    ``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as. ``as``:
-    what the schema's values at some paths become, where that is not what they would be by themselves.
-    ``required``: fields that must be there and not null. ``other_records``: what records of other types are.
-    """
+    """Keys or values that a schema describes, which is a registry's or another's."""
 
     registry: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     subject: str | None = None
@@ -187,12 +182,7 @@ class AvroRecords(FromSchema):
     """
 
     format: Literal["avro"]
-    file: Annotated[str | None, Field(alias="schema")] = None
-
-    @field_validator("file")
-    @classmethod
-    def _is_a_path(cls, file: str | None) -> str | None:
-        return a_schema_file(file)
+    file: Annotated[str | None, AfterValidator(a_schema_file), Field(alias="schema")] = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "AvroRecords":
@@ -213,13 +203,8 @@ class ProtobufRecords(FromSchema):
     """
 
     format: Literal["protobuf"]
-    descriptors: str | None = None
+    descriptors: Annotated[str | None, AfterValidator(a_schema_file)] = None
     message: str | None = None
-
-    @field_validator("descriptors")
-    @classmethod
-    def _is_a_path(cls, file: str | None) -> str | None:
-        return a_schema_file(file)
 
     @field_validator("message")
     @classmethod

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.topic_patterns import selection
 from kafka_ingest.settings.defaults import FOR_EACH, Document, Place, merged, says
-from kafka_ingest.settings.feed import Feed, check_pattern
+from kafka_ingest.settings.feed import Feed, a_pattern
 from kafka_ingest.settings.setting_types import describe, is_topic_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_topics_file(own: Document, below: Document | None) -> TopicsFile:
     if not isinstance(pattern, str):
         raise InvalidFeedError(f"{FOR_EACH}: expected a regular expression, found {type(pattern).__name__}")
     try:
-        check_pattern(pattern)
+        a_pattern(pattern)
     except ValueError as error:
         raise InvalidFeedError(f"{FOR_EACH}: {error}") from error
     if not isinstance(template, dict):

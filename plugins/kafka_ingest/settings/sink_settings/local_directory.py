@@ -25,10 +25,7 @@ def in_object_store(path: str) -> bool:
 
 
 class LocalDirectorySink(Settings):
-    """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine.
-
-    ``staging_retention``: how long staged files stay after their batch was committed or abandoned.
-    """
+    """Where the output goes; :mod:`..feed_schema` says what each key means, of all models."""
 
     not_on_object_stores: ClassVar[str] = "object stores are not supported"
     """Why a URI is refused."""
@@ -106,10 +103,7 @@ class LocalDirectorySink(Settings):
 
 
 class ParquetSink(LocalDirectorySink):
-    """A directory of Parquet files.
-
-    ``partition_by``: names of folders within a batch's, the outermost first, and what each is by: ``dt: day(COLUMN)``.
-    """
+    """A directory of Parquet files."""
 
     not_on_object_stores: ClassVar[str] = (
         "on an object store a directory of Parquet files would show readers half a batch"

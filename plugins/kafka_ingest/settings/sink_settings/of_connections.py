@@ -38,13 +38,7 @@ HAS_KEY = (
 
 
 class PostgresqlSink(LocalDirectorySink):
-    """A table in PostgreSQL. ``conn_id``: the connection of type postgres; ``path``: what batches are staged beside.
-
-    ``mode``: each record is a row, or a row is the newest state of a key; then ``deleted`` says what becomes of a key
-    that is deleted, ``on_truncate`` what a truncation does, and ``null_keys`` what a record without a key is.
-    ``partition_by``: the period of a new table's range partitions.
-    ``on_refused``: what follows where the table refuses rows of records.
-    """
+    """A table in PostgreSQL; ``path`` is what batches are staged beside."""
 
     not_on_object_stores: ClassVar[str] = f"batches are staged on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True
@@ -143,10 +137,7 @@ LONGEST_NAME = 230
 
 
 class KafkaSink(LocalDirectorySink):
-    """A topic. ``conn_id``: the connection of type kafka; ``path``: what batches are staged beside.
-
-    ``partitions``: a record keeps the number of its partition, or gets one by the hash of its key.
-    """
+    """A topic; ``path`` is what batches are staged beside."""
 
     not_on_object_stores: ClassVar[str] = f"batches are staged on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True

@@ -19,11 +19,7 @@ SECRETS = re.compile(r"secret|password|credential|token|access[-_.]?key", re.IGN
 
 
 class TableSink(LocalDirectorySink):
-    """A table of an engine.
-
-    ``on_new_columns``: what happens where an existing one lacks columns that are written. ``partition_by``: how a new
-    one is partitioned, and an existing one must be. ``table_properties``: those of the engine that a new one gets.
-    """
+    """A table of an engine."""
 
     reserved_properties: ClassVar[re.Pattern[str]]
     """Those that a feed does not set: batches could not be committed to the table, or its marks would be lost."""
@@ -145,7 +141,7 @@ METADATA_CODEC = "write.metadata.compression-codec"
 
 
 class IcebergSink(TableSink):
-    """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
+    """An Iceberg table."""
 
     not_on_object_stores: ClassVar[str] = f"Iceberg tables are written on disks and in {SCHEMES_IN_WORDS}"
     on_object_stores: ClassVar[bool] = True
