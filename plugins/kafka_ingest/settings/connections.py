@@ -19,6 +19,7 @@ from kafka_ingest.control.database import ControlDatabaseSettings
 from kafka_ingest.control.postgresql_options import postgresql_options
 from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
 from kafka_ingest.registry import RegistrySettings
+from kafka_ingest.settings.setting_types import as_text
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
@@ -84,14 +85,9 @@ def kafka_settings(fields: ConnectionFields) -> KafkaClientSettings:
     """Return how to reach Kafka: the connection's extra is librdkafka configuration."""
     if fields.conn_type != "kafka":
         raise wrong_type(fields, "kafka")
-    return KafkaClientSettings(
-        fields.conn_id,
-        {
-            key: str(value).lower() if isinstance(value, bool) else str(value)
-            for key, value in fields.extra.items()
-            if value not in (None, "")  # fields of a form that were left empty
-        },
-    )
+    # Fields of a form may be left empty.
+    given = {key: str(as_text(value)) for key, value in fields.extra.items() if value not in (None, "")}
+    return KafkaClientSettings(fields.conn_id, given)
 
 
 def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:

@@ -38,7 +38,7 @@ from kafka_ingest.settings.feed_sections import (
     start_rule,
 )
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
-from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings, is_topic_name, not_blank
+from kafka_ingest.settings.setting_types import Duration, Offset, Records, Settings, as_text, is_topic_name, not_blank
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.spark_launch.java_options import MEANING_OF_JAVA
@@ -236,16 +236,7 @@ class Spark(Settings):
     @field_validator("conf", mode="before", json_schema_input_type=Mapping[str, str | int | float | bool])
     @classmethod
     def _values_are_texts(cls, conf: object) -> object:
-        if not isinstance(conf, dict):
-            return conf
-        return {
-            key: str(value).lower()
-            if isinstance(value, bool)
-            else str(value)
-            if isinstance(value, int | float)
-            else value
-            for key, value in conf.items()
-        }
+        return {key: as_text(value) for key, value in conf.items()} if isinstance(conf, dict) else conf
 
     @field_validator("conf")
     @classmethod

@@ -88,10 +88,6 @@ def an_expression(text: str) -> str:
     return text
 
 
-def a_type(text: str) -> str:
-    return read_type(text).ddl
-
-
 def a_column(name: str) -> str:
     if len(name) > MAX_NAME or not name.isprintable() or not name.strip():
         raise ValueError(f"expected a column's name of 1 to {MAX_NAME} printable characters, found {name[:100]!r}")
@@ -116,7 +112,7 @@ class SelectSettings(Settings):
     """``{name: total, type: "decimal(12,2)", sql: "value.price * value.count"}``: one column."""
 
     name: Annotated[str, AfterValidator(a_column)]
-    type: Annotated[str, AfterValidator(a_type)]
+    type: Annotated[str, AfterValidator(lambda text: read_type(text).ddl)]
     sql: Expression
 
     def column(self) -> SelectedColumn:

@@ -91,14 +91,6 @@ def a_partition_number(key: object) -> object:
     return key
 
 
-def none_where_null(value: object) -> object:
-    return {} if value is None else value
-
-
-def one_or_more(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0)]
 EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 
@@ -129,9 +121,9 @@ class RunRequest(Settings):
 
     max_records: Records | None = None
     end_timestamp: Instant | None = None
-    end_offsets: Annotated[Mapping[TopicName, EndsOfTopic], BeforeValidator(none_where_null)] = Field(
-        default_factory=dict
-    )
+    end_offsets: Annotated[
+        Mapping[TopicName, EndsOfTopic], BeforeValidator(lambda ends: {} if ends is None else ends)
+    ] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -165,7 +157,14 @@ class FleetRequest(Settings):
     ``retry`` is of runs that follow others: the feeds that had failed there, each with which retry of it this is.
     """
 
-    feeds: Annotated[Sequence[str], BeforeValidator(one_or_more), Field(min_length=1)] | None = None
+    feeds: (
+        Annotated[
+            Sequence[str],
+            BeforeValidator(lambda feeds: [feeds] if isinstance(feeds, str) else feeds),
+            Field(min_length=1),
+        ]
+        | None
+    ) = None
     retry: Mapping[str, int] | None = None
 
     @classmethod

@@ -43,6 +43,13 @@ def not_blank(text: str) -> str:
     return text
 
 
+def as_text(value: object) -> object:
+    """Return a number or a truth value as Kafka's clients, Spark and tables have it: all their settings are texts."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
 def is_topic_name(name: str, longest: int = LONGEST_TOPIC) -> bool:
     """Whether Kafka takes a topic's name, which may have ``longest`` characters."""
     return TOPIC.fullmatch(name) is not None and len(name) <= longest and name not in {".", ".."}

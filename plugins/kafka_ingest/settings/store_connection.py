@@ -17,6 +17,7 @@ from kafka_ingest.foundation.stores.gcs import GcsAccess
 from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.settings.connections import ConnectionFields, checked_host, control_database, wrong_type
+from kafka_ingest.settings.setting_types import as_text
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, KINDS, REST, SQL, CatalogSettings
 
 ENDPOINT = re.compile(r"https?://[^/@\s]+/?")
@@ -296,7 +297,7 @@ def properties_of(fields: ConnectionFields, extra: Mapping[str, Any]) -> dict[st
     The fields are used as by Airflow's own provider for Iceberg: the host is the catalog's URI, login and password are
     the client's id and secret.
     """
-    found: dict[str, Any] = {key: text_of(value) for key, value in extra.items() if key not in MAPPINGS}
+    found: dict[str, Any] = {key: str(as_text(value)) for key, value in extra.items() if key not in MAPPINGS}
     for key in MAPPINGS & extra.keys():
         if not isinstance(extra[key], Mapping):
             raise InvalidConnectionError(
@@ -342,7 +343,3 @@ def kind_of(conn_id: str, properties: Mapping[str, Any]) -> str:
             f"connection {conn_id!r}: expected the uri of an Iceberg catalog of type {found} in its extra, found none."
         )
     return found
-
-
-def text_of(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    return str(value).lower() if isinstance(value, bool) else str(value)

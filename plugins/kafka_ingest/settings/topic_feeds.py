@@ -83,10 +83,6 @@ class TopicFeeds:
         return [each for each in self.files if each.topic not in self.left]
 
 
-def path_of_topic(path: Path, topic: str) -> Path:
-    return path.with_name(f"{path.name}#{topic}")
-
-
 def topic_feeds(
     file: FeedFile, there: Topics, memory: TopicMemory, others: Others, environment: Mapping[str, str]
 ) -> TopicFeeds:
@@ -292,7 +288,7 @@ class Sorting:
         return self.last.planned_at if match_whole(self.last.pattern, topic) else None
 
     def path(self, topic: str) -> Path:
-        return path_of_topic(self.file.path, topic)
+        return self.file.path.with_name(f"{self.file.path.name}#{topic}")
 
     def declared(self, feed: Feed) -> DeclaredFields:
         return {

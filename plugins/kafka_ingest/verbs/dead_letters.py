@@ -25,7 +25,6 @@ from kafka_ingest.model.dead_letters import (
 )
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.control import ControlObserver, OperatorTables
 from kafka_ingest.ports.outputs import Sinks
@@ -108,25 +107,16 @@ def dead_letters_of(
     for batch_id in sorted(counted, reverse=True):
         if only is not None and batch_id != only:
             continue
+        found, problem = tuple[DeadLettersOfFile, ...](), None
         try:
-            without = replayed.get(batch_id, ())
-            found = tuple(letters_of_batch(control.batch(batch_id), sinks, samples, without))
+            output = output_of_dead_letters(control.batch(batch_id).plan.output)
+            sink = sinks(output)
+            if sink.archive.removal(batch_id) is None:
+                reader = role_of(output, sink.dead_letters, "be asked for dead letters")
+                found = tuple(reader.of_batch(batch_id, samples=samples, without=replayed.get(batch_id, ())))
         except (KafkaIngestError, OSError) as error:
-            yield DeadLettersOfBatch(batch_id, counted[batch_id], (), str(error))
-        else:
-            yield DeadLettersOfBatch(batch_id, counted[batch_id], found)
-
-
-def letters_of_batch(
-    batch: Batch, sinks: Sinks, samples: int, without: Sequence[ReplayedLetters] = ()
-) -> Iterator[DeadLettersOfFile]:
-    """Yield what each file of a batch's dead letters holds; ``without`` are those that were replayed."""
-    output = output_of_dead_letters(batch.plan.output)
-    sink = sinks(output)
-    if sink.archive.removal(batch.batch_id) is not None:
-        return
-    reader = role_of(output, sink.dead_letters, "be asked for dead letters")
-    yield from reader.of_batch(batch.batch_id, samples=samples, without=without)
+            problem = str(error)
+        yield DeadLettersOfBatch(batch_id, counted[batch_id], found, problem)
 
 
 def by_cause(batches: Iterable[DeadLettersOfBatch], samples: int) -> list[Cause]:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, field_validator
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.model.partition_term import EXPECTED, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
-from kafka_ingest.settings.setting_types import not_blank
+from kafka_ingest.settings.setting_types import as_text, not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 
 PROPERTY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -41,7 +41,7 @@ class TableSink(LocalDirectorySink):
     def _are_texts(cls, properties: object) -> object:
         if not isinstance(properties, Mapping):
             return properties
-        return {name: _as_text(value) for name, value in properties.items()}
+        return {name: as_text(value) for name, value in properties.items()}
 
     @field_validator("table_properties")
     @classmethod
@@ -80,13 +80,6 @@ class TableSink(LocalDirectorySink):
             "table_properties": self.table_properties,
         }
         return {**super().of_copy(path), **written}
-
-
-def _as_text(value: object) -> object:
-    """Return a number or a truth value as tables have it: all of their properties are texts."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
 
 
 INTERVALS = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
