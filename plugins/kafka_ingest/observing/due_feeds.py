@@ -61,7 +61,9 @@ def due_feeds(
     standings: dict[AwaitedFeed, Standing] = {}
     asked: list[OlderThan] = []
     for feed, (overview, standing) in open_questions.items():
-        rows = rows_to_read(overview)
+        held = not_read(overview)
+        of_feed = [row for row in overview.stored.values() if row.topic_partition.topic in overview.topics]
+        rows = [row for row in of_feed if not held & places(row)]
         places_to_read = waiting(rows, bounds, feed.isolation)
         standings[feed] = replace(
             standing, waiting=sum(lag for _, lag in places_to_read.values()), stop=outside_the_log(rows, bounds)
@@ -105,12 +107,6 @@ def bounds_of(
     logs = ask_logs(kafka, seen)
     denied.topics, denied.found_at = left_out | logs.denied.keys(), now
     return logs.bounds
-
-
-def rows_to_read(overview: FeedOverview) -> list[StoredOffset]:
-    held = not_read(overview)
-    of_feed = [row for row in overview.stored.values() if row.topic_partition.topic in overview.topics]
-    return [row for row in of_feed if not held & places(row)]
 
 
 def not_read(overview: FeedOverview) -> set[tuple[str, int | None]]:

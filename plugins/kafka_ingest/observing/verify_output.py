@@ -148,7 +148,10 @@ def differences_of(
     found = {count.topic_partition: count for count in look.counts}
     batch_id = str(batch.batch_id)
     for topic_partition, count in sorted(planned.items()):
-        expected, there = describe_expected(count), describe_published(found.get(topic_partition))
+        expected, there = (
+            described(count.rows, count.rows, count.smallest_offset, count.largest_offset),
+            describe_published(found.get(topic_partition)),
+        )
         if expected != there:
             files = tuple(problems_of(topic_partition, look))
             yield Difference(str(count.offset_range), expected, there, batch_id, count.offset_range, files)
@@ -190,22 +193,14 @@ def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterato
             yield problem
 
 
-def describe_expected(count: RangeCount) -> str:
-    if not count.rows:
+def described(rows: int, offsets: int, smallest: int | None, largest: int | None) -> str:
+    if not rows:
         return "no rows"
-    return (
-        f"{counted(count.rows, 'row')} of {counted(count.rows, 'offset')} from {count.smallest_offset:,} to "
-        f"{count.largest_offset:,}"
-    )
+    return f"{counted(rows, 'row')} of {counted(offsets, 'offset')} from {smallest:,} to {largest:,}"
 
 
 def describe_published(count: PublishedCount | None) -> str:
-    if count is None:
-        return "no rows"
-    return (
-        f"{counted(count.rows, 'row')} of {counted(count.offsets, 'offset')} from {count.smallest_offset:,} "
-        f"to {count.largest_offset:,}"
-    )
+    return described(count.rows, count.offsets, count.smallest_offset, count.largest_offset) if count else "no rows"
 
 
 def holes_and_overlaps(

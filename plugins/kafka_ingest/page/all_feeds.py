@@ -86,13 +86,6 @@ def oldest_of_feeds(
     return answers
 
 
-def newest_of_feeds(sources: Sources, of_all: Rows, patience: Patience) -> list[Ages]:
-    return [
-        sources.newest_ages(conn_id, {name: rows for name, (_, rows) in feeds.items()}, wait_s=patience.left_s)
-        for conn_id, feeds in of_all.items()
-    ]
-
-
 def mirrored_of(overview: FeedOverview, file: FeedFile | None) -> Mirrored | None:
     """Return a feed's consumer group and where it should be; None where its file names none."""
     feed = settings_of(file)
@@ -190,7 +183,10 @@ def all_feeds(
     mirrored = {name: each for name in overviews if (each := mirrored_of(overviews[name], known.get(name))) is not None}
     of_all = rows_of(overviews, known, looks)
     ages = oldest_of_feeds(sources, of_all, looks, patience)
-    newest = newest_of_feeds(sources, of_all, patience)
+    newest = [
+        sources.newest_ages(conn_id, {name: rows for name, (_, rows) in feeds.items()}, wait_s=patience.left_s)
+        for conn_id, feeds in of_all.items()
+    ]
     oldest = {name: age for answer in ages for name, age in (answer.value or {}).items()}
     newest_ages = {name: age for answer in newest for name, age in (answer.value or {}).items()}
     now = datetime.now(UTC)

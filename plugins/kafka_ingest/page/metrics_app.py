@@ -178,14 +178,10 @@ def scraped_feed(
 ) -> ScrapedFeed:
     feed = settings_of(file)
     look = looks.get(feed.kafka.conn_id) if feed is not None else None
-    logs, why_not = (None, "its feed file is not known") if look is None else (value_of_now(look), look.error)
+    logs, why_not = (None, "its feed file is not known") if look is None else (look.value, look.error)
+    if look is not None and (look.error is not None or look.age_s is None or look.age_s > OLDEST_S):
+        logs = None
     return ScrapedFeed(overview, measures_among_all(overview, logs, isolation_of(feed), why_not=why_not))
-
-
-def value_of_now(look: Answer[ClusterLogs]) -> ClusterLogs | None:
-    """Return an answer, unless a newer try has failed or it is too old."""
-    is_of_now = look.error is None and look.age_s is not None and look.age_s <= OLDEST_S
-    return look.value if is_of_now else None
 
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchState
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.offsets import OffsetRange
@@ -73,15 +73,12 @@ def offers_of_batch(view: OneBatch) -> Iterator[Offer]:
     of_batch = partial(operate, feed_name=view.feed, batch_id=batch.batch_id)
     if batch.state.is_open:
         yield abandon(view.feed, batch.batch_id)
-    if batch.state is BatchState.ABANDONED and batch.plan.kind in COMES_BACK and any(map(may_be_there, view.attempts)):
+    left = (each.state is not AttemptState.DISCARDED and each.cleaned_at is None for each in view.attempts)
+    if batch.state is BatchState.ABANDONED and batch.plan.kind in COMES_BACK and any(left):
         yield of_batch("publish its staged files after all", verb=Restore)
     if view.has_dead_letters and batch.state is BatchState.COMMITTED:
         yield of_batch("see which records became dead letters, and why", verb=DeadLetters)
         yield of_batch("give its dead letters up for good", verb=GiveUpDeadLetters)
-
-
-def may_be_there(attempt: Attempt) -> bool:
-    return attempt.state is not AttemptState.DISCARDED and attempt.cleaned_at is None
 
 
 def offers_of(status: FeedStatus, file_error: str | None) -> list[Offer]:

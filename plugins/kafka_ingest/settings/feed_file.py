@@ -17,7 +17,6 @@ from kafka_ingest.settings.defaults import (
     DEFAULTS,
     FOR_EACH,
     MISNAMED,
-    Document,
     Place,
     defaults_of,
     merged,
@@ -102,7 +101,11 @@ def read_feed_file(path: Path) -> FeedFile:
         declared = declared_fields(document)
         if defaults.error is not None:
             return unusable(path, defaults.error, **declared)
-        topics = topics_in(own, defaults.document) if FOR_EACH in own else None
+        topics = None
+        if FOR_EACH in own:
+            from kafka_ingest.settings.topics_file import read_topics_file  # noqa: PLC0415 - only some folders have one
+
+            topics = read_topics_file(own, defaults.document)
         feed = Feed.model_validate(document) if topics is None else None
         return FeedFile(path, feed, topics=topics, **declared)
     except (ValidationError, InvalidFeedError) as error:
@@ -114,13 +117,6 @@ def read_feed_file(path: Path) -> FeedFile:
         return unusable(path, "; ".join(reasons), **declared)
     except Exception as error:  # noqa: BLE001 - an unforeseen error must not remove the other feeds
         return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **declared)
-
-
-def topics_in(own: Document, below: Document | None) -> "TopicsFile":
-    """Return what a file for many topics says over its folder's defaults; raises InvalidFeedError."""
-    from kafka_ingest.settings.topics_file import read_topics_file  # noqa: PLC0415 - only some folders have one
-
-    return read_topics_file(own, below)
 
 
 def declared_fields(document: Mapping[object, object]) -> DeclaredFields:

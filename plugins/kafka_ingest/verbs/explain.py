@@ -73,7 +73,11 @@ class Explain(Request):
         file = self.file or ""
         if (batch_id := batch_named(file)) is not None:
             return explained_batch(batch_id, call)
-        check_on_disk(file)
+        if in_object_store(file):
+            raise WrongUseError(
+                f"expected a file on a local or mounted disk, found {file}. Copy it to a disk to see what is in it; "
+                "`kafka-ingest locate FEED TOPIC PARTITION OFFSET` names an offset's file, also in a store."
+            )
         if not call.is_shell:
             batch = batch_of_place(file, call.control)
             if batch is None or call.feed not in {None, batch.feed_name}:
@@ -101,14 +105,6 @@ def explained_batch(batch_id: UUID, call: Call) -> Answer:
     for fact, value in facts_of_batch(found).items():
         made.add_line(fact, Text(value))
     return Answer({"batch_id": str(batch_id), "batch": found.as_document()}, [made])
-
-
-def check_on_disk(file: str) -> None:
-    if in_object_store(file):
-        raise WrongUseError(
-            f"expected a file on a local or mounted disk, found {file}. Copy it to a disk to see what is in it; "
-            "`kafka-ingest locate FEED TOPIC PARTITION OFFSET` names an offset's file, also in a store."
-        )
 
 
 def batch_of_place(file: str, control: ControlObserver) -> Batch | None:
