@@ -31,7 +31,8 @@ IMPORTED = (
     "airflow.timetables.trigger",
     "anyio._backends._asyncio",
     "jinja2.ext",
-    *(f"kafka_ingest.airflow_tasks.{name}_tasks" for name in ("check", "feed", "maintenance", "operating")),
+    "kafka_ingest.airflow_tasks.feed_tasks",
+    *(f"kafka_ingest.airflow_tasks.dags.{name}_dag" for name in ("checking", "maintenance", "operating")),
 )
 
 
