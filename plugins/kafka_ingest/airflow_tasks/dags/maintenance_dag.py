@@ -98,7 +98,7 @@ class MaintainFleetOperator(BaseOperator):
         self.fleet = fleet
 
     def execute(self, context: Context) -> int:
-        """Return how many feeds there are; a feed that fails left_alone the others alone."""
+        """Return how many feeds there are; a feed that fails leaves the others alone."""
         actor, failures = run_of(context), list[str]()
         with errors_for_airflow():
             files = feed_files(find_connection_in_task)
