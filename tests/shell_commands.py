@@ -21,7 +21,7 @@ from tests.kept_spark import SUBMIT, kept_spark
 from tests.project import KAFKA_INGEST
 
 from dies_with_parent import dying_with_this_process
-from kafka_ingest.cli import write_and_commit
+from kafka_ingest.cli import arguments as shared_by_commands
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.verbs import preview
@@ -74,7 +74,7 @@ def run_in_this_fork(client: socket.socket) -> None:
 
 def main() -> None:
     place, spark = sys.argv[1:]
-    write_and_commit.run_spark_submit = preview.run_spark_submit = with_spark_of(spark)
+    shared_by_commands.run_spark_submit = preview.run_spark_submit = with_spark_of(spark)
     ready_to_fork()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(place)
