@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from tests.spark.quick_start import conf_of_quick_start
 
 from kafka_ingest.model.spark_settings import FIXED, LEFT, SQL, changes_values, is_left
 from kafka_ingest.spark_launch.java_options import with_fixed_meaning
@@ -26,9 +27,9 @@ LEFT_SINCE_4_1 = {
 
 
 LIST = """
-import json
+import json, sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[1]").config(map=json.loads(sys.argv[1])).getOrCreate()
 spark.range(1).collect()
 module = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$")
 found, entries = getattr(module, "MODULE$").getConfigEntries().iterator(), {}
@@ -45,7 +46,8 @@ def known_settings() -> dict[str, str]:
 
     Of a Spark of its own: what other tests use adds settings when it is first used.
     """
-    said = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-c", LIST, json.dumps(conf_of_quick_start())]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     entries = json.loads(said.splitlines()[-1])
     return {name: default for name, default in sorted(entries.items()) if name.startswith(SQL)}
 

@@ -179,16 +179,22 @@ class Job:
         return Counter(zip(*(column.to_pylist() for column in data.columns), strict=True))
 
 
+ODD = "a,b#c:d{e,f}*?[g]!(h)%20%zz ;&|$x`'\"\\é😀+=@~."
+"""What is special to URIs, to Hadoop's patterns, to shells or to lists, and a dot at the end."""
+
+
 @pytest.fixture(scope="module")
 def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """One job that wrote three ranges of six partitions; most tests look at what it left."""
+    """One job that wrote three ranges of six partitions to an odd path; most tests look at what it left."""
     topic = f"spark-{uuid4().hex[:8]}"
     create_topic(broker.bootstrap_servers, topic, 6)
     produce(broker.bootstrap_servers, topic, order_events(2_000, seed=4))
-    home = tmp_path_factory.mktemp("spark")
+    beside = tmp_path_factory.mktemp("spark")
+    home = beside / ODD
+    home.mkdir()
     ranges = (0, 100, 350), (1, 0, 50), (3, 10, 11)
     plan = plan_of(topic, home / "orders", *ranges, topic_ids={topic: TOPIC_ID})
-    job = Job(plan, home / "attempt", broker.bootstrap_servers, is_watched=True)
+    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=beside, is_watched=True)
     job.succeeds()
     return job
 
@@ -199,35 +205,10 @@ def test_its_python_knows_the_package_by_the_zip_alone(tmp_path: Path) -> None:
     assert "No module named 'kafka_ingest'" in found.stderr
 
 
-def test_it_reads_exactly_the_plans_ranges(written: Job) -> None:
+def test_it_reads_exactly_the_plans_ranges_into_any_printable_path(written: Job) -> None:
     assert written.offsets() == Counter(
         [(0, offset) for offset in range(100, 350)] + [(1, offset) for offset in range(50)] + [(3, 10)]
     )
-
-
-ODD = "a,b#c:d{e,f}*?[g]!(h)%20%zz ;&|$x`'\"\\é😀+=@~."
-"""What is special to URIs, to Hadoop's patterns, to shells or to lists, and a dot at the end."""
-
-
-@pytest.fixture(scope="module")
-def odd(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job whose output has an odd path, and whose feed names an extension of Spark."""
-    topic = f"odd-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, 6)
-    produce(broker.bootstrap_servers, topic, order_events(500, seed=4))
-    beside = tmp_path_factory.mktemp("odd")
-    home = beside / ODD
-    home.mkdir()
-    plan = plan_of(topic, home / "orders", (0, 0, 20))
-    named = {"spark.sql.extensions": MACHINE_LEARNING}
-    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=beside, is_watched=True, **named)
-    job.succeeds()
-    return job
-
-
-def test_an_output_may_have_any_printable_path(odd: Job) -> None:
-    assert odd.offsets() == {(0, offset): 1 for offset in range(20)}
-    assert odd.receipt.files[0].rows == 20
 
 
 def test_its_receipt_counts_what_the_footers_say_and_fits_the_plan(written: Job) -> None:
@@ -328,8 +309,13 @@ def test_its_session_is_made_without_looking_for_extensions(written: Job) -> Non
     assert MACHINE_LEARNING not in classes
 
 
-def test_an_extension_that_a_feed_names_is_applied(odd: Job) -> None:
-    assert MACHINE_LEARNING in odd.classes()
+def test_an_extension_that_a_feed_names_is_loaded(written: Job, broker: EmbeddedBroker, tmp_path: Path) -> None:
+    named = f"there.is.no.such.Extension{uuid4().hex}"
+    job = Job(written.plan, tmp_path / "attempt", broker.bootstrap_servers, **{"spark.sql.extensions": named})
+
+    job.succeeds()
+
+    assert f"Cannot use {named} to configure session extensions" in kept_spark().log.read_text()
 
 
 def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:
@@ -366,8 +352,10 @@ def test_each_record_names_its_topic_s_id_and_none_where_the_broker_gave_none(
     assert set(of_one["kafka_topic_id"].to_pylist()) == {TOPIC_ID}
 
 
-def test_it_refuses_a_document_that_is_not_the_one_that_was_handed_over(written: Job, broker: EmbeddedBroker) -> None:
-    job = Job(written.plan, written.directory.with_name("changed"), broker.bootstrap_servers)
+def test_it_refuses_a_document_that_is_not_the_one_that_was_handed_over(
+    written: Job, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    job = Job(written.plan, tmp_path / "changed", broker.bootstrap_servers)
     document = json.loads((job.directory / DOCUMENT).read_bytes())
     document["plan"]["ranges"][0]["end_offset"] += 1
     (job.directory / DOCUMENT).write_text(json.dumps(document))
