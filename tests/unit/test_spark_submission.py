@@ -17,6 +17,7 @@ from kafka_ingest.foundation.stores.gcs import GcsAccess
 from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
+from kafka_ingest.model.spark_settings import are_ours
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
 from kafka_ingest.settings.feed import Spark
 from kafka_ingest.spark_launch.installation import Installation
@@ -31,6 +32,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     SparkSubmission,
     StoreOfAttempt,
     check_master,
+    conf_for_store,
     spark_submission,
 )
 
@@ -230,6 +232,14 @@ def test_driver_and_executors_run_the_environments_own_python() -> None:
 )
 def test_the_project_sets_what_its_receipts_and_readers_rely_on(key: str, value: str) -> None:
     assert submission().conf[key] == value
+
+
+@pytest.mark.parametrize("scheme", ["", *sorted(SPARK_STORES)])
+def test_pythons_workers_may_write_files_under_the_settings_that_the_project_submits(scheme: str) -> None:
+    """With a setting that they do not know all is written by Spark, which no output shows."""
+    submitted = conf_for_store(scheme) if scheme else submission().conf
+    assert are_ours(submitted.items())
+    assert not are_ours([*submitted.items(), ("spark.sql.parquet.writeLegacyFormat", "true")])
 
 
 def test_the_feeds_own_settings_come_on_top() -> None:

@@ -51,10 +51,14 @@ PARQUET_SETTINGS: Final[Mapping[str, str]] = {
 """Overridable defaults."""
 
 
+COMMITTER: Final = "spark.sql.parquet.output.committer.class"
+"""Each submission decides it: it says how files get their names, not how they are written."""
+
+
 def are_ours(settings: Iterable[tuple[str, str]]) -> bool:
     """Whether all of Spark's settings that may say how files are written are this project's own."""
     ours = {**FIXED_PARQUET_SETTINGS, **PARQUET_SETTINGS}
-    return all(ours.get(name) == value for name, value in settings if name.startswith(_PREFIXES))
+    return all(ours.get(name) == value for name, value in settings if name.startswith(_PREFIXES) and name != COMMITTER)
 
 
 SQL: Final = "spark.sql."
