@@ -430,7 +430,7 @@ def test_a_feed_file_can_change_what_is_a_matter_of_taste(key: str) -> None:
 def test_decoding_is_more_work_for_the_drivers_java_and_a_cluster_leaves_it_none() -> None:
     plan, here, elsewhere = a_plan(), SparkMaster("spark_default", "local[2]"), SparkMaster("spark", "spark://x:7077")
     assert SparkRun(here).work_of(plan) == plan.max_rows
-    assert SparkRun(here, decoding=TEXT).work_of(plan) == 10 * plan.max_rows
+    assert SparkRun(here, decoding=TEXT).work_of(plan) == 2 * plan.max_rows
     assert SparkRun(elsewhere, decoding=TEXT).work_of(plan) == 0
 
 

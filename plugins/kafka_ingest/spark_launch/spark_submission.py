@@ -104,7 +104,7 @@ class SparkMaster:
 OF_AN_ATTEMPT = 4
 """How many of the first arguments are about the attempt."""
 
-WORK_OF_DECODING = 10
+WORK_OF_DECODING = 2
 """As many records stored as they are make about as much work for Java as one that is decoded."""
 
 
