@@ -1122,6 +1122,7 @@ def test_an_id_in_a_header_counts_before_what_a_value_begins_with_and_all_of_the
         (wired(1, new), in_header(1), "NOT_AVRO"),
         (wired(1, new), in_header(GUID, "__key_schema_id"), Row(0, "Genf")),
         (wired(1, new), [("__value_schema_id", None)], Row(0, "Genf")),
+        (wired(1, new), [*in_header(2), ("__value_schema_id", None)], Row(0, "Genf")),
         (new, in_header(b""), "NOT_WIRE_FORMAT"),
         (new, in_header(b"\1" + UUID(GUID).bytes[:15]), "NOT_WIRE_FORMAT"),
         (new, in_header(b"\2" + bytes(16)), "NOT_WIRE_FORMAT"),

@@ -55,9 +55,9 @@ def id_header_name(column: str) -> str:
 
 def id_header(column: str) -> str:
     """Return the header with the id of a key or value; null where a record has none. Of several the last one counts."""
-    named = f"filter(kafka_headers, h -> h.key = {text(header_of(column))} and h.value is not null)"
-    # Most records have no header, and a lambda is not compiled.
-    return f"if(size(kafka_headers) > 0, try_element_at({named}, -1).value, null)"
+    # Spark compiles no function over an array's elements, and then nothing around it: the whole row is copied there.
+    from_end = f"cast(array_position(reverse(kafka_headers.key), {text(header_of(column))}) as int)"
+    return f"if(size(kafka_headers) > 0, get(kafka_headers.value, size(kafka_headers) - {from_end}), null)"
 
 
 def split_at_id(header: str, value: str) -> str:
