@@ -9,6 +9,7 @@ from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas import functions
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, FailureCode
@@ -67,7 +68,7 @@ def spark_session(
     wait, up to half a second, until its server for accumulators looks whether it shall end; that one ends with this
     process.
     """
-    without_numpy()
+    without_pandas()
     gateway = launch_gateway()
     remember_classes(gateway.jvm)
     java = classes_of(gateway.jvm)
@@ -131,7 +132,11 @@ def remember_classes(jvm: Java) -> None:
     jvm.py4j = JavaClasses(jvm, "py4j.")  # each of Java's exceptions is compared with a dozen classes
 
 
-def without_numpy() -> None:
-    """Hand no arrays to Java: to look whether something is one, pyspark imports pandas, half a second in all."""
+def without_pandas() -> None:
+    """Hand no arrays to Java: to look whether something is one, pyspark imports pandas, half a second in all.
+
+    For ``mapInArrow``, which needs none of it, it does so only to see that pandas is there.
+    """
     numpy = (NumpyArrayConverter, NumpyScalarConverter)
     INPUT_CONVERTER[:] = [converter for converter in INPUT_CONVERTER if not isinstance(converter, numpy)]
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]  # not in the stubs
