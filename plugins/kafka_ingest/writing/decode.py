@@ -9,7 +9,6 @@ from importlib import import_module
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from kafka_ingest.model.decoding import Columns, DeadClass, Decoding, FieldDecoding, Format
 from kafka_ingest.model.read_as import names_of
@@ -68,6 +67,12 @@ def is_refused(rows: RefusedRows) -> tuple[str, str]:
     return where, reason("row", DeadClass.REFUSED_BY_OUTPUT, text(said))
 
 
+HEADERS = "kafka_headers"
+SENT_HEADERS = f"coalesce({HEADERS}, array())"
+"""For workers. While Spark measures a batch, each null list is filled in again for each record (ListVector)."""
+GIVEN_HEADERS = f"if(size({HEADERS}) > 0, {HEADERS}, null)"
+"""Of none Kafka's source makes null."""
+
 DEAD = "kafka_dead"
 FILTERED = "kafka_filtered"
 """Whether a record is left out: neither a row nor a dead letter."""
@@ -124,18 +129,21 @@ def decoded(
     parts = {column: part_of(column, field, plainly=plainly, strictly=with_reasons) for column, field in fields.items()}
     with_ids = [column for column, field in fields.items() if field.has_ids]
     names, raw, checks = records.columns, {column: quoted(column) for column in fields}, []
+    in_batches = HEADERS in names and any(part.in_batches or part.plain for part in parts.values())
+    if in_batches:
+        full = {HEADERS: named(SENT_HEADERS, HEADERS)}
+        records = records.selectExpr(*(full.get(name, quoted(name)) for name in names))
     if (largest := decoding.max_record_bytes) is not None:
         records, raw = without_large(records, largest), {column: whole_name(column) for column in fields}
         checks.append(is_too_large(largest))
     bodies = {body_name(column): part.body for column, part in parts.items() if part.body}
-    steps = with_steps(
-        records,
-        {id_header_name(column): once(id_header(column)) for column in with_ids},
-        {split_name(column): split_at_id(quoted(id_header_name(column)), quoted(column)) for column in with_ids},
-        bodies,
-    )
+    id_headers = {id_header_name(column): once(id_header(column)) for column in with_ids}
+    splits = {split_name(column): split_at_id(quoted(id_header_name(column)), quoted(column)) for column in with_ids}
+    steps = with_steps(records, id_headers, splits, bodies)
     if decoding.has_protobuf:
-        steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
+        # Made again of what comes back, where it is needed: workers would be sent each value's bytes once more.
+        sent = steps.drop(*id_headers, *splits)
+        steps = with_steps(import_module(FOR_PROTOBUF).parsed_in_batches(sent, [*parts.values()]), id_headers, splits)
     if any(part.by_rows for part in parts.values()):
         steps = import_module(FOR_STRICT_JSON).parsed_by_rows(steps, list(parts.values()))
     plain = {plain_name(column): part.plain for column, part in parts.items() if part.plain}
@@ -151,7 +159,7 @@ def decoded(
     for column in names:
         part = parts.get(column)
         if part is None:
-            columns.append(quoted(column))
+            columns.append(named(GIVEN_HEADERS, column) if in_batches and column == HEADERS else quoted(column))
         elif column == "value" and decoding.columns is Columns.FLATTEN:
             columns += [named(f"{part.result}.{quoted(name)}", name) for name in part.fields]
         else:
@@ -161,19 +169,20 @@ def decoded(
     checks += [missing(part, fields[column].required) for column, part in parts.items() if fields[column].required]
     checks += map(is_refused, decoding.refused)
     raw_key, raw_value = (raw["key"], raw["value"]) if with_bytes else (NO_BYTES, NO_BYTES)
-    return steps.select(
-        *(f.expr(column) for column in columns),
-        f.expr(dead(checks, others, with_reasons=with_reasons)).alias(DEAD),
-        f.expr(raw_key).alias(RAW_KEY),
-        f.expr(raw_value).alias(RAW_VALUE),
-        *([f.expr(others).alias(FILTERED)] if decoding.skips_others else []),
+    return steps.selectExpr(
+        *columns,
+        named(dead(checks, others, with_reasons=with_reasons), DEAD),
+        named(raw_key, RAW_KEY),
+        named(raw_value, RAW_VALUE),
+        *([named(others, FILTERED)] if decoding.skips_others else []),
     )
 
 
 def with_steps(records: DataFrame, *steps: Mapping[str, str]) -> DataFrame:
     """Return records with more columns, those of each step computed of what is there before."""
     for step in filter(None, steps):
-        records = records.select("*", *(f.expr(sql).alias(name) for name, sql in step.items()))
+        # One call of Java: each expression and each alias by itself is several.
+        records = records.selectExpr("*", *(named(sql, name) for name, sql in step.items()))
     return records
 
 

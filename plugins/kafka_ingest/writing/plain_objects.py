@@ -12,13 +12,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, StructField, StructType
 
 from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decode_dates import is_date, textual
-from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, once, text
+from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, named, once, text
 from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
 from kafka_ingest.writing.table_partitions import FAR
@@ -92,7 +91,7 @@ def with_constants(records: DataFrame, constants: Mapping[str, str | None], like
     required = {field.name for field in like.schema.fields if not field.nullable}
     columns = {name: literal(known, required=name in required) for name, known in constants.items()}
     names = [*like.columns, *others]
-    return records.select(*(f.expr(columns.get(name, quoted(name))).alias(name) for name in names))
+    return records.selectExpr(*(named(columns.get(name, quoted(name)), name) for name in names))
 
 
 def literal(known: str | None, *, required: bool) -> str:

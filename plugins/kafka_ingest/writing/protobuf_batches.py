@@ -445,6 +445,9 @@ def message_batches(
     for batch in batches:
         columns, names = list(batch.columns), list(batch.schema.names)
         for body, parsed, reader in readers:
-            columns.append(reader.read(batch.column(names.index(body))))
+            place = names.index(body)
+            columns.append(reader.read(found := columns[place]))
+            # Of a body only whether there is one is needed then: that is less to give back.
+            columns[place] = pc.if_else(found.is_valid(), pa.scalar(b"", found.type), pa.scalar(None, found.type))
             names.append(parsed)
         yield pa.RecordBatch.from_arrays(columns, names=names)

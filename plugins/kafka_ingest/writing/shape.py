@@ -64,13 +64,8 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
             results |= {column.name: f"{one}.{quoted(column.name)}" for column in columns}
         steps = steps.select("*", *made).select("*", *said)
     dead = "case " + " ".join(f"when {condition} then {cause}" for condition, cause in failures) + " end"
-    return steps.select(
-        *(f.expr(column) for column in output_columns(records.columns, shape, results)),
-        f.expr(dead).alias(DEAD),
-        f.expr(RAW_KEY),
-        f.expr(RAW_VALUE),
-        f.expr(is_filtered).alias(FILTERED),
-    )
+    made_columns = output_columns(records.columns, shape, results)
+    return steps.selectExpr(*made_columns, named(dead, DEAD), RAW_KEY, RAW_VALUE, named(is_filtered, FILTERED))
 
 
 def why(part: str, what: str, sql: str | None = None, said: str | None = None) -> str:

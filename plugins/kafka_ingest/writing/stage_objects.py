@@ -16,7 +16,6 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from kafka_ingest.foundation.storage import copy_file, files_below
@@ -28,7 +27,8 @@ from kafka_ingest.model.record_schema import RecordType, Struct, kinds_in, quote
 from kafka_ingest.model.spark_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing import object_batches
-from kafka_ingest.writing.decoded_part import once
+from kafka_ingest.writing.decode import with_steps
+from kafka_ingest.writing.decoded_part import named, once
 from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import FOLDER, IS_LARGE, EitherOf, SentObjects, in_task
 from kafka_ingest.writing.plain_objects import arrow_type, done_by_workers, with_constants
@@ -190,8 +190,8 @@ class ObjectsOfWorkers:
         held = {name: f"if({IS_LARGE}, null, {quoted(name)})" for name in HELD}
         more = {IS_LARGE: once(IS_LARGE_RECORD)} | ({FOLDER: once(self._folder)} if self._folder else {})
         given = with_own_columns(raw, self._own_columns)
-        given = given.select("*", *(f.expr(sql).alias(name) for name, sql in more.items())).drop(*sent.constants)
-        given = given.select(*(f.expr(held.get(name, quoted(name))).alias(name) for name in given.columns))
+        given = with_steps(given, more).drop(*sent.constants)
+        given = given.selectExpr(*(named(held.get(name, quoted(name)), name) for name in given.columns))
         handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
         return with_constants(handed_back, sent.constants, raw)
 
