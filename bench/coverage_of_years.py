@@ -21,7 +21,7 @@ from sqlalchemy import URL, Connection, create_engine, insert
 
 from environment import ROOT
 from kafka_ingest.control import schema
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.model.batch import BatchKind, BatchState
 
 PARTITIONS, BATCHES, BACKFILLS, SPAN = 1_000, 10_000, 100, 100

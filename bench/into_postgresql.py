@@ -33,8 +33,7 @@ from environment import ROOT
 from free_ports import LOOPBACK, random_free_ports
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import local
+from kafka_ingest.model.place import OutputLocation, local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import TableOptions

@@ -15,26 +15,23 @@ from uuid import UUID
 
 from sqlalchemy import make_url
 
+from kafka_ingest.batches.commit_batch import pinned_attempt
+from kafka_ingest.batches.mirror_group import mirror_group
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.committing.commit_batch import pinned_attempt
-from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import RECEIPT
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import local
+from kafka_ingest.model.place import RECEIPT, OutputLocation, local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.feed_status import feed_status
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest, FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.kept_receipts import KeptReceipts

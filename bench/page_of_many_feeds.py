@@ -27,7 +27,7 @@ from environment import ROOT
 from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.control.upgrade import upgrade
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
@@ -41,7 +41,7 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask

@@ -14,19 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet
 from one_step import WHO, Describe, Measured, Task, memory_mb, plan, receipt_of, status, work_of
 
+from kafka_ingest.batches.commit_batch import commit_batch
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
-from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import DATA, RECEIPT
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.place import local
+from kafka_ingest.model.place import DATA, RECEIPT, local
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.journal import history
 from kafka_ingest.observing.locate import locate

@@ -30,8 +30,7 @@ from years_of_batches import id_at
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import local
+from kafka_ingest.model.place import OutputLocation, local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.ports.outputs import Sink

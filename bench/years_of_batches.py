@@ -31,10 +31,10 @@ from sqlalchemy import (
 )
 
 from kafka_ingest.control import schema
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.batch_folders import PUBLISHED

@@ -19,16 +19,16 @@ from uuid import UUID
 import uuid6
 from tests.outputs import parquet_at
 
+from kafka_ingest.batches.commit_batch import Committed, commit_batch
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control import log_cuts
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.offset_store import reset_detail, reset_rows
-from kafka_ingest.control.removed_output import union_of
-from kafka_ingest.control.replacements import without_taken_over
+from kafka_ingest.control.output_rows import union_of
+from kafka_ingest.control.read_again import without_taken_over
 from kafka_ingest.control.rows import is_dag_run, is_of_run
 from kafka_ingest.control.schema import FOLDED_KINDS, LEDGER_KINDS
 from kafka_ingest.errors import (
@@ -48,7 +48,6 @@ from kafka_ingest.errors import (
     UnknownBatchError,
     UnknownFeedError,
 )
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import (
     ABANDONABLE,
     ADOPTIONS,
@@ -73,10 +72,6 @@ from kafka_ingest.model.control_rows import (
     CommittedRange,
     CoverageRows,
     FeedSnapshot,
-    Foldable,
-    FoldCut,
-    Folded,
-    FoldedFeed,
     HeldRange,
     NewFeed,
     PlanRecord,
@@ -86,12 +81,19 @@ from kafka_ingest.model.control_rows import (
     StartOver,
 )
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap, ended_gaps
-from kafka_ingest.model.heap import LargeRecord
+from kafka_ingest.model.folded import Chains, Foldable, FoldCut, Folded, FoldedFeed, FoldedRange, kept_of_folded
+from kafka_ingest.model.gap import (
+    Gap,
+    GapCause,
+    Jump,
+    LostRange,
+    NewGap,
+    Removal,
+    RemovalCause,
+    RemovedRange,
+    ended_gaps,
+)
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
-from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
-from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -104,9 +106,12 @@ from kafka_ingest.model.offsets import (
     TopicDescription,
     TopicPartition,
     Unavailable,
+    intersect,
     listing,
+    subtract,
 )
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.omissions import LeftOut, log_starts_of, ranges_read, to_leave_out
+from kafka_ingest.model.place import DATA, OutputLocation
 from kafka_ingest.model.published_output import (
     FileProblem,
     FilesState,
@@ -117,11 +122,10 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
-from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.model.spark_settings import LargeRecord
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 from kafka_ingest.model.written_columns import WrittenColumns
-from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest, EndPositions, FeedPlanSettings
 from kafka_ingest.ports.cluster import MirrorRefusedError
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.verbs.from_receipts import not_in

@@ -9,8 +9,7 @@ from pyiceberg.table import Table
 
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.s3 import S3Access
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import OutputLocation, Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where it is defined: `admin` hides it from mypy
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
 

@@ -20,20 +20,19 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from kafka_ingest.foundation.storage import make_folder, opened, read_whole, write_new
 from kafka_ingest.foundation.stores.kinds import access_from_json
-from kafka_ingest.model.attempt_directory import (
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
+from kafka_ingest.model.dead_letters import staged_dead_letters
+from kafka_ingest.model.decoding import Format
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.omissions import ranges_read, to_leave_out
+from kafka_ingest.model.partition_term import LATE_FOLDER, PartitionTerm, Transform, folder_of
+from kafka_ingest.model.place import (
     DATA,
     DOCUMENT,
     RECEIPT,
     JobSettings,
+    place_of,
 )
-from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
-from kafka_ingest.model.dead_letters import staged_dead_letters
-from kafka_ingest.model.decoding import Format
-from kafka_ingest.model.late_rows import LATE_FOLDER
-from kafka_ingest.model.left_out import ranges_read, to_leave_out
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of
-from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 

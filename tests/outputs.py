@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 
 
 def parquet_at(path: Path) -> OutputLocation:

@@ -10,7 +10,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from embedded_postgresql import EmbeddedPostgresql
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings

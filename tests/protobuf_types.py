@@ -18,8 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from grpc_tools import protoc
 
-from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_set
-from kafka_ingest.message_types.message_columns import WRAPPERS, MessageColumns, message_columns
+from kafka_ingest.schemas.descriptor_sets import MessageSchema, schema_of_set
+from kafka_ingest.schemas.message_columns import WRAPPERS, MessageColumns, message_columns
 from kafka_ingest.writing.protobuf_batches import MessageReader, SentType
 
 EVERYTHING = """

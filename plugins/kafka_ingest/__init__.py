@@ -7,13 +7,13 @@ The life of a batch, in reading order:
 2. **write** (:mod:`kafka_ingest.write_step`): open an attempt and pass its document to Spark, where
    :mod:`kafka_ingest.writing.write_batch` reads exactly those ranges, stages Parquet files and writes a receipt.
    :mod:`kafka_ingest.batches.pin_receipt` takes the first valid receipt: the batch is ``WRITTEN``.
-3. **commit** (:mod:`kafka_ingest.committing.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets
+3. **commit** (:mod:`kafka_ingest.batches.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets
    in one compare-and-set, ``COMMITTED``; then bring the consumer group to them
-   (:mod:`kafka_ingest.committing.mirror_group`).
+   (:mod:`kafka_ingest.batches.mirror_group`).
 
-A backfill is the same life, planned otherwise (:mod:`kafka_ingest.backfilling.plan_backfill`): its chunks read what
+A backfill is the same life, planned otherwise (:mod:`kafka_ingest.batches.plan_backfill`): its chunks read what
 lies below the stored offsets, or into another output, and their commit moves nothing but gaps. A replay's chunks read
-dead letters instead of Kafka (:mod:`kafka_ingest.backfilling.replaying`).
+dead letters instead of Kafka (:mod:`kafka_ingest.batches.replaying`).
 :mod:`kafka_ingest.model.coverage` says which offset is where.
 
 What only an operator decides is in :mod:`~kafka_ingest.verbs`: to abandon a batch, to skip or reset offsets, to
@@ -27,12 +27,11 @@ The rooms, from the smallest up; import-linter holds the order:
 - :mod:`~kafka_ingest.model`, the nouns, and :mod:`~kafka_ingest.ports`, the calls through which the protocol touches
   the world;
 - :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster`, :mod:`~kafka_ingest.sinks`,
-  :mod:`~kafka_ingest.registry` and :mod:`~kafka_ingest.message_types`, which implement the ports: a database, Kafka,
+  :mod:`~kafka_ingest.schemas`, which implement the ports: a database, Kafka,
   the outputs, a schema registry and Protobuf's message types;
 - :mod:`~kafka_ingest.planning` (pure), :mod:`~kafka_ingest.spark_launch`, and :mod:`~kafka_ingest.writing`, which runs
   in Spark;
-- the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing` and
-  :mod:`~kafka_ingest.backfilling`. It knows ports only;
+- the protocol: :mod:`~kafka_ingest.batches`. It knows ports only;
 - :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
 - :mod:`~kafka_ingest.observing`, which knows ports only, too;
 - :mod:`~kafka_ingest.verbs`, what an operator asks for, in a shell or by a form;

@@ -11,21 +11,21 @@ from pathlib import Path
 from threading import Lock
 from uuid import UUID
 
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.ask_together import ask_together
-from kafka_ingest.batches.contested import Claimant, keeps_running
+from kafka_ingest.batches.backfill_request import BackfillRequest
+from kafka_ingest.batches.commit_batch import Committed, commit_batch
+from kafka_ingest.batches.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.batches.fitting_columns import ColumnRules, ComparedColumns, compare_columns
 from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
 from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.mirror_group import Mirrored, mirror_group
+from kafka_ingest.batches.output_places import Claimant, keeps_running
+from kafka_ingest.batches.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, plan_batch
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_client import KafkaClient
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.committing.commit_batch import Committed, commit_batch
-from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
-from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import (
@@ -39,19 +39,18 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.tried import tried
-from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import NOBODY, Batch
 from kafka_ingest.model.completion import Period
-from kafka_ingest.model.control_rows import TopicMemory
 from kafka_ingest.model.decoding import Columns, Decoding
-from kafka_ingest.model.heap import Heap
-from kafka_ingest.model.never_found import NeverFound
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.omissions import NeverFound
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
+from kafka_ingest.model.spark_settings import Heap
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.topics import TopicMemory
 from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.registry import open_registry
+from kafka_ingest.schemas import message_types, open_registry
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
     FindConnection,

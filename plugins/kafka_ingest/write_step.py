@@ -20,8 +20,8 @@ from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import InstallationError, SparkFailedError, StagedOutputUnusableError
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.tried import Tried, each_tried
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from tests.contract.sink_outputs import IcebergOutput
 from tests.rest_catalog import URI, WAREHOUSE
 
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.choose import SinkConnections, sink_of

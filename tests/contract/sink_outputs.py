@@ -41,12 +41,10 @@ from tests.store_proxy import Server
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DATA, FAILURE
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, RemotePlace
+from kafka_ingest.model.place import DATA, FAILURE, OutputLocation, Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions

@@ -37,7 +37,7 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.control.batch_states import move_batch
+from kafka_ingest.control.batch_statements import move_batch
 from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaIngestError
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState, Transition, sha256
 from kafka_ingest.model.control_rows import Adoption, NewFeed

@@ -55,9 +55,8 @@ from kafka_ingest.model.control_rows import (
 )
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.model.gap import GapCause, Jump, NewGap
-from kafka_ingest.model.offset_sets import union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, union
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.ports.control import ControlTables, OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -25,7 +25,7 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore
 from tests.fakes import FakeKafkaCluster, log, topic
 
-from kafka_ingest.committing.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
+from kafka_ingest.batches.complete_periods import MOST_AT_ONCE, Waiting, complete_periods, count_late_rows
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaUnavailableError, NotADataFileError, OutputUnavailableError, WrongClusterError
 from kafka_ingest.model.batch import BatchKind
@@ -406,7 +406,7 @@ def test_a_batch_whose_output_cannot_be_read_now_is_counted_by_the_next_look(con
 def test_late_rows_are_found_among_more_newer_batches_of_other_kinds_than_a_page_has(
     control: SqlControlTables, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kafka_ingest.committing.complete_periods.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("kafka_ingest.batches.complete_periods.MOST_AT_ONCE", 2)
     looked(control, cluster(PAST_SIX), now=PAST_SIX)
     for number in (2, 3, 4):
         commit_next(control, number)

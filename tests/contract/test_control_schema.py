@@ -39,6 +39,7 @@ from tests.contract.builders import (
     write,
 )
 from tests.contract.conftest import PostgresqlServer, SqlStore
+from tests.contract.first_schema import make_first_schema
 
 from embedded_postgresql import EMPTY
 from kafka_ingest.control import database as control_database
@@ -244,29 +245,34 @@ def plain(value: Any) -> str:
     return repr(sorted((key, plain(item)) for key, item in value.items())) if isinstance(value, dict) else str(value)
 
 
-def test_alembic_finds_no_difference_between_the_migrated_database_and_the_codes_tables(database: SqlStore):
-    with transaction(database.open(), "read") as connection:
+@pytest.fixture
+def migrated(database: SqlStore, tmp_path: Path, postgresql_server: PostgresqlServer) -> Iterator[Engine]:
+    """A database of the same kind with version 0.1.0's tables, brought to the newest schema."""
+    if database.settings.sqlite_file is None:
+        settings = postgresql_server.control_database(EMPTY)
+    else:
+        settings = sqlite_settings(tmp_path / "migrated.db")
+    engine = open_database(settings, create=True)
+    make_first_schema(engine)
+    upgrade(engine, create=False)
+    yield engine
+    engine.dispose()
+    if settings.sqlite_file is None:
+        postgresql_server.drop_database(settings)
+
+
+def test_alembic_finds_no_difference_between_the_migrated_database_and_the_codes_tables(migrated: Engine):
+    with transaction(migrated, "read") as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
 
         assert compare_metadata(context, schema.metadata) == []
 
 
-def test_names_and_texts_of_all_constraints_and_indexes_are_those_of_the_codes_tables(
-    database: SqlStore, tmp_path: Path, postgresql_server: PostgresqlServer
+def test_names_and_texts_of_all_constraints_and_indexes_are_those_of_tables_made_anew(
+    database: SqlStore, migrated: Engine
 ):
-    if database.settings.sqlite_file is None:
-        settings = postgresql_server.control_database(EMPTY)
-    else:
-        settings = sqlite_settings(tmp_path / "from_metadata.db")
-    made = open_database(settings, create=True)
-    with transaction(made, "write") as connection:
-        schema.metadata.create_all(connection)
-
-    assert catalog(database.open()) == catalog(made)
-    made.dispose()
-    if settings.sqlite_file is None:
-        postgresql_server.drop_database(settings)
+    assert catalog(migrated) == catalog(database.open())
 
 
 def test_every_constraint_of_postgresql_has_an_offence_that_tries_it(postgresql: SqlStore):

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from alembic import command
 from alembic.config import Config
 from sqlalchemy import URL, Engine, MetaData, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
@@ -35,6 +34,7 @@ from tests.contract.builders import (
     stored,
 )
 from tests.contract.conftest import PostgresqlServer, SqlStore
+from tests.contract.first_schema import make_first_schema
 
 from embedded_postgresql import EMPTY
 from kafka_ingest.control import database, schema
@@ -197,10 +197,7 @@ def make_older(engine: Engine) -> None:
 
 def make_first(engine: Engine) -> None:
     """Make those of version 0.1.0."""
-    config = alembic_config()
-    with transaction(engine, "upgrade") as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, schema.FIRST_VERSION)
+    make_first_schema(engine)
     fill(engine)
 
 

@@ -12,8 +12,8 @@ from tests.statsd_server import StatsdServer
 
 from kafka_ingest.airflow_tasks.metrics import send_committed
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.committing.mirror_group import Mirrored
+from kafka_ingest.batches.commit_batch import Committed
+from kafka_ingest.batches.mirror_group import Mirrored
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import MissingConnectionError
 from kafka_ingest.settings.feed import Feed

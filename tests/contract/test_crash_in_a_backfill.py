@@ -16,12 +16,11 @@ from tests.contract.test_crash_at_every_boundary import CHOICES, Choice, every_w
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import span_of, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, span_of, union
 from kafka_ingest.verbs.skip import decide_skip, skip
 
 pytestmark = pytest.mark.long

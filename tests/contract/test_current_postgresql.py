@@ -24,12 +24,11 @@ from tests.postgresql_tables import (
 )
 
 from kafka_ingest.errors import ColumnsChangedError, NotADataFileError, OutputConflictError, OutputNotUsableError
-from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
-from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.table_options import CurrentState, TableOptions
 from kafka_ingest.observing.account_of_output import account_of
 from kafka_ingest.sinks.choose import format_found, sink_of
 from kafka_ingest.sinks.postgresql.dead_letters import arrow_types

@@ -10,8 +10,8 @@ from tests.contract.lives import Feeds, second_batch, stop_before
 from tests.contract.whole_feed import WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.backfilling.restore import decide_restore, restore
-from kafka_ingest.committing.commit_batch import commit_batch
+from kafka_ingest.batches.commit_batch import commit_batch
+from kafka_ingest.batches.restore import decide_restore, restore
 from kafka_ingest.errors import (
     BatchStateError,
     OutputConflictError,
@@ -19,12 +19,12 @@ from kafka_ingest.errors import (
     TooManyDeadLettersError,
     WrongUseError,
 )
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.batch_limits import BatchLimits
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import RAW
+from kafka_ingest.model.place import DATA
 from kafka_ingest.observing.verify_output import Counted, count_batches
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption

@@ -26,11 +26,11 @@ from tests.contract.test_replay import differences, replay
 from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.committing.publish_dead_letters import publish_letters
+from kafka_ingest.batches.commit_batch import publish_letters
 from kafka_ingest.errors import KafkaIngestError, OutputConflictError, OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.place import DATA
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.sinks.batch_folders import dead_letter_objects_sink
 from kafka_ingest.sinks.parquet import parquet_sink

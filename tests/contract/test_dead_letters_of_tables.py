@@ -17,7 +17,7 @@ from tests.contract.without_waiting import let_s3_try_at_once
 from tests.fakes import InMemoryControlTables
 from tests.object_store import ObjectStore, StoreFault
 
-from kafka_ingest.backfilling.restore import decide_restore, restore
+from kafka_ingest.batches.restore import decide_restore, restore
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
 from kafka_ingest.model.batch import BatchState

@@ -13,14 +13,13 @@ from tests.contract.test_replay import RUN, again, plan, replay
 from tests.contract.whole_feed import TEXT, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.backfilling.restore import decide_restore, filtered_of_ranges, restore
+from kafka_ingest.batches.restore import decide_restore, filtered_of_ranges, restore
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.coverage import coverage_of, dead_letters_in
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.offset_sets import span_of
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, span_of
 from kafka_ingest.model.receipt import Filtered
-from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.written_columns import Shape
 from kafka_ingest.observing.locate import RecordState, locate
 from kafka_ingest.observing.offset_sums import offset_counts
 from kafka_ingest.verbs.abandon import abandon

@@ -13,7 +13,7 @@ from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import IcebergOutput, plan_to, publish, written
 from tests.iceberg_lake import table_at
 
-from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.sinks.iceberg import one_try
 from kafka_ingest.sinks.iceberg.one_try import MAX_AGE_MS
 

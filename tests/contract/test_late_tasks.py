@@ -15,11 +15,11 @@ from tests.contract.every_record_once import assert_every_record_is_there_once, 
 from tests.contract.lives import Feeds, Life, empty_batch, produce, second_batch, stop_before
 from tests.contract.whole_feed import DagRun, WholeFeed, at_rest
 
+from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.batches.pin_receipt import pin_attempt
-from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.place import DATA
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch

@@ -16,7 +16,7 @@ from tests.contract.test_table_filters import wrong_in_dataset
 from tests.fakes import InMemoryControlTables, feed_settings
 
 from kafka_ingest.errors import NotOfThisFormatError, OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import TableStatistics
 from kafka_ingest.sinks.delta import add_actions, table_fit, table_log
 from kafka_ingest.sinks.delta.table_fit import FileStatistics

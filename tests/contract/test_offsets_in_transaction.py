@@ -22,8 +22,7 @@ from tests.contract.interference import Died, dying_before, watched
 from tests.contract.test_sink_postgresql import losing_the_commit
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, SparkStandIn, WholeFeed, at_rest, whole_feed
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     BackfillRequest,
     Mode,
     OffsetRanges,
@@ -32,6 +31,7 @@ from kafka_ingest.backfilling.request import (
     StoredDeadLetters,
 )
 from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.batches.plan_batch import plan_batch
 from kafka_ingest.control.database import ControlDatabaseSettings
 from kafka_ingest.errors import (
@@ -44,13 +44,12 @@ from kafka_ingest.errors import (
     UnknownBatchError,
 )
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.model.table_options import DECODED, RECORDS
+from kafka_ingest.model.table_options import DECODED, RECORDS, CurrentState
 from kafka_ingest.observing.explain_file import explain_batch
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, ConnectionFields, FindConnection
 from kafka_ingest.settings.feed import Feed

@@ -24,9 +24,9 @@ from tests.quick_project import QuickProject
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Filtered, WrittenFile
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.observing.account_of_output import AccountOfOutput, account_of
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of

@@ -20,8 +20,9 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan
-from kafka_ingest.model.control_rows import BackfillRecord, FoldCut
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.control_rows import BackfillRecord
+from kafka_ingest.model.folded import FoldCut
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.ports.control import OperatorTables
 
 LAKE = {"catalog": "lake", "table": "shop.orders"}

@@ -37,7 +37,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import PlanRecord
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import Filtered, WrittenFile
 from kafka_ingest.model.summaries import NotRows, ReadCounts
 

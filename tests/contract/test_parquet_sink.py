@@ -33,10 +33,10 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.completion import CompletionRules, Period, Unit
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink

@@ -28,13 +28,13 @@ from tests.like_spark import files_of
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.iceberg.columns import RAW

@@ -21,9 +21,8 @@ from kafka_ingest.errors import FeedChangedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.control_rows import Adoption, BackfillRecord
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.gap import GapCause, LostRange, NewGap, RemovedRange
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.removal import LostRange, RemovedRange
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -18,9 +18,9 @@ from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, OfBatch, OffsetRanges
-from kafka_ingest.backfilling.restore import decide_restore
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, OfBatch, OffsetRanges
+from kafka_ingest.batches.plan_backfill import plan_backfill
+from kafka_ingest.batches.restore import decide_restore
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,
@@ -32,8 +32,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import span_of
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, span_of
 from kafka_ingest.model.read_again import RowsReplaced
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches

@@ -26,9 +26,9 @@ from kafka_ingest.errors import OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import BackfillRecord, HeldRange, StartOver
 from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.gap import RemovedRange
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.read_again import ReplacedRange, Replacement
-from kafka_ingest.model.removal import RemovedRange
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -20,10 +20,10 @@ from tests.contract.lives import Feeds, feeds_in, produce, second_batch
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, a_plan, span
 
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
-from kafka_ingest.backfilling.restore import decide_restore
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
+from kafka_ingest.batches.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.batches.plan_batch import next_batch_id
+from kafka_ingest.batches.restore import decide_restore
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidBackfillError,
@@ -40,7 +40,7 @@ from kafka_ingest.model.coverage import coverage_of, dead_letters_in, kept_of, r
 from kafka_ingest.model.dead_letters import DecodingError, output_of_dead_letters
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition
-from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.written_columns import Shape
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
 from kafka_ingest.verbs.abandon import abandon

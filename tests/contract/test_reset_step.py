@@ -33,8 +33,7 @@ from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedE
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import Adoption, BackfillRecord, FeedSnapshot, ResetMove, StartOver
 from kafka_ingest.model.gap import GapCause, Jump
-from kafka_ingest.model.offset_sets import union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, union
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

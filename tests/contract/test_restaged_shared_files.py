@@ -7,8 +7,8 @@ import pyarrow.parquet
 from tests.contract.builders import attempt_of, orders, plan_of
 from tests.contract.staged_files import Staged, write_rows
 
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.place import DATA
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.restaged_parquet import restage
 from kafka_ingest.writing.stage_files import counted_partitions

@@ -26,11 +26,10 @@ from tests.protobuf_types import message_class
 
 from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.errors import SchemaRegistryUnavailableError, SubjectMissingError
-from kafka_ingest.message_types import message_types
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.model.schema_source import RegistrySource
-from kafka_ingest.registry import RegistrySettings
-from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
+from kafka_ingest.schemas import RegistrySettings, message_types
+from kafka_ingest.schemas.schema_registry import HttpSchemaRegistry
 from schema_registry import running_schema_registry
 
 STAND_IN = "a stand-in"

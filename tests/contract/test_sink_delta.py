@@ -26,7 +26,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.log_entry import entry_name
 
@@ -427,7 +427,7 @@ def test_a_forked_task_can_publish_since_nothing_is_imported_before_it(tmp_path:
         "import os, sys, kafka_ingest.assembly\n"
         "from pathlib import Path\n"
         "from kafka_ingest.sinks.choose import sink_of\n"
-        "from kafka_ingest.model.output_location import OutputLocation\n"
+        "from kafka_ingest.model.place import OutputLocation\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         f"    sink_of(OutputLocation('delta', {str(tmp_path / 'forked')!r})).publisher.prepare()\n"

@@ -39,8 +39,8 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
@@ -749,7 +749,7 @@ def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_a_fir
     code = f"""
 import os, sys, kafka_ingest.assembly
 from kafka_ingest.batches.known_output import LEAST_ID
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.choose import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings

@@ -14,7 +14,7 @@ from tests.object_store import REGION, ObjectStore, StoreFault
 from tests.store_proxy import KEY, SECRET
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, InstallationError, OutputUnavailableError
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.store_connection import catalog_settings
 from kafka_ingest.sinks.choose import SinkConnections, sink_of

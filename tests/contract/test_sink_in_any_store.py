@@ -37,9 +37,9 @@ from tests.object_store import AzureLake, ObjectStore, StoreFault
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.published_output import FilesState, PublishedCount
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables import publisher
 from kafka_ingest.sinks.usable_places import storage_errors

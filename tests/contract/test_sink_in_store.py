@@ -35,10 +35,10 @@ from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import WrittenFile
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import examine

@@ -46,10 +46,10 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.observing.account_of_output import account_of
 from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of

@@ -25,10 +25,10 @@ from tests.contract.sink_outputs import (
 )
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
-from kafka_ingest.model.attempt_directory import FAILURE
 from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.place import FAILURE
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.parquet import parquet_sink
 
 REMOVING = [kind for kind in KINDS if KafkaOutput not in getattr(kind, "values", (kind,))]

@@ -26,11 +26,11 @@ from tests.contract.sink_outputs import (
 from tests.iceberg_lake import table_at
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import local
 from kafka_ingest.model.proof import Proof, proof_of
 from kafka_ingest.model.published_output import FilesState, PublishedCount
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 

@@ -14,9 +14,8 @@ from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_
 
 from kafka_ingest.errors import OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import opened, write_whole
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.place import Place, RemotePlace
+from kafka_ingest.model.place import DATA, DOCUMENT, FAILURE, RECEIPT, Place, RemotePlace
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_files import DATA_REVOKED, StagedFiles
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.contract.builders import NOON, plan_first
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.model.control_rows import FilePlan, SeenTopic
+from kafka_ingest.model.topics import FilePlan, SeenTopic
 
 PLAN = FilePlan("shop.yaml", NOON, r"shop\.(.*)")
 ORDERS = SeenTopic("shop.yaml", "shop.orders", "kafka_default", "id-1", "shop-orders", NOON)

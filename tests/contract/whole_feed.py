@@ -18,24 +18,22 @@ import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
 from tests.iceberg_lake import connections_beside, iceberg_at
 
+from kafka_ingest.batches.commit_batch import Committed, commit_batch
 from kafka_ingest.batches.fitting_columns import NO_RULES, ColumnRules
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import plan_batch
-from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.foundation.storage import is_folder, make_folder, opened, read_whole, write_new
 from kafka_ingest.foundation.stores.s3 import S3Access
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import RemotePlace
+from kafka_ingest.model.place import DATA, DOCUMENT, RECEIPT, OutputLocation, RemotePlace
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables

@@ -7,13 +7,12 @@ from uuid import UUID
 
 from tests.histories.world import FEED, World
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OfBatch, OnMissing, OpenGaps
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import intersect, union
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange, intersect, union
 from kafka_ingest.model.summaries import ReadCounts
 from kafka_ingest.observing.locate import locate
 from kafka_ingest.sinks.choose import sink_of

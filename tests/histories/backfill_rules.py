@@ -15,7 +15,7 @@ from tests.histories.machine import CRASHES, INTERRUPTIONS, NUMBERS, History
 from tests.histories.run_rules import SPARK
 from tests.histories.world import Spark
 
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     BackfillRequest,
     BetweenTimestamps,
     Mode,

@@ -10,8 +10,8 @@ from tests.histories.machine import CRASHES, INTERRUPTIONS, NAMES, NUMBERS, RECO
 from tests.histories.spark_stand_in import SparkJob
 
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, OffsetsMovedError, WrongUseError
-from kafka_ingest.model.attempt_directory import DATA, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.place import DATA, RECEIPT
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.verbs.reset_target import ResetTarget, ShiftBy, ToEarliest, ToLatest
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batches.whole_plan import whole_plan
+from kafka_ingest.batches.known_feed import whole_plan
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot

@@ -7,7 +7,7 @@ from tests.histories.interruptions import Interruption
 from tests.histories.machine import INTERRUPTIONS
 from tests.histories.spark_stand_in import JSON, TEXT
 
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, StoredDeadLetters
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, StoredDeadLetters
 from kafka_ingest.errors import RangesTakenError
 from kafka_ingest.model.decoding import RAW, Decoding
 

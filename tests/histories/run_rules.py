@@ -11,7 +11,7 @@ from tests.histories.to_the_end import answer
 from tests.histories.world import Spark
 
 from kafka_ingest.errors import BatchStateError, KafkaIngestError
-from kafka_ingest.model.attempt_directory import DATA, RECEIPT
+from kafka_ingest.model.place import DATA, RECEIPT
 
 SPARK = st.sampled_from(["finishes", "finishes", "finishes", "outlives its task", "dies with its task"])
 

@@ -11,12 +11,12 @@ from tests.histories.topics import Topics
 
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
-from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.omissions import LeftOut, ranges_read, to_leave_out
+from kafka_ingest.model.place import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 

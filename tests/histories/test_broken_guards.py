@@ -11,8 +11,8 @@ from tests.histories.interruptions import Interruption
 from tests.histories.test_random_histories import Histories
 from tests.histories.world import TOPICS
 
-from kafka_ingest.backfilling.request import OnMissing
-from kafka_ingest.committing import mirror_group
+from kafka_ingest.batches import mirror_group
+from kafka_ingest.batches.backfill_request import OnMissing
 from kafka_ingest.control import (
     adoption_store,
     backfill_statements,

@@ -5,7 +5,7 @@ from tests.histories.explanations import check_explained
 from tests.histories.spark_stand_in import TEXT
 from tests.histories.world import TOPICS, World
 
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     BackfillRequest,
     BetweenTimestamps,
     Mode,

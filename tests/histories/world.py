@@ -22,27 +22,27 @@ from tests.histories.topics import Topics
 from tests.kept_engines import open_kept
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OnMissing, OpenGaps
+from kafka_ingest.batches.commit_batch import commit_batch
+from kafka_ingest.batches.known_feed import receipt_of_folded, whole_plan
+from kafka_ingest.batches.mirror_group import mirror_group
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.batches.whole_plan import receipt_of_folded, whole_plan
-from kafka_ingest.committing.commit_batch import commit_batch
-from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, transaction
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import FeedSnapshot, FoldCut
+from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW
+from kafka_ingest.model.folded import FoldCut
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest, OnDataLoss
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink

@@ -13,7 +13,7 @@ from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_kno
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.output_store import OutputStore
+from kafka_ingest.control.gap_store import OutputStore
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.publisher import ParquetRemover
 

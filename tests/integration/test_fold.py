@@ -20,7 +20,7 @@ from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.control.folding_store import FoldingStore
-from kafka_ingest.model.control_rows import FoldCut
+from kafka_ingest.model.folded import FoldCut
 
 OLD = ("--before", "100d")
 FOLDED = {"folded", "folded_batches"}

@@ -33,7 +33,6 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, MEMORY_MIB
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import InvalidConnectionError, KafkaIngestError, KafkaUnavailableError
-from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -44,6 +43,7 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
+from kafka_ingest.model.spark_settings import LargeRecord
 from kafka_ingest.observing.record_ages import OlderThan, older_records
 from kafka_ingest.observing.times_around import Around, times_around
 from kafka_ingest.ports.cluster import MirrorRefusedError

@@ -19,7 +19,7 @@ from tests.killing import (
 from tests.quick_project import QuickProject
 
 PLANS = "kafka_ingest.control.plan_store"
-ATTEMPTS = "kafka_ingest.control.attempt_store"
+ATTEMPTS = "kafka_ingest.control.plan_store"
 LIFE = "kafka_ingest.control.batch_life"
 SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"

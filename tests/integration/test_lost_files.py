@@ -12,7 +12,7 @@ from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.output_store import OutputStore
+from kafka_ingest.control.gap_store import OutputStore
 from kafka_ingest.sinks.parquet_contents import DataFile
 
 EXECUTE = ("--execute", "--reason", "a disk died")

@@ -17,7 +17,7 @@ from tests.kept_spark import kept_spark
 from tests.killing import HOLD_AND_RUN, processes_of, wait_for
 from tests.quick_project import QuickProject
 
-from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.place import DATA
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 

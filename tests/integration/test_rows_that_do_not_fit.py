@@ -16,7 +16,7 @@ from tests.like_spark import FIELDS
 from tests.quick_project import QuickProject
 
 from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import DATA, RECEIPT
+from kafka_ingest.model.place import DATA, RECEIPT
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.writing.stage_files import staged_files

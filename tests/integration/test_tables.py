@@ -19,9 +19,9 @@ from tests.table_kinds import Delta, Iceberg, Postgresql, TableKind, batches_see
 
 from kafka_ingest.airflow_tasks.openlineage_facets import TABLE_FORMATS, found_lineage, output_name, topic_name
 from kafka_ingest.assembly import assemble_named
-from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.committing.mirror_group import Mirrored
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.batches.commit_batch import Committed
+from kafka_ingest.batches.mirror_group import Mirrored
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from order_events import order_events, produce

@@ -9,8 +9,8 @@ import pytest
 import tests.fakes
 from tests.fakes import ControlState, InMemoryControlTables, InMemorySink
 
-import kafka_ingest.committing.commit_batch
-import kafka_ingest.committing.mirror_group
+import kafka_ingest.batches.commit_batch
+import kafka_ingest.batches.mirror_group
 from kafka_ingest.model.batch import AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.published_output import PublishedReceipt
 
@@ -203,7 +203,7 @@ def committing_is_abandoned_plainly(patch: Patch) -> None:
 
 def loser_does_not_look_again(patch: Patch) -> None:
     """Of two committers the slower one does not look again at what became of the batch."""
-    patch.setattr(kafka_ingest.committing.commit_batch, "LATER", dict.fromkeys(BatchState, frozenset()))
+    patch.setattr(kafka_ingest.batches.commit_batch, "LATER", dict.fromkeys(BatchState, frozenset()))
 
 
 # ── The mirror ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,4 +211,4 @@ def loser_does_not_look_again(patch: Patch) -> None:
 
 def mirror_does_not_look_again(patch: Patch) -> None:
     """The group is set once, to what was read before."""
-    patch.setattr(kafka_ingest.committing.mirror_group, "TRIES", 1)
+    patch.setattr(kafka_ingest.batches.mirror_group, "TRIES", 1)

@@ -17,11 +17,11 @@ from greenlet import getcurrent
 from tests.fakes import SOME_DAY
 from tests.model.actor import Actor
 
-import kafka_ingest.backfilling.plan_backfill as backfill_module
+import kafka_ingest.batches.commit_batch as commit_module
 import kafka_ingest.batches.open_attempt as open_attempt_module
+import kafka_ingest.batches.plan_backfill as backfill_module
 import kafka_ingest.batches.plan_batch
 import kafka_ingest.batches.plan_batch as plan_module
-import kafka_ingest.committing.commit_batch as commit_module
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.receipt import Receipt

@@ -8,15 +8,15 @@ from uuid import UUID
 from tests.fakes import FeedInMemory, InMemoryControlTables, partition, sinks, span
 from tests.model.actor import Actor, Crashed
 
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OpenGaps
 from kafka_ingest.batches.explain_failure import explain_failure
 from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.committing.mirror_group import mirror_group
+from kafka_ingest.batches.mirror_group import mirror_group
+from kafka_ingest.batches.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.errors import RangesTakenError, RetryableError, SparkFailedError
 from kafka_ingest.model.batch import Attempt
 from kafka_ingest.model.control_rows import StartOver
-from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.skip import decide_skip, skip
 from kafka_ingest.verbs.topic_changes import Changes, apply_choice

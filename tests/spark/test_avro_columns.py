@@ -14,8 +14,8 @@ from tests.spark.test_decode import outcomes
 from kafka_ingest.model.avro_resolution import Misfit, worst_misfit
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import FieldDecoding, Format
-from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import WrongSchemaError
+from kafka_ingest.model.schema_source import ReadAs
 from kafka_ingest.writing.decoded_part import text
 
 

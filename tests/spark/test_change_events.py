@@ -16,7 +16,7 @@ from tests.spark.avro_values import of_registry, wired, written
 from tests.spark.test_decode import COLUMNS
 
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
-from kafka_ingest.model.never_found import described
+from kafka_ingest.model.omissions import described
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.writing.decode import DEAD, decoded

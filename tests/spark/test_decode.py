@@ -27,17 +27,15 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
-from kafka_ingest.model.late_rows import LateRows
-from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import terms_of
-from kafka_ingest.model.place import Place, RemotePlace
+from kafka_ingest.model.omissions import NeverFound
+from kafka_ingest.model.partition_term import LateRows, terms_of
+from kafka_ingest.model.place import OutputLocation, Place, RemotePlace
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
-from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.written_columns import SelectedColumn, Shape
 from kafka_ingest.writing import object_batches, plain_objects, stage_files, stage_objects
 from kafka_ingest.writing import stage_decoded as stage_decoded_module
 from kafka_ingest.writing.decode import DEAD, decoded

@@ -11,7 +11,7 @@ from tests.killing import wait_for
 from tests.spark.quick_start import run_script
 
 from dies_with_parent import dying_with_this_process
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
+from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import SMALL
 from kafka_ingest.writing.head_start import head_start

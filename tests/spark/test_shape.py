@@ -22,8 +22,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.record_schema import quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema
-from kafka_ingest.model.shape import SelectedColumn, Shape
-from kafka_ingest.model.written_columns import columns_without_new, written_columns
+from kafka_ingest.model.written_columns import SelectedColumn, Shape, columns_without_new, written_columns
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, error_name, shaped

@@ -32,13 +32,12 @@ from tests.outputs import parquet_at
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.foundation.storage import files_below
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
 from kafka_ingest.model.decoding import Decoding
-from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.place import DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings, OutputLocation
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.spark_settings import SparkSettings
 from kafka_ingest.model.table_options import TableOptions

@@ -14,7 +14,7 @@ from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.settings import EndPositions
-from kafka_ingest.planning.topic_age import KafkaAnswers
+from kafka_ingest.planning.topics import KafkaAnswers
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE: no leader")
 Stored = Mapping[TopicPartition, StoredOffset]

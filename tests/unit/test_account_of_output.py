@@ -9,9 +9,8 @@ import pytest
 from tests.fakes import BATCH_ID, CLUSTER, FakeKafkaCluster, FakeTopic, a_plan, a_receipt, partition, span
 
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.held_log import Evidence, HeldLog, OffsetRuns
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, OffsetRange, Unavailable
-from kafka_ingest.model.proof import Proof, proof_of
+from kafka_ingest.model.proof import Evidence, HeldLog, OffsetRuns, Proof, proof_of
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.account_of_output import AccountOfOutput, PartitionAccount, account_of, with_kafka
 

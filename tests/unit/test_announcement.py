@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.fakes import a_plan, a_receipt, span
 
-from kafka_ingest.committing.announcement import MAX_RANGES, MAX_TOPICS, announcement
+from kafka_ingest.batches.commit_batch import MAX_RANGES, MAX_TOPICS, announcement
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.receipt import RangeCount

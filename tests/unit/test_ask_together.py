@@ -16,10 +16,9 @@ from kafka_ingest import assembly
 from kafka_ingest.batches.ask_together import ask_together
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, plan_batch
 from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
-from kafka_ingest.model import topic_patterns
+from kafka_ingest.model import topics as topic_patterns
 from kafka_ingest.model.offsets import Unavailable
-from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
-from kafka_ingest.planning.start_rules import FromGroup, Latest
+from kafka_ingest.planning.settings import FromGroup, Latest, OnDataLoss, OnMissingTopic
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 

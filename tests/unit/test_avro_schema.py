@@ -9,8 +9,8 @@ from tests.mutated_json import mutated
 from kafka_ingest.model.avro_resolution import worst_misfit
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.json_schema import ddl_of_json_schema
-from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import WrongSchemaError, read_schema
+from kafka_ingest.model.schema_source import ReadAs
 
 
 def record(*types: Any, name: str = "R", **more: Any) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.fakes import BATCH_ID, SOME_DAY, TOPIC_ID, log, partition, span
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfilling import decide as deciding
-from kafka_ingest.backfilling.decide import BackfillDecision, decide, taken_in_copy, taken_in_feed
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches import decide_backfill as deciding
+from kafka_ingest.batches.backfill_request import (
     BackfillRequest,
     Mode,
     OffsetRanges,
@@ -22,13 +21,23 @@ from kafka_ingest.backfilling.request import (
     OnOverlap,
     OpenGaps,
 )
+from kafka_ingest.batches.decide_backfill import BackfillDecision, decide, taken_in_copy, taken_in_feed
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError, RangesTakenError, RecordsDeletedError
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import BackfillRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.gap import Gap, GapCause, NewGap
-from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
-from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.offsets import (
+    Isolation,
+    LogBounds,
+    OffsetRange,
+    StoredOffset,
+    TopicPartition,
+    intersect,
+    span_of,
+    subtract,
+    union,
+)
 
 CHUNK_A, CHUNK_B = UUID(int=0xA), UUID(int=0xB)
 ELSEWHERE = parquet_at(Path("/data/copies"))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     MAX_RECORDS,
     BackfillRequest,
     BetweenTimestamps,

@@ -24,13 +24,12 @@ from kafka_ingest.model.batch import (
     sha256,
 )
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
-from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.partition_term import LateRows, terms_of
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.schema_source import WriterSchema
-from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.model.spark_settings import SparkSettings
+from kafka_ingest.model.written_columns import SelectedColumn, Shape
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from tests.fakes import FeedInMemory, a_receipt, partition
 
-from kafka_ingest.backfilling.restore import RESTORED_BY
-from kafka_ingest.committing.check_written import check_limits
-from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.batches.check_written import check_limits
+from kafka_ingest.batches.commit_batch import Committed, commit_batch
+from kafka_ingest.batches.restore import RESTORED_BY
 from kafka_ingest.errors import FieldsNeverFoundError, TooManyDeadLettersError, TooManyFilteredError
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.batch_limits import NO_LIMITS, BatchLimits, OnNeverFound
-from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.omissions import NeverFound
 from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
 from kafka_ingest.model.summaries import ReadCounts
 

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_ingest.errors import ColumnsChangedError
-from kafka_ingest.model.change_events import CurrentState, EventLayout
-from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.table_options import CurrentState, EventLayout, TableOptions
 from kafka_ingest.sinks.change_events import unavailable_in
 
 ENVELOPE = {

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
 
-from kafka_ingest.backfilling.chunks import cut_into_chunks, share
-from kafka_ingest.model.offset_sets import by_partition, span_of, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.batches.decide_backfill import cut_into_chunks, share
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, span_of, subtract, union
 
 PLACES = [partition(0), partition(1), partition(2), partition(0, "refunds")]
 

@@ -11,7 +11,7 @@ from tests.fakes import GROUP, InMemoryControlTables, log, partition, span, topi
 from tests.unit.test_explain_failure import batch_is_invalid
 from tests.unit.test_plan_backfill import COPY, Backfilled, feed_with_a_hole, made_again
 
-from kafka_ingest.backfilling.request import OpenGaps
+from kafka_ingest.batches.backfill_request import OpenGaps
 from kafka_ingest.batches.explain_failure import explain_failure
 from kafka_ingest.errors import (
     BatchStateError,
@@ -25,8 +25,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import intersect, span_of, union
-from kafka_ingest.model.offsets import OffsetRange, OffsetsPolicy
+from kafka_ingest.model.offsets import OffsetRange, OffsetsPolicy, intersect, span_of, union
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.skip import decide_skip, skip
 

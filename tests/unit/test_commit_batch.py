@@ -21,10 +21,10 @@ from tests.fakes import (
     watched,
 )
 
+from kafka_ingest.batches.known_feed import whole_plan
+from kafka_ingest.batches.mirror_group import Mirrored
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.plan_batch import PlanResult
-from kafka_ingest.batches.whole_plan import whole_plan
-from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
     ColumnsChangedError,
@@ -40,11 +40,11 @@ from kafka_ingest.errors import (
     UnknownBatchError,
 )
 from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import FoldCut
+from kafka_ingest.model.folded import FoldCut
 from kafka_ingest.model.offsets import OffsetsPolicy, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest
 
 P0, P1 = partition(0), partition(1)
 BEFORE = {P0: 0, P1: 0}

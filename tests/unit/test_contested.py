@@ -8,7 +8,7 @@ from tests.fakes import OUTPUT, FeedInMemory, InMemorySink, feed_settings, log, 
 from tests.outputs import parquet_at
 
 from kafka_ingest.assembly import claimant
-from kafka_ingest.batches.contested import Claimant, keeps_running
+from kafka_ingest.batches.output_places import Claimant, keeps_running
 from kafka_ingest.settings.feed import Feed
 
 ORDERS = Claimant("orders", parquet_at(OUTPUT), ("orders",), None)

@@ -14,8 +14,7 @@ from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.offset_sets import shared, union
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, shared, union
 
 A, B = UUID(int=0xA), UUID(int=0xB)
 STORED = StoredOffset(partition(0), TOPIC_ID, 20, 100, "latest")

@@ -14,7 +14,7 @@ from kafka_ingest.errors import (
     WrongClusterError,
 )
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, Unavailable, ranges_outside_log
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+from kafka_ingest.planning.settings import AtOffsets, Earliest, Latest
 
 # ── The first plan: the start rule is applied once ────────────────────────────────────────────────────────────────────
 

@@ -13,8 +13,7 @@ from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.settings import Earliest, Latest, OnDataLoss, OnMissingTopic
 
 YESTERDAY = datetime(2026, 1, 1, tzinfo=UTC)
 HOLD_LOSSES: dict[str, Any] = {"on_data_loss": OnDataLoss.HOLD}

@@ -19,9 +19,8 @@ from tests.unit.planning_inputs import (
 
 from kafka_ingest.errors import OffsetsLostError, StartOutsideLogError
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
-from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest
-from kafka_ingest.planning.topic_age import KafkaAnswers
+from kafka_ingest.planning.settings import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, OnDataLoss
+from kafka_ingest.planning.topics import KafkaAnswers
 
 AT_NEW_YEAR = AtTimestamp(datetime(2026, 1, 1, tzinfo=UTC))
 NEW_YEAR = "timestamp 2026-01-01T00:00:00+00:00"

@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_ingest.model.late_rows import LateRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.partition_term import MOST_FILES, terms_of
+from kafka_ingest.model.partition_term import MOST_FILES, LateRows, terms_of
 from kafka_ingest.writing.table_partitions import Division, TooManyFilesError, chosen, own_name, uncounted
 
 DAY = terms_of(["kafka_topic", "day(kafka_timestamp)"])

@@ -218,5 +218,5 @@ def test_the_picture_of_a_batch_names_folders_that_are_there() -> None:
     """Below each box's title are the folders of the package that do it."""
     picture = sections(ROOT / "README.md")["How it works"]
     named = {folder for names in re.findall(r'<br/>([a-z_, ]+)"', picture) for folder in names.split(", ")}
-    assert "committing" in named
+    assert "batches" in named
     assert [folder for folder in sorted(named) if not (ROOT / "plugins" / "kafka_ingest" / folder).is_dir()] == []

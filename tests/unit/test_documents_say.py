@@ -12,15 +12,16 @@ from tests.unit.test_documents import COMMANDS, PAGES, ROOT
 from kafka_ingest import errors
 from kafka_ingest.airflow_tasks import metrics, notifying, openlineage_facets
 from kafka_ingest.airflow_tasks.dags import checking_dag
-from kafka_ingest.backfilling import decide as chunks
+from kafka_ingest.batches import commit_batch as announcement
+from kafka_ingest.batches import decide_backfill as chunks
 from kafka_ingest.cluster import client_settings
-from kafka_ingest.committing import announcement
 from kafka_ingest.control import database
 from kafka_ingest.foundation import foreign_json
-from kafka_ingest.model import avro_columns, batch_limits, never_found, partition_term, record_schema
+from kafka_ingest.model import avro_columns, batch_limits, partition_term, record_schema
+from kafka_ingest.model import omissions as never_found
 from kafka_ingest.observing import group_drift
 from kafka_ingest.page import kept_answers, metrics_app, one_feed, sources
-from kafka_ingest.registry import schema_registry
+from kafka_ingest.schemas import schema_registry
 from kafka_ingest.settings import feed, plain_yaml, setting_types
 from kafka_ingest.settings.feed import LEAST_RETENTION, AirflowSettings, Kafka, Limits, Spark
 from kafka_ingest.settings.feed_sections import Alerts, Complete

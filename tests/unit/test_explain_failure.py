@@ -25,7 +25,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from kafka_ingest.model.decoding import Decoding
-from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.written_columns import Shape
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import ChosenJavaOptions
 from kafka_ingest.verbs.check_feed import environment_of

@@ -14,8 +14,7 @@ from tests.outputs import parquet_at
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+from kafka_ingest.planning.settings import AtOffsets, Earliest, FeedPlanSettings, Latest
 from kafka_ingest.settings.backfill_form import copy_output
 from kafka_ingest.settings.feed import Feed, Spark
 from kafka_ingest.settings.feed_file import FeedFile, feed_of, read_feed_file

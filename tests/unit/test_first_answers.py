@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from kafka_ingest.cluster import first_answers as module
 from kafka_ingest.cluster.first_answers import MEMORY_BYTES, TOO_LARGE, FirstAnswer, first_answers
 from kafka_ingest.cluster.large_records import large_records
-from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.spark_settings import LargeRecord
 
 POSITIONS = [("orders", 0, 7), ("orders", 1, 9)]
 RANGES = [OffsetRange(TopicPartition("orders", 0), 7, 20), OffsetRange(TopicPartition("orders", 1), 9, 20)]

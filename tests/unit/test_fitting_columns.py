@@ -10,12 +10,11 @@ from kafka_ingest.batches.freeze_schemas import Schemas
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.preview import NOBODY, Compare, open_preview
 from kafka_ingest.errors import ColumnsChangedError
-from kafka_ingest.message_types import message_types
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import Struct
-from kafka_ingest.model.shape import SelectedColumn, Shape
-from kafka_ingest.model.written_columns import OnNewFields, written_columns
+from kafka_ingest.model.written_columns import OnNewFields, SelectedColumn, Shape, written_columns
+from kafka_ingest.schemas import message_types
 
 
 def no_registry(conn_id: str) -> None:

@@ -14,10 +14,9 @@ from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, Foldable, FoldedFeed
-from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.model.offset_sets import union
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange
+from kafka_ingest.model.folded import Chains, Foldable, FoldedFeed, FoldedRange, kept_of_folded
+from kafka_ingest.model.offsets import OffsetRange, union
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.offset_sums import FoldedProof
 from kafka_ingest.verbs.database import Fold

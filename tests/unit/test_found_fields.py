@@ -10,8 +10,8 @@ import pytest
 from tests.fakes import span
 
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
-from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.omissions import NeverFound
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.writing.found_fields import ELEMENTS, FoundFields
 from kafka_ingest.writing.object_batches import found_in

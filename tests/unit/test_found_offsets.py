@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.model.held_log import HeldLog, OffsetRuns
+from kafka_ingest.model.proof import HeldLog, OffsetRuns
 from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 ONE, OTHER = UUID(int=1), UUID(int=2)

@@ -11,7 +11,6 @@ from tests.protobuf_types import descriptor_set, proto
 from kafka_ingest.batches import freeze_schemas
 from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
 from kafka_ingest.errors import InstallationError, InvalidSchemaError, SubjectMissingError
-from kafka_ingest.message_types import NEEDED, message_types
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.schema_source import (
     DescriptorSetFile,
@@ -20,6 +19,7 @@ from kafka_ingest.model.schema_source import (
     SchemaFile,
     WriterSchema,
 )
+from kafka_ingest.schemas import NEEDED, message_types
 
 
 def record(*names: str, name: str = "Order") -> str:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.fakes import SOME_DAY, TOPIC_ID, partition, span
 
 from kafka_ingest.model.gap import Gap, GapCause, NewGap
-from kafka_ingest.model.offset_sets import intersect, subtract, union
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange, intersect, subtract, union
 
 GAP = Gap(
     gap_id=UUID(int=1),

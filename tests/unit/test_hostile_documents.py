@@ -20,10 +20,10 @@ from kafka_ingest.errors import InvalidReceiptError, OutputConflictError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchPlan
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Filtered, Receipt
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS
 from kafka_ingest.sinks.delta.columns import listed, without_nulls
 from kafka_ingest.sinks.delta.log_entry import entry_name

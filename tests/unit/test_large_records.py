@@ -9,8 +9,8 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.explain_failure import hold_too_large
 from kafka_ingest.errors import PartitionUnreadableError, SparkOutOfMemoryError
 from kafka_ingest.model.batch import BatchPlan, BatchState
-from kafka_ingest.model.heap import MIB, Heap, LargeRecord, too_large
 from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.spark_settings import MIB, Heap, LargeRecord, too_large
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 from kafka_ingest.write_step import explain

@@ -34,11 +34,11 @@ from kafka_ingest.airflow_tasks.openlineage_facets import (
     send_each,
     topic_name,
 )
-from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.committing.mirror_group import Mirrored
+from kafka_ingest.batches.commit_batch import Committed
+from kafka_ingest.batches.mirror_group import Mirrored
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.record_schema import Field, Scalar, Struct, read_schema

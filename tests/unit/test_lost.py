@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 from tests.fakes import FeedInMemory, partition, sinks, span
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FileProblem, PublishedLook
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.verbs.lost import LostDecision, check_can_be_lost, decide_lost, record_lost
 from kafka_ingest.verbs.reset import decide_reset, reset
 from kafka_ingest.verbs.reset_target import ToOffsets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_ingest.model.heap import MIB, heap_bytes
+from kafka_ingest.model.spark_settings import MIB, heap_bytes
 from kafka_ingest.writing.share_out import memory_per_task, most_rows_kept, read_sizes, shared_read_sizes
 
 MILLION = 1_000_000

@@ -7,10 +7,10 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from tests.protobuf_types import EVERYTHING, columns, descriptor_set, proto, schema
 
-from kafka_ingest.message_types.descriptor_sets import schema_of_set
-from kafka_ingest.message_types.registered_messages import RegisteredMessages, beginnings, path_of, why_misread
 from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+from kafka_ingest.schemas.descriptor_sets import schema_of_set
+from kafka_ingest.schemas.registered_messages import RegisteredMessages, beginnings, path_of, why_misread
 
 TYPES = RegisteredMessages()
 NESTED = """syntax = "proto3"; package shop;

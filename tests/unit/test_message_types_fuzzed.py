@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protobuf_types import EVERYTHING, descriptor_set, reader_of
 
-from kafka_ingest.message_types.descriptor_sets import MessageSchema
-from kafka_ingest.message_types.registered_messages import RegisteredMessages, descriptor_of, why_misread
 from kafka_ingest.model.record_schema import WrongSchemaError
+from kafka_ingest.schemas.descriptor_sets import MessageSchema
+from kafka_ingest.schemas.registered_messages import RegisteredMessages, descriptor_of, why_misread
 
 TYPES = RegisteredMessages()
 PROTO2 = """syntax = "proto2"; package shop;

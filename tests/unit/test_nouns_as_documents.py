@@ -8,10 +8,9 @@ import pytest
 
 from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.model.documents import document_of, read_document, read_row, row_of
-from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.never_found import NeverFound
+from kafka_ingest.model.gap import Gap, GapCause, LostRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.removal import LostRange
+from kafka_ingest.model.omissions import NeverFound
 
 BATCH = UUID("01990000-0000-7000-8000-000000000001")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

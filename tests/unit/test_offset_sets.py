@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
 
-from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, intersect, span_of, subtract, union
 
 PLACES = [partition(0), partition(1), partition(0, "refunds")]
 Position = tuple[TopicPartition, int]

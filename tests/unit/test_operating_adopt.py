@@ -28,8 +28,8 @@ from tests.fakes import (
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OffsetRanges, OnMissing, OpenGaps, Selection
+from kafka_ingest.batches.backfill_request import BackfillRequest, OffsetRanges, OnMissing, OpenGaps, Selection
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.errors import (
     FeedChangedError,
     NothingToAdoptError,
@@ -44,8 +44,7 @@ from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.settings import Earliest, Latest, OnDataLoss
 from kafka_ingest.verbs.adopt import AdoptDecision, decide_adoption
 from kafka_ingest.verbs.adopt import adopt as adopt_output
 from kafka_ingest.verbs.reset import decide_reset, reset

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 from tests.fakes import FeedInMemory, InMemoryControlTables, log, partition, sinks, span, topic
 
-from kafka_ingest.backfilling.plan_backfill import plan_backfill
-from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.backfill_request import BackfillRequest, OpenGaps
+from kafka_ingest.batches.plan_backfill import plan_backfill
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.gap import RemovalCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState
-from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.verbs.adopt import adopt as adopt_output
 from kafka_ingest.verbs.adopt import decide_adoption
 from kafka_ingest.verbs.expire import ExpireDecision, decide_expiry, expire, time_before

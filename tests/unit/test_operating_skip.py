@@ -19,8 +19,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, Unavailable
-from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest, OnDataLoss
 from kafka_ingest.verbs.skip import SkipDecision, decide_skip, skip
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")

@@ -21,8 +21,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
-from kafka_ingest.planning.settings import OnMissingTopic
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, FromGroup, Latest
+from kafka_ingest.planning.settings import AtOffsets, Earliest, FromGroup, Latest, OnMissingTopic
 from kafka_ingest.verbs.topic_changes import (
     Changes,
     Choice,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 
 
 def test_a_local_output_is_its_absolute_path() -> None:

@@ -16,7 +16,7 @@ from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, Ba
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Isolation, OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.summaries import BatchLine
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus, TopicProblem
 from kafka_ingest.page.kept_answers import Answer

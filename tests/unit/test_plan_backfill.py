@@ -23,9 +23,7 @@ from tests.fakes import (
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, is_one_table, plan_backfill
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     BackfillRequest,
     BetweenTimestamps,
     Mode,
@@ -39,6 +37,8 @@ from kafka_ingest.backfilling.request import (
     Place,
     Selection,
 )
+from kafka_ingest.batches.decide_backfill import BackfillDecision
+from kafka_ingest.batches.plan_backfill import BackfillOutcome, is_one_table, plan_backfill
 from kafka_ingest.errors import (
     ColumnsChangedError,
     FeedChangedError,
@@ -63,8 +63,8 @@ from kafka_ingest.model.control_rows import BackfillRecord, NewFeed, PlanRecord,
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.hold import beyond_log
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.planning.start_rules import Latest
+from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.planning.settings import Latest
 from kafka_ingest.verbs.reset import decide_reset, reset
 from kafka_ingest.verbs.reset_target import ToOffsets
 from kafka_ingest.verbs.skip import decide_skip, skip

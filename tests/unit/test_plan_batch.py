@@ -45,8 +45,7 @@ from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import FirstRecord, Isolation, OffsetsPolicy, Unavailable
-from kafka_ingest.planning.settings import OnDataLoss, OnTopicChanged, ToOffsets
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.settings import Earliest, Latest, OnDataLoss, OnTopicChanged, ToOffsets
 from kafka_ingest.verbs.skip import decide_skip, skip
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")

@@ -23,9 +23,8 @@ from kafka_ingest.model.offsets import (
     Unavailable,
 )
 from kafka_ingest.planning.decide import PlanDecision, decide
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, ToOffsets, ToTimestamp
-from kafka_ingest.planning.start_rules import Earliest, Latest
-from kafka_ingest.planning.topic_age import KafkaAnswers
+from kafka_ingest.planning.settings import Earliest, FeedPlanSettings, Latest, OnDataLoss, ToOffsets, ToTimestamp
+from kafka_ingest.planning.topics import KafkaAnswers
 
 
 @dataclass

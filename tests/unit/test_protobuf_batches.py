@@ -24,7 +24,7 @@ from tests.protobuf_types import (
     values,
 )
 
-from kafka_ingest.message_types.descriptor_sets import schema_of_set
+from kafka_ingest.schemas.descriptor_sets import schema_of_set
 from kafka_ingest.writing.decode_protobuf import send_by_value
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from repeatable_random import repeatable_random

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protobuf_types import reader_of, same, value_or_dead, values
 
-from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_files
-from kafka_ingest.message_types.registered_messages import is_map
+from kafka_ingest.schemas.descriptor_sets import MessageSchema, schema_of_files
+from kafka_ingest.schemas.registered_messages import is_map
 
 TIMES: Final = ((0, 0), (-1, 999_999_999), (1_700_000_000, 1_999), (1_700_000_000, -1))
 FieldType = FieldDescriptorProto

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from tests.protobuf_types import message_class, plain, proto, schema
 
-from kafka_ingest.message_types.message_columns import message_columns
-from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import WrongSchemaError
+from kafka_ingest.model.schema_source import ReadAs
+from kafka_ingest.schemas.message_columns import message_columns
 from kafka_ingest.writing.protobuf_batches import MessageReader, SentType
 
 TEXT = """syntax = "proto2"; package shop;

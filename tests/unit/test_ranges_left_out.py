@@ -21,14 +21,14 @@ from tests.fakes import (
     topic,
 )
 
+from kafka_ingest.batches.known_feed import plan_read
 from kafka_ingest.batches.plan_batch import PlanResult
-from kafka_ingest.batches.whole_plan import plan_read
 from kafka_ingest.errors import OffsetsLostError, RangeNotInLogError, StagedOutputUnusableError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.left_out import LeftOut, to_leave_out
+from kafka_ingest.model.omissions import LeftOut, to_leave_out
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows

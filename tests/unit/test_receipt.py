@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
-from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.receipt import Filtered, RangeCount, Receipt, WrittenFile, WrittenPartition
 
 PLANNED = span(0, 100, 200)

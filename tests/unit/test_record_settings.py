@@ -8,10 +8,9 @@ import yaml
 
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
-from kafka_ingest.model.read_as import ReadAs
-from kafka_ingest.model.schema_source import DescriptorSetFile, RegistrySource, SchemaFile
-from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.schema_source import DescriptorSetFile, ReadAs, RegistrySource, SchemaFile
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import SelectedColumn, Shape
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 

@@ -12,7 +12,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, topic
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches import refused_rows
-from kafka_ingest.committing.commit_batch import commit_batch
+from kafka_ingest.batches.commit_batch import commit_batch
 from kafka_ingest.errors import (
     BatchStateError,
     KafkaUnavailableError,
@@ -22,13 +22,13 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
     TooManyDeadLettersError,
 )
-from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.batch import AttemptDocument, AttemptState, BatchState, sha256
 from kafka_ingest.model.batch_limits import BatchLimits
 from kafka_ingest.model.decoding import Decoding
 from kafka_ingest.model.offsets import Retention, TopicPartition, Unavailable
+from kafka_ingest.model.omissions import RefusedRows
+from kafka_ingest.model.place import FailureCode
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.refused_rows import RefusedRows
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 from kafka_ingest.write_step import Opened, write_batch

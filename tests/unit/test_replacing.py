@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 from tests.fakes import a_plan, span
 
-from kafka_ingest.backfilling.replacing import read_by, whole_chunks
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, OffsetRanges, OnMissing, OnOverlap
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, OffsetRanges, OnMissing, OnOverlap
+from kafka_ingest.batches.replacing import read_by, whole_chunks
 from kafka_ingest.cli.backfill_command import choices
 from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.model.batch import BatchKind, BatchPlan

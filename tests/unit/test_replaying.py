@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 from tests.fakes import FakeKafkaCluster, InMemoryControlTables, a_plan, a_receipt, span
 
-from kafka_ingest.backfilling.replaying import LettersFound, chunks_of_letters, cut
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
+from kafka_ingest.batches.replaying import LettersFound, chunks_of_letters, cut
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, sha256
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import place_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.model.decoding import FieldDecoding, Format
-from kafka_ingest.model.read_as import names_of, not_in, required_path
 from kafka_ingest.model.record_schema import read_schema
+from kafka_ingest.model.schema_source import names_of, not_in, required_path
 from kafka_ingest.settings.feed_file import read_feed_file
 
 SCHEMA = read_schema("id bigint, address struct<`a.b`: string, city: string>, tags array<struct<x: int>>")

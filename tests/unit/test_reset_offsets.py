@@ -30,7 +30,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRecord, ResetMove, StartOver
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
-from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.planning.settings import Earliest, Latest
 from kafka_ingest.verbs.reset import PartitionReset, ResetDecision, decide_reset, reset
 from kafka_ingest.verbs.reset_target import (
     ResetTarget,

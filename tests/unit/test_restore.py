@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.fakes import FeedInMemory, InMemoryControlTables, log, sinks, topic
 
-from kafka_ingest.backfilling.restore import decide_restore, restore
+from kafka_ingest.batches.restore import decide_restore, restore
 from kafka_ingest.errors import (
     FeedChangedError,
     KafkaIngestError,

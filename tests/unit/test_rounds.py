@@ -8,8 +8,8 @@ from pyspark.errors import PySparkException
 from tests.fakes import a_plan, span
 
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.writing.rounds import Staged, read_in_rounds
 
 PLAN = a_plan(span(0, 0, 10), span(1, 0, 20), span(2, 0, 30))

@@ -16,7 +16,7 @@ from kafka_ingest.errors import (
     SchemaRegistryUnavailableError,
     SubjectMissingError,
 )
-from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
+from kafka_ingest.schemas.schema_registry import HttpSchemaRegistry
 from kafka_ingest.settings.connections import ConnectionFields, registry_settings
 from schema_registry import SchemaRegistryServer, running_schema_registry
 

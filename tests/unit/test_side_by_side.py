@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from kafka_ingest.foundation.tried import Tried
-from kafka_ingest.model.attempt_directory import FAILURE, JobSettings
+from kafka_ingest.model.place import FAILURE, JobSettings
 from kafka_ingest.writing import write_batch
 from kafka_ingest.writing.side_by_side import SparkGoneError, Step, side_by_side
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation import storage
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.sinks.choose import FORMATS, examine, import_for_commit, sink_of
 
 

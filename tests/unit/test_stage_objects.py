@@ -18,8 +18,8 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.schema_source import WriterSchema
-from kafka_ingest.model.shape import Shape
 from kafka_ingest.model.spark_settings import FIXED_PARQUET_SETTINGS, PARQUET_SETTINGS
+from kafka_ingest.model.written_columns import Shape
 from kafka_ingest.writing.stage_decoded import SWITCH, CountedRows
 from kafka_ingest.writing.stage_objects import ObjectsOfWorkers, objects_for_workers
 

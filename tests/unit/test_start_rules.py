@@ -9,7 +9,7 @@ from tests.fakes import partition
 
 from kafka_ingest.errors import StartOutsideLogError
 from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
-from kafka_ingest.planning.start_rules import (
+from kafka_ingest.planning.settings import (
     AtOffset,
     AtOffsets,
     AtTimestamp,

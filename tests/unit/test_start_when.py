@@ -22,8 +22,8 @@ from kafka_ingest.airflow_tasks.start_trigger import RecordsWaitTrigger
 from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, Unavailable
-from kafka_ingest.model.start_when import AwaitedFeed, Due, Standing, StartWhen, is_due, position_of
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.model.waiting import AwaitedFeed, Due, Standing, StartWhen, is_due, position_of
 from kafka_ingest.observing.due_feeds import DeniedTopics, due_feeds
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile

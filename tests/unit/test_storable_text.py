@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.foundation.foreign_json import storable, storable_document
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.verbs.request import reason_given
 

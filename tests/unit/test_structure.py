@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
 from kafka_ingest.foundation.stores.kinds import KINDS
-from kafka_ingest.message_types import NEEDED
+from kafka_ingest.schemas import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
 from kafka_ingest.sinks.iceberg import output as iceberg_output
 from kafka_ingest.sinks.postgresql import output as postgresql_output
@@ -202,11 +202,11 @@ def test_only_one_module_writes_a_batchs_state() -> None:
     # It takes a Transition, which cannot be made without the table's leave.
     control = [path for path in (PACKAGE / "control").rglob("*.py") if "migrations" not in path.parts]
     writing = {path.name: writes_of_batches(path) for path in control}
-    wanted = {"batch_states.py", "batch_store.py", "folding_store.py"}
+    wanted = {"batch_statements.py", "batch_store.py", "folding_store.py"}
     assert wanted <= {name for name, found in writing.items() if found}
     found = {name: [each.name for each in functions if may_write_a_state(each)] for name, functions in writing.items()}
     assert {name: names for name, names in found.items() if names} == {
-        "batch_states.py": ["begin_batch", "begin_adopted_batch", "move_batch"]
+        "batch_statements.py": ["begin_batch", "begin_adopted_batch", "move_batch"]
     }
 
 

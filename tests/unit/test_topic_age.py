@@ -8,9 +8,17 @@ from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, partition, 
 
 from kafka_ingest.errors import InvalidRangeError, OffsetsLostError, StartUndecidedError, WrongUseError
 from kafka_ingest.model.offsets import FirstRecord, LogBounds, OffsetRange, StoredOffset, Unavailable
-from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
-from kafka_ingest.planning.start_rules import AtTimestamp, Earliest, FromGroup, Latest, NewOrOlder, StartRule
-from kafka_ingest.planning.topic_age import Age, age_of
+from kafka_ingest.planning.settings import (
+    AtTimestamp,
+    Earliest,
+    FromGroup,
+    Latest,
+    NewOrOlder,
+    OnDataLoss,
+    OnMissingTopic,
+    StartRule,
+)
+from kafka_ingest.planning.topics import Age, age_of
 from kafka_ingest.verbs.skip import decide_skip
 from kafka_ingest.verbs.topic_changes import Choice, apply_choice, changes_of, choices_of, rows_after
 

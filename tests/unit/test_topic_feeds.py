@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.model.control_rows import FilePlan, TopicMemory
+from kafka_ingest.model.topics import FilePlan, TopicMemory
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
 from kafka_ingest.settings.topic_feeds import Others, TopicFeeds, all_feeds, topic_feeds
 

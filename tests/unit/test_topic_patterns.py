@@ -3,8 +3,8 @@
 import pytest
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.model import topic_patterns
-from kafka_ingest.model.topic_patterns import is_selected, selection
+from kafka_ingest.model import topics as topic_patterns
+from kafka_ingest.model.topics import is_selected, selection
 from kafka_ingest.settings.feed import a_pattern
 
 

@@ -10,8 +10,7 @@ from tests.unit.planning_inputs import Stored, described, known_feed, stored
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
 from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot
 from kafka_ingest.model.hold import Hold, HoldCause
-from kafka_ingest.planning.settings import OnMissingTopic, OnTopicChanged
-from kafka_ingest.planning.start_rules import (
+from kafka_ingest.planning.settings import (
     AtOffset,
     AtOffsets,
     AtTimestamp,
@@ -19,6 +18,8 @@ from kafka_ingest.planning.start_rules import (
     FromGroup,
     Latest,
     NewPartition,
+    OnMissingTopic,
+    OnTopicChanged,
     PartitionRule,
     StartRule,
 )

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from kafka_ingest.model.attempt_directory import JobSettings
+from kafka_ingest.model.place import JobSettings
 from kafka_ingest.spark_launch.workplace import PACKAGE, SETTINGS, equip, make_workplace, remove_workplace
 
 BUNDLE = "-----BEGIN CERTIFICATE-----\n" * 8_000

@@ -15,7 +15,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import BatchStateError, OutputUnavailableError, SparkFailedError, UnsafeSparkMasterError
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.planning.settings import Earliest
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.write_step import Opened, Work, write_batches
 

@@ -3,9 +3,9 @@
 import pytest
 
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, Scalar, Struct, read_schema
-from kafka_ingest.model.shape import SelectedColumn
 from kafka_ingest.model.written_columns import (
     ColumnChanges,
+    SelectedColumn,
     changes,
     columns_without_new,
     names_in,

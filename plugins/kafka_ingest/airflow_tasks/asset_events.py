@@ -15,14 +15,14 @@ from airflow.sdk import Asset, AssetAlias, AssetWatcher, BaseOperator, Context, 
 
 from kafka_ingest.airflow_tasks.dag_arguments import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs, timetable
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
+from kafka_ingest.batches.commit_batch import announcement
 from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.model.completion import OnLate, Period
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.model.start_when import AwaitedFeed
+from kafka_ingest.model.waiting import AwaitedFeed
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 

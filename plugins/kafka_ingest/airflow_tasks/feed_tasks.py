@@ -41,8 +41,8 @@ from kafka_ingest.airflow_tasks.metrics import (
     send_standing,
     step_duration,
 )
+from kafka_ingest.batches.commit_batch import announcement
 from kafka_ingest.batches.plan_batch import Asked, PlanOutcome, PlanResult, why_nothing
-from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, InstallationError, KafkaIngestError, OperatorDecisionError
 from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.offsets import listing

@@ -17,9 +17,8 @@ from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batc
 from kafka_ingest.airflow_tasks.metrics import FAILED_ATTEMPTS, send_committed, send_count, step_duration
 from kafka_ingest.airflow_tasks.start_checks import has_active_run
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics
+from kafka_ingest.batches.commit_batch import Committed, announcement
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
-from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import each_tried, tried

@@ -15,7 +15,7 @@ import structlog
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
-from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.offsets import OffsetRange, listing

@@ -13,8 +13,8 @@ from uuid import UUID
 from airflow.providers.common.compat.sdk import Stats, conf
 
 from kafka_ingest.batches.ask_together import as_asked
+from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.batches.plan_batch import Asked
-from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.observing.feed_lines import FeedMeasures, feed_measures
 
 if TYPE_CHECKING:

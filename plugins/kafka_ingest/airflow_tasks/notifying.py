@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import mask_secret, redact
 from airflow.sdk import Context
 
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.observing.alert_life import NotGivenError, Notice, StillBeingGivenError
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task
 from kafka_ingest.verbs.check_airflow import made

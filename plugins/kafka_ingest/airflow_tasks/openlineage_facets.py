@@ -34,15 +34,14 @@ from openlineage.client.facet_v2 import (
 )
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.batches.commit_batch import Committed, announcement
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.late_rows import SUFFIX
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import SUFFIX
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
 from kafka_ingest.model.written_columns import BATCH_COLUMN, kind_of

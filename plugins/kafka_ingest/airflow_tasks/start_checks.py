@@ -16,7 +16,7 @@ from kafka_ingest.assembly import control_tables, feed_files
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidFeedError, KafkaIngestError
-from kafka_ingest.model.start_when import AwaitedFeed, position_of
+from kafka_ingest.model.waiting import AwaitedFeed, position_of
 from kafka_ingest.observing.due_feeds import DeniedTopics, due_feeds
 from kafka_ingest.settings.connections import FindConnection, find_connection_in_task, kafka_settings
 

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.offsets import Isolation
-from kafka_ingest.model.start_when import AwaitedFeed, StartWhen
+from kafka_ingest.model.waiting import AwaitedFeed, StartWhen
 
 if TYPE_CHECKING:
     from kafka_ingest.airflow_tasks.start_checks import StartCheck

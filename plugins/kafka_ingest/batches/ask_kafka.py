@@ -10,13 +10,29 @@ from datetime import datetime
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.topics import is_other_topic
 from kafka_ingest.planning.open_batch import PlanAnswers
-from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings, ToTimestamp
-from kafka_ingest.planning.start_rules import AtTimestamp, FromGroup, NewOrOlder, PartitionRule
-from kafka_ingest.planning.topic_age import Age, KafkaAnswers, TopicAge, age_of, begins_alike, reads_alike
-from kafka_ingest.planning.topics import rules_to_resolve, topics_wanted, was_selected
+from kafka_ingest.planning.settings import (
+    AtTimestamp,
+    EndPositions,
+    FeedPlanSettings,
+    FromGroup,
+    NewOrOlder,
+    PartitionRule,
+    ToTimestamp,
+)
+from kafka_ingest.planning.topics import (
+    Age,
+    KafkaAnswers,
+    TopicAge,
+    age_of,
+    begins_alike,
+    reads_alike,
+    rules_to_resolve,
+    topics_wanted,
+    was_selected,
+)
 from kafka_ingest.ports.cluster import KafkaCluster
 
 

@@ -20,8 +20,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
-from kafka_ingest.planning.topic_age import KafkaAnswers
-from kafka_ingest.planning.topics import topics_wanted
+from kafka_ingest.planning.topics import KafkaAnswers, topics_wanted
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.open_attempt import check_readable
 from kafka_ingest.errors import (
     InstallationError,
     InvalidExpressionError,
@@ -19,11 +19,11 @@ from kafka_ingest.errors import (
     SparkExecutorsMissingError,
     TooManyTablePartitionsError,
 )
-from kafka_ingest.model.attempt_directory import FailureCode, read_code
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan
-from kafka_ingest.model.heap import Heap, too_large
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition, Unavailable, listing
+from kafka_ingest.model.place import FailureCode, read_code
+from kafka_ingest.model.spark_settings import Heap, too_large
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.parts import Parts

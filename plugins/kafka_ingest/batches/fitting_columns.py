@@ -8,7 +8,7 @@ from kafka_ingest.errors import ColumnsChangedError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.written_columns import (
     OnNewFields,

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from kafka_ingest.batches.other_types import is_other_type
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
-from kafka_ingest.model.attempt_directory import FailureCode, read_code
 from kafka_ingest.model.avro_resolution import worst_misfit
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
+from kafka_ingest.model.avro_types import is_other_type
 from kafka_ingest.model.decoding import (
     KEPT_UNKNOWN,
     Columns,
@@ -28,7 +27,7 @@ from kafka_ingest.model.decoding import (
 )
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.read_as import not_in
+from kafka_ingest.model.place import FailureCode, read_code
 from kafka_ingest.model.record_schema import (
     Field,
     MapOf,
@@ -46,6 +45,7 @@ from kafka_ingest.model.schema_source import (
     RegistrySource,
     SchemaFile,
     WriterSchema,
+    not_in,
 )
 from kafka_ingest.ports.schemas import MessageTypes, OpenMessageTypes, OpenRegistry, ReadSchemaFile, SchemaRegistry
 

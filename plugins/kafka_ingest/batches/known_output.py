@@ -24,7 +24,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PublishedBatch
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlReader, ControlTables

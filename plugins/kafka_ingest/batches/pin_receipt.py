@@ -6,9 +6,9 @@ from uuid import UUID
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, sha256
-from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.topics import check_cluster, check_topic_ids
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.parts import Parts
 

@@ -22,11 +22,11 @@ from kafka_ingest.model.control_rows import NEVER_PLANNED, FeedSnapshot, NewFeed
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision, decide
-from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.limits import with_default_limit, within
 from kafka_ingest.planning.open_batch import decide_open_batch, held_topics
+from kafka_ingest.planning.positions import newly_beyond_log
 from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings
-from kafka_ingest.planning.topic_age import KafkaAnswers
+from kafka_ingest.planning.topics import KafkaAnswers
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.parts import Parts
 

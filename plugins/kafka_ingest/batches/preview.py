@@ -14,14 +14,13 @@ from kafka_ingest.batches.fitting_columns import ComparedColumns, FittingColumns
 from kafka_ingest.batches.freeze_schemas import Freeze, found_ids
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import ColumnsChangedError, KafkaUnavailableError, UnknownTopicError
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import NOBODY, Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
 from kafka_ingest.model.control_rows import NEVER_PLANNED
 from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
 from kafka_ingest.model.decoding import Decoding
-from kafka_ingest.model.never_found import NeverFound
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.omissions import NeverFound
+from kafka_ingest.model.place import DATA, OutputLocation
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.topics import topics_wanted

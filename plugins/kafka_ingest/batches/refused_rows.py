@@ -23,12 +23,12 @@ from kafka_ingest.errors import (
     TooManyDeadLettersError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.attempt_directory import FailureCode, read_code
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY
-from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing, ranges_outside_log
-from kafka_ingest.model.refused_rows import MOST_REFUSED, RefusedRows, refused_by_cause
+from kafka_ingest.model.omissions import MOST_REFUSED, RefusedRows, refused_by_cause
+from kafka_ingest.model.place import FailureCode, read_code
+from kafka_ingest.model.topics import check_cluster, check_topic_ids
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.parts import Parts
 

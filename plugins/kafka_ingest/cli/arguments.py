@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import FeedParts, assemble_named
+from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.cli.output import progress
-from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit

@@ -8,18 +8,17 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.replacing import batches_in
-from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
+from kafka_ingest.batches.backfill_request import BackfillRequest, Mode, OnMissing, OnOverlap
+from kafka_ingest.batches.decide_backfill import BackfillDecision
 from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.batches.replacing import batches_in
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts, print_committed, submit
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.offset_sets import span_of
-from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.offsets import OffsetRange, listing, span_of
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.run_request import time_with_zone

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kafka_ingest.errors import KafkaIngestError, NotPrintedError
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.verbs.answer import JSON_VERSION, Answer, FittingTable, Line, error_document
 
 READABLE = 1_000_000  # characters

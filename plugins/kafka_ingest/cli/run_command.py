@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, file_of_feed
+from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import (
     EndOffsets,
@@ -23,7 +24,6 @@ from kafka_ingest.cli.arguments import (
     submit,
 )
 from kafka_ingest.cli.output import answers, out, print_json, print_shown, progress, step
-from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import Tried, each_tried, tried

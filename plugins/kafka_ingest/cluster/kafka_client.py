@@ -27,8 +27,8 @@ from kafka_ingest.errors import (
     KafkaUnavailableError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
+from kafka_ingest.model.spark_settings import LargeRecord
 
 NO_LEADER_KNOWN = Unavailable("LEADER_NOT_AVAILABLE: its leader did not answer")
 """The client still asks a leader that has just died, and then returns no error, only an offset below zero."""

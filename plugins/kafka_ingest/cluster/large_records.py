@@ -15,8 +15,8 @@ from kafka_ingest.cluster.first_answers import (
     asked_in_a_process,
     first_answers,
 )
-from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.spark_settings import LargeRecord
 
 log = logging.getLogger(__name__)
 

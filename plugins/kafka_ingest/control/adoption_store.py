@@ -5,13 +5,18 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from kafka_ingest.control.batch_statements import left_out_document, set_range_counts
-from kafka_ingest.control.batch_states import begin_adopted_batch, move_batch, transition_of
+from kafka_ingest.control.batch_statements import (
+    begin_adopted_batch,
+    left_out_document,
+    move_batch,
+    set_range_counts,
+    transition_of,
+)
 from kafka_ingest.control.database import Store, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import insert_gaps, insert_seeds, row_detail
-from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
-from kafka_ingest.control.replays import count_replayed_again
+from kafka_ingest.control.output_rows import add_lost_ranges, add_removed_ranges, take_from_removed
+from kafka_ingest.control.read_again import count_replayed_again
 from kafka_ingest.control.row_sums import count_again
 from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset

@@ -13,7 +13,7 @@ import uuid6
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
 
 from kafka_ingest.control.database import Store, reads, transaction
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.control.schema import alert, alert_notice, feed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Said
 from kafka_ingest.model.documents import read_row
@@ -37,7 +37,6 @@ class AlertStore(Store):
     alerts = reads(alerts_of)
 
     def said(self) -> list[Said]:
-        """Return how far the notifications of all these alerts have come."""
         columns = (alert_notice.c[name] for name in ("alert_id", "notifier", "change", "said_at", "error"))
         with self.reading() as connection:
             return [

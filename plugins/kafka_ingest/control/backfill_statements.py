@@ -6,25 +6,23 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
-from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
 from kafka_ingest.control.coverage_rows import backfill_ranges
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, read_again_since, resets
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
-from kafka_ingest.control.removed_output import kept
-from kafka_ingest.control.replays import check_not_replayed
-from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
+from kafka_ingest.control.output_rows import kept
+from kafka_ingest.control.read_again import check_not_replayed
+from kafka_ingest.control.rows import COUNTS, gaps_of, newest_ledger_event, of_newest_published
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
 from kafka_ingest.model.documents import range_of_row
 from kafka_ingest.model.gap import NewGap
-from kafka_ingest.model.offset_sets import intersect
-from kafka_ingest.model.offset_sets import shared as offsets_shared
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, listing
+from kafka_ingest.model.offsets import shared as offsets_shared
+from kafka_ingest.model.place import OutputLocation
 
 
 def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, actor: str) -> None:

@@ -15,11 +15,12 @@ from kafka_ingest.control.batch_statements import (
     left_out_document,
     lock_batch,
     locked_batch,
+    move_batch,
     plan_ranges_again,
     require_pinned,
     set_range_counts,
+    transition_of,
 )
-from kafka_ingest.control.batch_states import move_batch, transition_of
 from kafka_ingest.control.database import INSUFFICIENT_PRIVILEGE, Store, unavailable
 from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.offset_statements import (
@@ -28,15 +29,14 @@ from kafka_ingest.control.offset_statements import (
     check_offsets_in_place,
     row_detail,
 )
-from kafka_ingest.control.replacements import check_still_replaceable
-from kafka_ingest.control.replays import check_still_replayable, note_replayed
+from kafka_ingest.control.read_again import check_still_replaceable, check_still_replayable, note_replayed
 from kafka_ingest.control.row_sums import add_to_partitions
 from kafka_ingest.control.rows import batch_of, is_dag_run, newest_ledger_event, of_newest_published, stored_offsets
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.model.gap import Jump
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
@@ -158,7 +158,6 @@ class BatchLife(Store):
         only_from: Collection[BatchState] = ABANDONABLE,
         jumps: Sequence[Jump] = (),
     ) -> None:
-        """→ ABANDONED, from one of these states; stored offsets move only over gaps of the same step."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, actor=actor, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, actor=actor, batch_id=batch_id)

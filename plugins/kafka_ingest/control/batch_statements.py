@@ -2,25 +2,73 @@
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, bindparam, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.control.batch_states import begin_batch, move_batch, transition_of
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, touch_feed
-from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
-from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.rows import NEWEST_LEDGER_EVENT, batch_row, insert_rows
 from kafka_ingest.control.schema import attempt, batch, batch_range, feed
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState, Transition
 from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
+
+
+def begin_batch(connection: Connection, plan: BatchPlan, actor: str, *, lag: int | None = None) -> None:
+    """Write a batch as PLANNED, after the newest ledger event; the unique index refuses a second open live one."""
+    planned = {"state": BatchState.PLANNED.value, "ledger_upto": NEWEST_LEDGER_EVENT, "lag": lag}
+    connection.execute(insert(batch).values(**first_values(plan, actor), **planned), {"of_feed": plan.feed_id})
+
+
+def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> BatchState:
+    """Write a batch that only its output knows, and return its state: it holds nothing until it is adopted.
+
+    As PLANNED it could conflict with an open batch, and a COMMITTED one names an attempt, which names the batch.
+    """
+    state = BatchState.ABANDONED
+    connection.execute(insert(batch).values(**first_values(plan, actor), state=state.value, reason="being adopted"))
+    return state
+
+
+def move_batch(connection: Connection, transition: Transition, **values: object) -> datetime:
+    """Write a batch's next state, and the values that come with it; return when it was updated."""
+    at = datetime.now(UTC)
+    moved = connection.execute(
+        update(batch)
+        .where(batch.c.batch_id == transition.batch_id, batch.c.state == transition.found.value)
+        .values(state=transition.to.value, updated_at=at, **values)
+    ).rowcount
+    if moved != 1:
+        raise BatchStateError(
+            f"batch {transition.batch_id} cannot become {transition.to}: expected it to be {transition.found} still, "
+            "found it changed or deleted under the feed's lock. Nothing was changed; find out who writes to the "
+            "control tables by hand."
+        )
+    return at
+
+
+def transition_of(row: RowMapping, to: BatchState) -> Transition:
+    """Return the change of a locked row's batch to a state; raises BatchStateError where its table has none."""
+    return Transition(row["batch_id"], BatchState(row["state"]), to)
+
+
+def first_values(plan: BatchPlan, actor: str) -> dict[str, object]:
+    """Return a batch's row as it begins, without its state."""
+    return row_of(plan, "batch_id", "feed_id", "kind", "planned_at") | {
+        "plan": plan.as_document(),
+        "plan_fingerprint": plan.fingerprint,
+        "planned_by": actor,
+        "updated_at": plan.planned_at,
+    }
+
 
 OF_BATCH = select(batch.c.feed_id).where(batch.c.batch_id == bindparam("batch_id"))
 LOCKED_FEED_OF_BATCH = select(feed.c.feed_id).where(feed.c.feed_id.in_(OF_BATCH)).with_for_update()

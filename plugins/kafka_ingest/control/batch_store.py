@@ -7,25 +7,26 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 
-from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
 from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import lock_feed
-from kafka_ingest.control.output_columns import SINK, output_of
 from kafka_ingest.control.rows import (
     NEWEST_OF_KINDS,
+    NOT_COMMITTED,
+    NOT_LIVE,
+    SINK,
     batch_of,
     batch_row,
     is_of_run,
     left_out_of,
     newest_published,
+    output_of,
     ranges_of,
 )
 from kafka_ingest.control.schema import batch, batch_range, feed
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.documents import read_row
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import place_of
+from kafka_ingest.model.place import OutputLocation, place_of
 from kafka_ingest.model.summaries import BatchSummary, ReadCounts
 
 ANNOUNCED_AT_ONCE = 100

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select, update
 
 from kafka_ingest.control.database import Store, reads, transaction
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.control.schema import batch, feed, period
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.completion import LateCount, OnLate, Period, Unit
@@ -29,7 +29,6 @@ def of(feed_id: UUID, unit: Unit, *conditions: ColumnElement[bool]) -> tuple[Col
 
 
 def waiting_period(connection: Connection, feed_id: UUID, unit: Unit) -> datetime | None:
-    """Return when the hour or day began that is waited for; None where none was ever."""
     return connection.execute(select(period.c.began_at).where(*of(feed_id, unit, IS_WAITED_FOR))).scalar()
 
 
@@ -39,7 +38,6 @@ class CompletionStore(Store):
     waiting_period = reads(waiting_period)
 
     def periods(self, feed_id: UUID, unit: Unit, *, before: datetime | None = None, limit: int) -> list[Period]:
-        """Return the newest hours or days, the one that is waited for first."""
         older = [] if before is None else [period.c.began_at < before]
         with self.reading() as connection:
             query = select(period).where(*of(feed_id, unit, *older)).order_by(period.c.began_at.desc()).limit(limit)

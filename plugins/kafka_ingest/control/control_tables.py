@@ -10,22 +10,19 @@ from sqlalchemy import Connection, Engine, func, select, text
 
 from kafka_ingest.control.adoption_store import AdoptionStore
 from kafka_ingest.control.alert_store import AlertStore
-from kafka_ingest.control.attempt_store import AttemptStore
 from kafka_ingest.control.batch_life import BatchLife
 from kafka_ingest.control.batch_store import BatchStore
 from kafka_ingest.control.completion_store import CompletionStore
 from kafka_ingest.control.coverage_store import CoverageStore
 from kafka_ingest.control.database import check_version, transaction
-from kafka_ingest.control.feed_store import FeedStore
+from kafka_ingest.control.feed_store import FeedStore, TopicStore
 from kafka_ingest.control.folding_store import FoldingStore
-from kafka_ingest.control.gap_store import GapStore
+from kafka_ingest.control.gap_store import GapStore, OutputStore
 from kafka_ingest.control.journal_store import JournalStore
 from kafka_ingest.control.offset_store import OffsetStore
-from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.control.overview_store import OverviewStore
-from kafka_ingest.control.plan_store import PlanStore
+from kafka_ingest.control.plan_store import AttemptStore, PlanStore
 from kafka_ingest.control.schema import metadata
-from kafka_ingest.control.topic_store import TopicStore
 
 RIGHTS: Final = text(
     "SELECT bool_and(has_table_privilege(name, each)) FROM unnest(CAST(:names AS text[])) AS name, "

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeEngine
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import MOVED, NO_MORE_WRITES, check_version, described, transaction
-from kafka_ingest.control.many_rows import insert_arrays
+from kafka_ingest.control.rows import insert_arrays
 from kafka_ingest.control.schema import VERSION_TABLE, StorableDocument, StorableText, batch, event, metadata
 from kafka_ingest.errors import ControlSchemaError
 

@@ -4,14 +4,10 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, bindparam, literal, select
 
-from kafka_ingest.control.batch_conditions import COUNTS, OF_THE_FEED, not_live_of
-from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
-from kafka_ingest.control.output_columns import OUTPUT, SINK, output_of
-from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
-from kafka_ingest.control.replacements import replacements
-from kafka_ingest.control.replays import replays
-from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.output_rows import folded_ranges, lost_ranges, removed_ranges
+from kafka_ingest.control.read_again import replacements, replays
+from kafka_ingest.control.rows import COUNTS, OF_THE_FEED, OUTPUT, SINK, gaps_of, not_live_of, output_of
 from kafka_ingest.control.schema import batch, batch_range, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import (
@@ -23,9 +19,8 @@ from kafka_ingest.model.control_rows import (
     FeedSnapshot,
 )
 from kafka_ingest.model.documents import read_row
-from kafka_ingest.model.offset_sets import place
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, place
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
@@ -62,13 +57,11 @@ def filtered_by_partition(connection: Connection, feed_id: UUID) -> dict[TopicPa
 
 
 def copied_ranges(connection: Connection, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
-    """Return what the feed's copies into another output hold, or will hold."""
     into_output = (SINK["format"].as_string() == output.format) & (SINK["path"].as_string() == output.uri)
     return backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.COPY.value, into_output)
 
 
 def copy_outputs(connection: Connection) -> list[tuple[UUID, OutputLocation]]:
-    """Return the outputs of all feeds' copies, open ones included, with the feeds' ids."""
     query = select(batch.c.feed_id, *OUTPUT).where(batch.c.kind == BatchKind.COPY.value, COUNTS)
     return [(row["feed_id"], output_of(row)) for row in connection.execute(query.distinct()).mappings()]
 

@@ -10,25 +10,22 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, exists, f
 from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, copy_outputs, coverage_rows
 from kafka_ingest.control.database import Store, reads
 from kafka_ingest.control.feed_snapshot import FEED_OF_NAME, snapshot
-from kafka_ingest.control.folded_rows import folded_ranges, kept_of
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
-from kafka_ingest.control.output_columns import OUTPUT, output_of
+from kafka_ingest.control.output_rows import folded_ranges, kept, kept_of, lost_ranges
 from kafka_ingest.control.passed_offsets import committed_ahead, committed_within
-from kafka_ingest.control.removed_output import kept, lost_ranges
-from kafka_ingest.control.replacements import held_ranges, replacements
-from kafka_ingest.control.rows import batch_row, events_of, gaps_of, stored_offsets
+from kafka_ingest.control.read_again import held_ranges, replacements
+from kafka_ingest.control.rows import OUTPUT, batch_row, events_of, gaps_of, output_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import CommittedBatch, CoverageRows
+from kafka_ingest.model.coverage import BatchOfOffset, OffsetRows
 from kafka_ingest.model.documents import range_of_row, read_row
-from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
 def offset_rows(
     connection: Connection, feed_name: str, topic_partition: TopicPartition, offset: int
 ) -> OffsetRows | None:
-    """Return what the control rows say about one offset; None where the feed was never planned."""
     row = connection.execute(select(feed.c.feed_id, feed.c.topics).where(feed.c.name == feed_name)).one_or_none()
     if row is None:
         return None

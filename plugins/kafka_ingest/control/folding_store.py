@@ -11,13 +11,12 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exist
 
 from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import lock_feed
-from kafka_ingest.control.folded_rows import folded_batches, folded_by_id, folded_feed
-from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.output_rows import folded_batches, folded_by_id, folded_feed
+from kafka_ingest.control.rows import insert_rows
 from kafka_ingest.control.schema import FOLDED_KINDS, attempt, batch, batch_range, event, folded_range, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.documents import read_row, row_of
-from kafka_ingest.model.folded import Chains, FoldedRange
+from kafka_ingest.model.folded import Chains, Foldable, FoldCut, Folded, FoldedRange
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
 NOT_FOLDED = and_(
@@ -123,8 +122,6 @@ def old_events(feed_id: UUID, cut: FoldCut, kind: str) -> Sequence[ColumnElement
 
 
 def foldable(connection: Connection, feed_id: UUID, cut: FoldCut) -> Foldable:
-    """Return what may be folded now, and what is old enough but stays."""
-
     def count(*conditions: ColumnElement[bool]) -> int:
         query = select(func.count()).select_from(batch).where(*old(feed_id, cut), *conditions)
         return connection.execute(query).scalar_one()

@@ -14,9 +14,11 @@ from kafka_ingest.control.offset_statements import (
     seed_detail,
     upsert_seeds,
 )
+from kafka_ingest.control.output_rows import add_lost_ranges, add_removed_ranges, take_from_removed
+from kafka_ingest.control.read_again import not_taken_over
 from kafka_ingest.control.rows import gaps_of
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.gap import Gap, Jump, LostRange, NewGap, RemovedRange
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import StoredOffset
 
@@ -62,3 +64,42 @@ class GapStore(Store):
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)
             insert_holds(connection, feed.feed_id, holds)
+
+
+class OutputStore(Store):
+    """Published ranges that the output holds no longer."""
+
+    def record_lost(
+        self, feed: FeedSnapshot, lost: Sequence[LostRange], gaps: Sequence[NewGap], *, reason: str, actor: str
+    ) -> None:
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            add_lost_ranges(connection, feed.feed_id, lost)
+            take_from_removed(connection, feed.feed_id, lost)
+            now = datetime.now(UTC)
+            filed = [
+                gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
+                for new in gaps
+            ]
+            insert_gaps(connection, feed.feed_id, filed)
+            detail = {
+                "gaps": [found.as_document() for found in filed],
+                "lost": [each.as_document() for each in lost],
+                "reason": reason,
+            }
+            append_event(connection, feed.feed_id, "gap", actor, lost[0].batch_id, detail)
+
+    def record_removed(
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
+    ) -> None:
+        """Record which committed offsets have expired; repeating it adds only a line to the audit journal.
+
+        An expiry may have been decided before rows were replaced: what another batch holds now is left out.
+        """
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            touch_feed(connection, feed_id)
+            add_removed_ranges(connection, feed_id, not_taken_over(connection, feed_id, ranges, batches))
+            detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
+            append_event(connection, feed_id, "expired", actor, None, detail)

@@ -10,8 +10,7 @@ import uuid6
 from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, func, insert, not_, or_, select, update
 
 from kafka_ingest.control.feed_statements import append_event
-from kafka_ingest.control.many_rows import insert_rows
-from kafka_ingest.control.rows import stored_offsets
+from kafka_ingest.control.rows import insert_rows, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import Batch, BatchKind

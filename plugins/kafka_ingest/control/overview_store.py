@@ -9,11 +9,10 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
 from kafka_ingest.control.database import Store
-from kafka_ingest.control.many_rows import batched
+from kafka_ingest.control.feed_snapshot import last_committed_at, not_rows, open_live_batches
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
-from kafka_ingest.control.rows import OF_STORED_OFFSETS, gaps_of
+from kafka_ingest.control.rows import OF_STORED_OFFSETS, batched, gaps_of
 from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
-from kafka_ingest.control.standing import last_committed_at, not_rows, open_live_batches
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.gap import ACKNOWLEDGED, DECIDED, Gap, GapCause
@@ -44,7 +43,7 @@ class OverviewStore(Store):
             ]
 
     def feed_standings(self) -> list[FeedOverview]:
-        """Return the same without gaps, records that became no row, and when something was committed last."""
+        """Return where feeds stand without gaps, records that became no row, and when something was committed last."""
         with self.reading() as connection:
             return all_standings(connection)
 

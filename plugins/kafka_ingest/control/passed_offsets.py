@@ -5,16 +5,14 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
-from kafka_ingest.control.batch_conditions import IN_LEDGER
-from kafka_ingest.control.folded_rows import folded_of, kept_of
 from kafka_ingest.control.log_cuts import ids_before, resets
-from kafka_ingest.control.removed_output import kept
+from kafka_ingest.control.output_rows import folded_of, kept, kept_of
+from kafka_ingest.control.rows import IN_LEDGER
 from kafka_ingest.control.schema import batch, batch_range, folded_range, stored_offset
 from kafka_ingest.errors import BatchFoldedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.offset_sets import intersect
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect
 
 LAST_OFFSET = 2**63 - 1
 
@@ -64,7 +62,6 @@ def check_not_folded(connection: Connection, feed_id: UUID, batch_id: UUID) -> N
 
 
 def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition, int]:
-    """Return where a live batch began in each partition, or the first one after it that read the partition."""
     feed_id = connection.execute(select(batch.c.feed_id).where(batch.c.batch_id == batch_id)).scalar_one()
     check_not_folded(connection, feed_id, batch_id)
     place = (batch_range.c.topic, batch_range.c.partition)
@@ -91,7 +88,6 @@ def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition,
 def committed_within(
     connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
 ) -> list[OffsetRange]:
-    """Return what committed batches hold of intervals, sorted; copies are not among them, and nothing that was lost."""
     topics = {interval.topic for interval in intervals}
     partitions = {interval.partition for interval in intervals}
     query = (
@@ -120,7 +116,6 @@ def committed_within(
 
 
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
-    """Return what committed batches hold at or above the stored offsets, sorted; empty without a backward reset."""
     query = (
         select(batch_range, stored_offset.c.next_offset)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)

@@ -1,9 +1,10 @@
 """What the rows of the control tables mean: each becomes one of the nouns."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import (
@@ -13,25 +14,45 @@ from sqlalchemy import (
     RowMapping,
     ScalarSelect,
     Select,
+    Table,
     and_,
     bindparam,
+    cast,
+    column,
     func,
+    insert,
+    literal,
     select,
     union_all,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import TypeEngine
 
-from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
-from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
+from kafka_ingest.model.omissions import LeftOut
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.summaries import BatchRange
+
+SINK = batch.c.plan["sink"]
+OUTPUT = (
+    SINK["format"].as_string().label("sink_format"),
+    SINK["path"].as_string().label("output_path"),
+    SINK["options"].as_string().label("sink_options"),
+)
+"""Columns of a query on batches, for :func:`output_of`. Texts, so that rows can be compared: DISTINCT."""
+
+
+def output_of(row: RowMapping) -> OutputLocation:
+    options: dict[str, Any] = json.loads(row["sink_options"]) if row["sink_options"] else {}
+    return OutputLocation(row["sink_format"], row["output_path"], tuple(sorted(options.items())))
 
 
 def stored_offsets(
@@ -206,3 +227,66 @@ NEWEST_LEDGER_EVENT_ALONE = select(NEWEST_LEDGER_EVENT)
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
     """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
     return int(connection.execute(NEWEST_LEDGER_EVENT_ALONE, {"of_feed": feed_id}).scalar_one())
+
+
+# Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
+NOT_COMMITTED = batch.c.state != literal(BatchState.COMMITTED.value, literal_execute=True)
+NOT_LIVE = batch.c.kind != literal(BatchKind.LIVE.value, literal_execute=True)
+
+
+def not_live_of(feed_id: UUID) -> ColumnElement[bool]:
+    """Return the condition that a batch is one of a feed's that are not live.
+
+    On its own in a statement: beside other conditions SQLite reads all of years of batches, once ANALYZE has counted
+    those of one feed.
+    """
+    return batch.c.batch_id.in_(select(batch.c.batch_id).where(batch.c.feed_id == feed_id, NOT_LIVE))
+
+
+COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchState.COMMITTED}))
+"""A batch that is abandoned holds nothing."""
+
+OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
+"""Ranges in another output do not count for the feed's own."""
+
+IN_LEDGER = batch.c.kind.in_((BatchKind.LIVE.value, BatchKind.BACKFILL.value))
+"""The batches that have committed offsets. One that replaces rows reads offsets that others have committed."""
+
+
+AT_ONCE = 500
+"""A statement has a limited number of parameters."""
+
+Item = TypeVar("Item")
+
+
+def batched(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Return items in parts that a statement can name."""
+    return [items[first : first + AT_ONCE] for first in range(0, len(items), AT_ONCE)]
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows that have the same columns; none is nothing to do.
+
+    PostgreSQL takes them as one array a column: row by row its driver needs twice as long (bench/README.md).
+    """
+    if not rows:
+        return
+    if connection.dialect.name != "postgresql":
+        connection.execute(insert(table), list(rows))
+        return
+    sent = {name: table.c[name].type for name in rows[0]}
+    insert_arrays(connection, table, {name: [row[name] for row in rows] for name in sent}, sent)
+
+
+def insert_arrays(
+    connection: Connection,
+    table: Table,
+    values: Mapping[str, Sequence[object]],
+    sent: Mapping[str, TypeEngine[Any]],
+) -> None:
+    """Insert rows into a table of PostgreSQL as an array of each column's ``values``, of the types ``sent``."""
+    arrays = [bindparam(name, list(given), type_=ARRAY(sent[name])) for name, given in values.items()]
+    unnested = func.unnest(*arrays).table_valued(*(column(name, sent[name]) for name in values)).render_derived()
+    kept = {name: table.c[name].type for name in values}
+    taken = [unnested.c[name] if sent[name] is kept[name] else cast(unnested.c[name], kept[name]) for name in values]
+    connection.execute(insert(table).from_select(list(values), select(*taken)))

@@ -27,7 +27,7 @@ from sqlalchemy import (
     text,
 )
 
-from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.foundation.foreign_json import storable, storable_document
 from kafka_ingest.model.alert import AlertKind, Change
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.completion import Unit
@@ -97,6 +97,11 @@ OneOf = type[BatchState | BatchKind | AttemptState | GapCause | HoldCause | Aler
 
 def one_of(column: str, values: OneOf) -> str:
     return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
+
+
+def where(condition: str) -> dict[str, Any]:
+    """Return the condition of a partial index, for both databases."""
+    return {f"{dialect}_where": text(condition) for dialect in ("sqlite", "postgresql")}
 
 
 metadata = MetaData(
@@ -202,37 +207,23 @@ batch = Table(
     # When the newest commit was.
     Index("ix_batch_sums", "feed_id", "kind", "state", "committed_at", "rows"),
     # Open and abandoned batches, among years of committed ones.
-    Index(
-        "ix_batch_not_committed",
-        "feed_id",
-        "updated_at",
-        sqlite_where=text("state <> 'COMMITTED'"),
-        postgresql_where=text("state <> 'COMMITTED'"),
-    ),
+    Index("ix_batch_not_committed", "feed_id", "updated_at", **where("state <> 'COMMITTED'")),
     # Backfills among years of live batches.
-    Index(
-        "ix_batch_not_live",
-        "feed_id",
-        "planned_at",
-        sqlite_where=text("kind <> 'live'"),
-        postgresql_where=text("kind <> 'live'"),
-    ),
+    Index("ix_batch_not_live", "feed_id", "planned_at", **where("kind <> 'live'")),
     # The oldest that are to be folded, among years of those that are.
     Index(
         "ix_batch_to_fold",
         "feed_id",
         "committed_at",
-        sqlite_where=text("kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"),
-        postgresql_where=text("kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"),
+        **where("kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"),
     ),
-    Index("ix_batch_to_announce", "feed_id", sqlite_where=text("to_announce"), postgresql_where=text("to_announce")),
+    Index("ix_batch_to_announce", "feed_id", **where("to_announce")),
     # Invariant 2: at most one open live batch a feed.
     Index(
         "uq_batch_open_live",
         "feed_id",
         unique=True,
-        sqlite_where=text("kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"),
-        postgresql_where=text("kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"),
+        **where("kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"),
     ),
 )
 
@@ -253,13 +244,7 @@ attempt = Table(
     CheckConstraint("attempt >= 1", name="number"),
     CheckConstraint("state <> 'PINNED' OR receipt_sha256 IS NOT NULL", name="pinned"),
     CheckConstraint("(state = 'DISCARDED') = (reason IS NOT NULL)", name="discarded"),
-    Index(
-        "uq_attempt_pinned",
-        "batch_id",
-        unique=True,
-        sqlite_where=text("state = 'PINNED'"),
-        postgresql_where=text("state = 'PINNED'"),
-    ),
+    Index("uq_attempt_pinned", "batch_id", unique=True, **where("state = 'PINNED'")),
     # Attempts not removed yet, or only lately, among years of attempts.
     Index("ix_attempt_cleaned", "cleaned_at"),
 )
@@ -334,12 +319,7 @@ batch_range = Table(
     CheckConstraint(
         "replayed = 0 OR (replayed > 0 AND dead_letters IS NOT NULL AND replayed <= dead_letters)", name="replayed"
     ),
-    Index(
-        "ix_batch_range_dead_letters",
-        "batch_id",
-        sqlite_where=text("dead_letters > 0"),
-        postgresql_where=text("dead_letters > 0"),
-    ),
+    Index("ix_batch_range_dead_letters", "batch_id", **where("dead_letters > 0")),
     comment="the non-empty ranges of a batch",
 )
 
@@ -391,9 +371,7 @@ gap = Table(
     CheckConstraint(one_of("cause", GapCause), name="cause"),
     Index("ix_gap_feed", "feed_id", "topic", "partition"),
     # What a plan has to stop at, among all that was ever passed.
-    Index(
-        "ix_gap_ahead", "feed_id", sqlite_where=text("applied_at IS NULL"), postgresql_where=text("applied_at IS NULL")
-    ),
+    Index("ix_gap_ahead", "feed_id", **where("applied_at IS NULL")),
     comment="intervals that will not be ingested, or not yet: who or what decided it, when and why",
 )
 
@@ -462,15 +440,7 @@ alert = Table(
     CheckConstraint(one_of("kind", AlertKind), name="kind"),
     CheckConstraint("ended_at >= began_at", name="ended"),
     # Of two checks at once one begins it.
-    Index(
-        "uq_alert_current",
-        "feed_id",
-        "kind",
-        "subject",
-        unique=True,
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
-    ),
+    Index("uq_alert_current", "feed_id", "kind", "subject", unique=True, **where("ended_at IS NULL")),
     comment="what feeds ask to be notified of, as long as it holds and until its end was notified",
 )
 
@@ -503,31 +473,16 @@ period = Table(
     CheckConstraint(one_of("unit", Unit), name="unit"),
     CheckConstraint("(completed_at IS NULL) = (completed_by IS NULL)", name="completed"),
     # One is waited for: completing it is a compare-and-set.
-    Index(
-        "uq_period_waiting",
-        "feed_id",
-        "unit",
-        unique=True,
-        sqlite_where=text("completed_at IS NULL"),
-        postgresql_where=text("completed_at IS NULL"),
-    ),
+    Index("uq_period_waiting", "feed_id", "unit", unique=True, **where("completed_at IS NULL")),
     # The few that are to be announced or marked, among years of hours.
     Index(
         "ix_period_to_announce",
         "feed_id",
         "unit",
         "began_at",
-        sqlite_where=text("announced_at IS NULL OR announced_rows < late_rows"),
-        postgresql_where=text("announced_at IS NULL OR announced_rows < late_rows"),
+        **where("announced_at IS NULL OR announced_rows < late_rows"),
     ),
-    Index(
-        "ix_period_to_mark",
-        "feed_id",
-        "unit",
-        "began_at",
-        sqlite_where=text("success_file_at IS NULL"),
-        postgresql_where=text("success_file_at IS NULL"),
-    ),
+    Index("ix_period_to_mark", "feed_id", "unit", "began_at", **where("success_file_at IS NULL")),
     comment="hours and days that are complete, of feeds that ask for it",
 )
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, MetaData, func, select, text
 
 from kafka_ingest.control.database import UPGRADE_COMMAND, check_supported, described, found_version, transaction
-from kafka_ingest.control.schema import SCHEMA_VERSION
+from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE, metadata
 from kafka_ingest.errors import ControlSchemaError
 
 UPGRADE_LOCK = 0x6B61666B61  # any number that nothing else locks in this database
@@ -58,7 +59,16 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
             # Two upgrades at once: the second waits and finds nothing to do. SQLite's BEGIN IMMEDIATE does the same.
             connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        known = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        if known is None:
+            # Of a copy: SQLAlchemy marks a constraint that PostgreSQL gets later, and no SQLite would get it any more.
+            tables = MetaData(naming_convention=metadata.naming_convention)
+            for each in metadata.sorted_tables:
+                each.to_metadata(tables)
+            tables.create_all(connection, checkfirst=False)
+            command.stamp(config, "head")
+        else:
+            command.upgrade(config, "head")
         if engine.dialect.name == "sqlite" and (broken := connection.execute(text("PRAGMA foreign_key_check")).all()):
             raise ControlSchemaError(
                 f"{where}: expected every row to refer to existing rows, found {len(broken):,} that do not, the first "

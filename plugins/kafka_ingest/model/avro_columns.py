@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_ingest.model import avro_types as avro
-from kafka_ingest.model.read_as import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path
 from kafka_ingest.model.record_schema import (
     DECIMAL,
     MAX_PRECISION,
@@ -22,6 +21,7 @@ from kafka_ingest.model.record_schema import (
     Struct,
     WrongSchemaError,
 )
+from kafka_ingest.model.schema_source import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path
 
 PRESENT: Final = "p"
 """The field of a record that has none, true by default: so its column says where such a record is."""

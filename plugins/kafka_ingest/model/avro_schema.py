@@ -14,8 +14,8 @@ from typing import Final
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model import avro_types as avro
 from kafka_ingest.model.avro_columns import Columns, SparkValue
-from kafka_ingest.model.read_as import Paths, ReadAs
 from kafka_ingest.model.record_schema import MAX_DEPTH, MAX_FIELDS, MAX_NAME, WrongSchemaError
+from kafka_ingest.model.schema_source import Paths, ReadAs
 
 RANGES = {"int": 2**31, "long": 2**63}
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
 from kafka_ingest.model.record_schema import DECIMAL
+from kafka_ingest.model.schema_source import RegisteredSchema
 
 PRIMITIVES: Final = {
     "null": "void",
@@ -248,3 +250,32 @@ def logical(kind: Primitive | Fixed) -> dict[str, Node]:
     if decimal := DECIMAL.fullmatch(kind.spark):
         return {"logicalType": "decimal", "precision": int(decimal[1]), "scale": int(decimal[2])}
     return {"logicalType": kind.time} if isinstance(kind, Primitive) and kind.time else {}
+
+
+def is_other_type(found: RegisteredSchema, reader: RegisteredSchema) -> bool:
+    """Whether a schema is surely one of another type; not where one of the two has no name, or is not known."""
+    if not found.text:
+        return False
+    if found.kind != reader.kind:
+        return True
+    names, wanted = names_in(found), names_in(reader)
+    return bool(names and wanted) and names[0] not in wanted
+
+
+def names_in(schema: RegisteredSchema) -> list[str]:
+    """Return the name of a schema's type, and those that it had before: of Avro without the namespace."""
+    try:
+        node: Any = read_foreign_json(schema.text)
+    except ForeignJsonError:
+        return []
+    match schema.kind, node:
+        case "AVRO", {"type": "record" | "enum" | "fixed", "name": str(name)}:
+            aliases = node.get("aliases")
+            earlier = [each for each in aliases if isinstance(each, str)] if isinstance(aliases, list) else []
+            return list(map(short, [name, *earlier]))
+        case "AVRO", str(name) | {"type": str(name)}:
+            return [name]
+        case "JSON", {"title": str(title)}:
+            return [title]
+        case _:
+            return []

@@ -14,12 +14,10 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.foreign_json import read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.documents import document_of, read_document
-from kafka_ingest.model.late_rows import LateRows
-from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import PartitionTerm, terms_of
-from kafka_ingest.model.place import Place, place_of
+from kafka_ingest.model.omissions import LeftOut, ranges_read
+from kafka_ingest.model.partition_term import LateRows, PartitionTerm, terms_of
+from kafka_ingest.model.place import OutputLocation, Place, place_of
 from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, why_no_replacement, why_no_replay
 
 DATED = 7

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
+from kafka_ingest.model.omissions import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.summaries import ReadCounts
 

@@ -9,15 +9,13 @@ from uuid import UUID
 from kafka_ingest.model.batch import NOBODY, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.gap import Gap, Jump, LostRange, NewGap, RemovedRange
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import OutputLocation, Place
 from kafka_ingest.model.published_output import FoundFiles
 from kafka_ingest.model.read_again import Replacement, Replay
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.model.removal import LostRange, RemovedRange
 
 RECENT_BATCHES = 100
 """How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""
@@ -25,10 +23,6 @@ RECENT_BATCHES = 100
 
 RESTORED_BY = "restore:"
 """The first part of ``planned_by`` for batches that restore an abandoned one's staged files, not from Kafka."""
-
-
-NEWEST_STAY = 20
-"""How many of a feed's newest batches are never folded: their speed decides how much the next one may read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,63 +150,6 @@ class CommittedBatch:
     output: OutputLocation
     ranges: Sequence[CommittedRange]
     folded: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoldCut:
-    """Which batches may be folded: those committed before a time, except the newest; and how many per transaction."""
-
-    before: datetime
-    newest_stay: int = NEWEST_STAY
-    batches_at_once: int = 500
-    ranges_at_once: int = 20_000
-    events_at_once: int = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """What one transaction folded: batches, and how many of their rows and of the journal's were removed."""
-
-    batches: int = 0
-    ranges: int = 0
-    attempts: int = 0
-    events: int = 0
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.batches or self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class Foldable:
-    """What may be folded now, and what is old enough but stays: not announced, or with staged output."""
-
-    batches: int
-    events: int
-    to_announce: int = 0
-    staged: int = 0
-    dead_letters: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedFeed:
-    """What is folded of a feed at one instant."""
-
-    batches: frozenset[UUID]
-    ranges: Sequence[FoldedRange]
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedBatch:
-    """A batch whose ranges are folded: its feed, its output, and the fingerprint that identifies its receipt."""
-
-    batch_id: UUID
-    fingerprint: str
-    planned_at: datetime
-    planned_by: str
-    committed_at: datetime
-    committed_by: str
-    output: OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,43 +299,3 @@ class Adoption:
     back: Sequence[RemovedRange] = ()
     lost: Sequence[LostRange] = ()
     files: Mapping[UUID, FoundFiles] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class FilePlan:
-    """The last plan of a file: when it asked Kafka which topics there are, and by which pattern.
-
-    ``file`` is the path below the folder of feed files.
-    """
-
-    file: str
-    planned_at: datetime
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class SeenTopic:
-    """A topic that a plan of a file found; ``feed`` is None where it is left out, or was stopped before its first plan.
-
-    ``found_after`` is the plan before, which would have found it and did not: it was made since, or became visible.
-    None where no plan says anything of its age.
-    """
-
-    file: str
-    topic: str
-    conn_id: str
-    topic_id: str | None
-    feed: str | None
-    found_after: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicMemory:
-    """What the control tables know that matters to files for many topics.
-
-    ``planned`` are all feeds' names, each with the topics of its last plan.
-    """
-
-    plans: tuple[FilePlan, ...] = ()
-    seen: tuple[SeenTopic, ...] = ()
-    planned: tuple[tuple[str, frozenset[str]], ...] = ()

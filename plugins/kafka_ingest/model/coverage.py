@@ -4,20 +4,31 @@ Live batches hold [first, stored) minus the gaps, so years of them need not be r
 topic's current id count: offsets of a deleted topic mean other records.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, Rewind
+from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.offset_sets import by_partition, intersect, shared, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.gap import Gap, GapCause, LostRange, RemovedRange
+from kafka_ingest.model.offsets import (
+    OffsetRange,
+    StoredOffset,
+    TopicPartition,
+    by_partition,
+    intersect,
+    listing,
+    shared,
+    subtract,
+    union,
+)
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.read_again import Replacement, Replay
-from kafka_ingest.model.removal import LostRange, RemovedRange
 
 T = TypeVar("T")
 
@@ -214,3 +225,49 @@ def replayed_in(partition: PartitionCoverage) -> int:
     taken_up = sum(each.letters.number for each in partition.replays if not each.is_open)
     by = {each.by for each in partition.replays if not each.is_open}
     return taken_up - sum(each.count for each in partition.dead_letters if each.batch_id in by)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOfOffset:
+    """A batch whose range of a partition holds an offset. ``dead_letters`` and ``filtered`` are None before WRITTEN."""
+
+    batch_id: UUID
+    kind: BatchKind
+    state: BatchState
+    planned_at: datetime
+    planned_by: str
+    committed_at: datetime | None
+    committed_by: str | None
+    reason: str | None
+    """Why it was abandoned."""
+    offset_range: OffsetRange
+    topic_id: str | None
+    dead_letters: int | None
+    filtered: int | None
+    output: OutputLocation
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRows:
+    """All that a feed's control rows say about one offset, at one instant.
+
+    ``stored`` is None where the feed has no such partition now; ``largest_partitions`` has the largest that it has, by
+    topic. ``topics`` are the last plan's. ``batches`` and ``gaps`` are those that hold the offset, newest first, under
+    any topic id. ``resets`` are the feed's, newest first: they show which topic ids mean the same records.
+    """
+
+    feed_id: UUID
+    stored: StoredOffset | None
+    topics: Collection[str]
+    largest_partitions: Mapping[str, int]
+    batches: Sequence[BatchOfOffset]
+    gaps: Sequence[Gap]
+    resets: Sequence[Event]
+    lost: Sequence[LostRange] = ()
+    """Published files that held the offset and were lost."""
+
+    folded: Sequence[FoldedRange] = ()
+    """What old batches have read that holds the offset: each is of a batch that only its receipt names."""
+
+    replacements: Sequence[Replacement] = ()
+    """Of the partition: whose rows other batches have replaced, or are about to."""

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from kafka_ingest.model.attempt_directory import DEAD_LETTERS
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import DEAD_LETTERS, OutputLocation, Place
 
 PREVIEW_BYTES = 80
 """How much of a key or value is shown."""

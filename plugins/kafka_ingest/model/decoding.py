@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kafka_ingest.model.read_as import ReadAs
-from kafka_ingest.model.refused_rows import RefusedRows
-from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
-from kafka_ingest.model.shape import AS_DECODED, Shape
+from kafka_ingest.model.omissions import RefusedRows
+from kafka_ingest.model.schema_source import ReadAs, SchemaSource, WriterSchema
 from kafka_ingest.model.spark_settings import OUR_SETTINGS, SparkSettings
+from kafka_ingest.model.written_columns import AS_DECODED, Shape
 
 
 class Format(StrEnum):

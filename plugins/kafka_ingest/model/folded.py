@@ -5,14 +5,14 @@ share an offset, because an operator let the feed read it again, never join one 
 offset was committed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.offset_sets import intersect, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, subtract, union
+from kafka_ingest.model.place import OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +133,64 @@ def kept_of_folded(folded: Iterable[OffsetRange], gone: Mapping[UUID, Iterable[O
             to_take = subtract(to_take, here)
         left = pieces
     return left
+
+
+NEWEST_STAY = 20
+"""How many of a feed's newest batches are never folded: their speed decides how much the next one may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCut:
+    """Which batches may be folded: those committed before a time, except the newest; and how many per transaction."""
+
+    before: datetime
+    newest_stay: int = NEWEST_STAY
+    batches_at_once: int = 500
+    ranges_at_once: int = 20_000
+    events_at_once: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What one transaction folded: batches, and how many of their rows and of the journal's were removed."""
+
+    batches: int = 0
+    ranges: int = 0
+    attempts: int = 0
+    events: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.batches or self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Foldable:
+    """What may be folded now, and what is old enough but stays: not announced, or with staged output."""
+
+    batches: int
+    events: int
+    to_announce: int = 0
+    staged: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedFeed:
+    """What is folded of a feed at one instant."""
+
+    batches: frozenset[UUID]
+    ranges: Sequence[FoldedRange]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """A batch whose ranges are folded: its feed, its output, and the fingerprint that identifies its receipt."""
+
+    batch_id: UUID
+    fingerprint: str
+    planned_at: datetime
+    planned_by: str
+    committed_at: datetime
+    committed_by: str
+    output: OutputLocation

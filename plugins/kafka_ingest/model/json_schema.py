@@ -10,8 +10,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_foreign_json
-from kafka_ingest.model.read_as import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path
 from kafka_ingest.model.record_schema import MAX_DEPTH, WrongSchemaError, quoted, read_schema
+from kafka_ingest.model.schema_source import ELEMENTS, MAP_VALUES, Paths, ReadAs, field_path
 
 ANY: Final = "string"
 SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean"}

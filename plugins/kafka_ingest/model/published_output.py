@@ -7,10 +7,10 @@ from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.removal import Removal
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from uuid import UUID
 
 from kafka_ingest.foundation.foreign_json import whole
 from kafka_ingest.model.documents import Documented, document_of, read_document
-from kafka_ingest.model.offset_sets import by_partition
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,11 +12,9 @@ from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.foreign_json import read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.documents import document_of, read_document
-from kafka_ingest.model.late_rows import is_late
-from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
-from kafka_ingest.model.never_found import NeverFound
-from kafka_ingest.model.offset_sets import by_partition, span_of, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, span_of, union
+from kafka_ingest.model.omissions import LeftOut, NeverFound, ranges_read, wrongly_left_out
+from kafka_ingest.model.partition_term import is_late
 from kafka_ingest.model.read_again import numbers_of
 from kafka_ingest.model.table_options import TableOptions
 

@@ -10,8 +10,8 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import Hold
-from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
+from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.place import Place
 
 
@@ -116,7 +116,7 @@ class FeedOverview:
     """What the control tables hold of one feed among all, at one instant: its history left out.
 
     ``topics`` are the last plan's. ``open_since`` is when its open live batch came into its state.
-    ``start_position`` and ``start_asked_at``: see :class:`kafka_ingest.model.start_when.Standing`.
+    ``start_position`` and ``start_asked_at``: see :class:`kafka_ingest.model.waiting.Standing`.
     """
 
     feed_id: UUID

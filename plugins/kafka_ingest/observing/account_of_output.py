@@ -10,10 +10,18 @@ from uuid import UUID
 
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.held_log import Evidence, HeldLog, OffsetRuns
-from kafka_ingest.model.offset_sets import intersect, subtract, union
-from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, OffsetRange, TopicPartition, listing
-from kafka_ingest.model.proof import Proof
+from kafka_ingest.model.offsets import (
+    FirstRecord,
+    Isolation,
+    LogBounds,
+    OffsetRange,
+    TopicPartition,
+    intersect,
+    listing,
+    subtract,
+    union,
+)
+from kafka_ingest.model.proof import Evidence, HeldLog, OffsetRuns, Proof
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.ports.cluster import KafkaCluster
 

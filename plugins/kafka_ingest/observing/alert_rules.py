@@ -7,11 +7,11 @@ from typing import Final
 
 from kafka_ingest.foundation.counting import counted, grouped, were
 from kafka_ingest.model.alert import NEED_KAFKA, AlertKind, AlertRules, Finding, Notifier
-from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.never_found import LEAST_RECORDS
 from kafka_ingest.model.offsets import Isolation, Retention, Unavailable, listing
+from kafka_ingest.model.omissions import LEAST_RECORDS
 from kafka_ingest.model.summaries import FeedOverview, GapDecision
+from kafka_ingest.model.waiting import in_danger
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs, distances, known_rows
 from kafka_ingest.observing.record_ages import OlderThan, older_records, waiting
 from kafka_ingest.ports.cluster import KafkaCluster

@@ -19,8 +19,8 @@ from croniter import CroniterBadDateError, croniter
 from kafka_ingest.errors import KafkaAccessDeniedError
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicPartition, Unavailable
-from kafka_ingest.model.start_when import AwaitedFeed, Due, Standing, is_due, position_of, why_not_now
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.model.waiting import AwaitedFeed, Due, Standing, is_due, position_of, why_not_now
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs, known_rows
 from kafka_ingest.observing.record_ages import OlderThan, is_read, one_time_each, waiting
 from kafka_ingest.ports.cluster import KafkaCluster

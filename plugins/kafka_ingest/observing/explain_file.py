@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.batches.whole_plan import whole_plan
+from kafka_ingest.batches.known_feed import whole_plan
 from kafka_ingest.errors import (
     InvalidReceiptError,
     KafkaIngestError,
@@ -20,7 +20,7 @@ from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import OffsetRange, listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import FileContents, FilePlace, PartitionContents, partitions_that_differ
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.control import ControlObserver

@@ -8,11 +8,11 @@ from typing import Final
 
 from kafka_ingest.errors import RetryableError, WrongUseError
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.headroom import in_danger
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.model.topics import is_other_topic
+from kafka_ingest.model.waiting import in_danger
 from kafka_ingest.observing.feed_status import ask
 from kafka_ingest.observing.group_drift import GroupDrift
 from kafka_ingest.observing.record_ages import oldest_ages, waiting

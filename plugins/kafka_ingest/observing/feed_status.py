@@ -11,11 +11,11 @@ from kafka_ingest.model.batch import AttemptState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap
-from kafka_ingest.model.headroom import LowHeadroom, in_danger
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
-from kafka_ingest.model.identity import check_cluster, check_topic_ids, is_other_topic
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, NotRows
+from kafka_ingest.model.topics import check_cluster, check_topic_ids, is_other_topic
+from kafka_ingest.model.waiting import LowHeadroom, in_danger
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlObserver
 

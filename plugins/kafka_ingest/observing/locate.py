@@ -7,21 +7,19 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
+from kafka_ingest.batches.known_feed import plan_as_read, receipt_of_folded
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import FoldedBatch
+from kafka_ingest.model.coverage import BatchOfOffset, OffsetRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.gap import Gap
-from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
+from kafka_ingest.model.folded import FoldedBatch, FoldedRange
+from kafka_ingest.model.gap import Gap, LostRange
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
-from kafka_ingest.model.removal import LostRange
+from kafka_ingest.model.topics import is_other_topic
 from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Inspector, Sinks

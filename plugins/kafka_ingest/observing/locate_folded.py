@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import FoldedBatch
-from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.offset_rows import BatchOfOffset
+from kafka_ingest.model.coverage import BatchOfOffset
+from kafka_ingest.model.folded import FoldedBatch, FoldedRange
 from kafka_ingest.model.offsets import OffsetRange
 
 PlanOf = Callable[[FoldedBatch], BatchPlan]

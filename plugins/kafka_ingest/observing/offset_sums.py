@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
+from kafka_ingest.model.control_rows import CommittedBatch
 from kafka_ingest.model.coverage import PartitionCoverage, dead_letters_in, replayed_in
-from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.offset_sets import shared, span_of, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.folded import FoldedFeed, FoldedRange
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, shared, span_of, union
 from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.observing.verify_output import Counted, Difference

@@ -4,19 +4,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from kafka_ingest.batches.whole_plan import receipt_of_folded
+from kafka_ingest.batches.known_feed import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted, grouped
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters, where_they_are
-from kafka_ingest.model.offset_sets import intersect, shared, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.gap import LostRange, Removal
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, shared, subtract, union
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.model.read_again import Replacement
 from kafka_ingest.model.receipt import RangeCount
-from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from kafka_ingest.committing.complete_periods import Waiting
+from kafka_ingest.batches.complete_periods import Waiting
 from kafka_ingest.foundation.counting import counted, grouped, were
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchState

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Final
 
 from kafka_ingest.assembly import control_tables, feed_files, sinks_of
+from kafka_ingest.batches.complete_periods import Waiting, complete_periods
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.committing.complete_periods import Waiting, complete_periods
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import Isolation, StoredOffset, TopicPartition

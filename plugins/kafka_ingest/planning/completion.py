@@ -13,7 +13,6 @@ from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.model.completion import CompletionRules
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
-from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import (
     LogBounds,
     NewestRecord,
@@ -22,6 +21,7 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
+from kafka_ingest.model.topics import is_other_topic
 
 MAY_PASS = frozenset({HoldCause.OPEN_TRANSACTION, HoldCause.NO_ANSWER})
 """Holds that do not change which records the stored offset is behind: Kafka's answers of now decide."""

@@ -7,7 +7,6 @@ from datetime import datetime
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.hold import Hold, HoldCause, dated
-from kafka_ingest.model.identity import check_cluster
 from kafka_ingest.model.offsets import (
     Isolation,
     LogBounds,
@@ -17,19 +16,29 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
-from kafka_ingest.planning.held_partitions import held_beyond_log, held_by_loss, holds_of, still_unreadable
+from kafka_ingest.model.topics import check_cluster
 from kafka_ingest.planning.limits import share_fairly, turn_of
 from kafka_ingest.planning.positions import (
     Position,
     check_not_beyond,
     check_nothing_lost,
     gaps_by_partition,
+    held_beyond_log,
+    held_by_loss,
+    holds_of,
     position_of,
+    still_unreadable,
 )
-from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings, OnDataLoss, ToOffsets, ToTimestamp
-from kafka_ingest.planning.start_rules import NewOrOlder, PartitionAnswers
-from kafka_ingest.planning.topic_age import Age, KafkaAnswers
-from kafka_ingest.planning.topics import rules_to_resolve, topics_of_feed
+from kafka_ingest.planning.settings import (
+    EndPositions,
+    FeedPlanSettings,
+    NewOrOlder,
+    OnDataLoss,
+    PartitionAnswers,
+    ToOffsets,
+    ToTimestamp,
+)
+from kafka_ingest.planning.topics import Age, KafkaAnswers, rules_to_resolve, topics_of_feed
 
 
 @dataclass(slots=True)

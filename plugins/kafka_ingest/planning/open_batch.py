@@ -7,8 +7,6 @@ from kafka_ingest.errors import TopicGoneError, TopicRecreatedError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Jump
-from kafka_ingest.model.identity import check_cluster, check_topic_ids
-from kafka_ingest.model.left_out import log_starts_of, ranges_read, to_leave_out
 from kafka_ingest.model.offsets import (
     LogBounds,
     OffsetRange,
@@ -17,6 +15,8 @@ from kafka_ingest.model.offsets import (
     Unavailable,
     ranges_outside_log,
 )
+from kafka_ingest.model.omissions import log_starts_of, ranges_read, to_leave_out
+from kafka_ingest.model.topics import check_cluster, check_topic_ids
 from kafka_ingest.planning.positions import gaps_by_partition, position_of
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from kafka_ingest.model.heap import LargeRecord
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -16,6 +15,7 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
+from kafka_ingest.model.spark_settings import LargeRecord
 
 
 class KafkaCluster(Protocol):

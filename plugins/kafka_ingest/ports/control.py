@@ -15,29 +15,21 @@ from kafka_ingest.model.control_rows import (
     CommittedBatch,
     CoverageRows,
     FeedSnapshot,
-    FilePlan,
-    Foldable,
-    FoldCut,
-    Folded,
-    FoldedBatch,
-    FoldedFeed,
     HeldRange,
     NewFeed,
     PlanRecord,
     PublishedBatch,
     ResetMove,
-    SeenTopic,
     StartOver,
-    TopicMemory,
 )
+from kafka_ingest.model.coverage import OffsetRows
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedBatch, FoldedFeed
+from kafka_ingest.model.gap import Gap, Jump, LostRange, NewGap, RemovedRange
 from kafka_ingest.model.hold import Hold
-from kafka_ingest.model.offset_rows import OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.model.removal import LostRange, RemovedRange
 from kafka_ingest.model.summaries import (
     BatchLine,
     BatchSummary,
@@ -358,30 +350,6 @@ class AlertTables(ControlObserver, Protocol):
         self, alert_ids: Collection[UUID], notifier: str, change: Change, now: datetime, *, error: str | None = None
     ) -> None:
         """Note that claimed notifications were given, or with an error that they failed: the next check tries again."""
-
-
-class StartTables(ControlObserver, Protocol):
-    """For which stored offsets a start of a feed was asked for. No step of the protocol depends on it."""
-
-    def feed_standings(self) -> list[FeedOverview]:
-        """Return where each feed stands that was ever planned, by name, without sums over their history."""
-
-    def claim_starts(self, positions: Mapping[UUID, str], now: datetime) -> set[UUID]:
-        """Note that a start of these feeds is asked for, and return those that no other process asked for."""
-
-
-class TopicTables(ControlReader, Protocol):
-    """What files for many topics came to. No step of the protocol depends on it."""
-
-    def topic_memory(self) -> TopicMemory:
-        """Return what plans of all files have found, and which feeds there are."""
-
-    def note_topics(self, plan: FilePlan, seen: Sequence[SeenTopic]) -> None:
-        """Note what a plan of a file has found, and forget those of its topics that are not among it.
-
-        Of two plans at once the later one counts; a topic that became a feed is never forgotten, and how old a topic
-        is stays as it was noted first.
-        """
 
 
 class CompletionTables(ControlObserver, Protocol):

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
-from kafka_ingest.model.held_log import Evidence, HeldLog
+from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.omissions import RefusedRows
+from kafka_ingest.model.place import OutputLocation, Place
+from kafka_ingest.model.proof import Evidence, HeldLog
 from kafka_ingest.model.published_output import (
     FileContents,
     FilePlace,
@@ -22,8 +23,6 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.refused_rows import RefusedRows
-from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 
 Within = Callable[[object], bool]

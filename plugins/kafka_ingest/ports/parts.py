@@ -3,7 +3,7 @@
 from typing import Protocol, TypeVar
 
 from kafka_ingest.errors import NotOfThisFormatError
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kafka_ingest.model.read_as import ReadAs
 from kafka_ingest.model.record_schema import Struct
-from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+from kafka_ingest.model.schema_source import ReadAs, RegisteredSchema, WriterSchema
 
 
 class SchemaRegistry(Protocol):

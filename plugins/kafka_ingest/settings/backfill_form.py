@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from kafka_ingest.backfilling.request import (
+from kafka_ingest.batches.backfill_request import (
     MAX_RECORDS,
     BackfillRequest,
     BetweenTimestamps,
@@ -29,7 +29,7 @@ from kafka_ingest.backfilling.request import (
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, InvalidRangeError
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
 from kafka_ingest.settings.run_request import (

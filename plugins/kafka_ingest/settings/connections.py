@@ -15,10 +15,9 @@ from typing import Any, Final
 from sqlalchemy import URL
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.control.database import ControlDatabaseSettings
-from kafka_ingest.control.postgresql_options import postgresql_options
+from kafka_ingest.control.database import ControlDatabaseSettings, postgresql_options
 from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
-from kafka_ingest.registry import RegistrySettings
+from kafka_ingest.schemas import RegistrySettings
 from kafka_ingest.settings.setting_types import as_text
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.spark_launch.spark_submission import SparkMaster

@@ -17,16 +17,14 @@ from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound
 from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules, OnLate, Unit
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import EXPECTED, TIME
-from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.spark_settings import SparkSettings, changes_values
-from kafka_ingest.model.start_when import StartWhen
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.model.topic_patterns import match_whole, why_not_the_same
-from kafka_ingest.model.written_columns import OnNewFields
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
-from kafka_ingest.planning.start_rules import StartRule
+from kafka_ingest.model.topics import match_whole, why_not_the_same
+from kafka_ingest.model.waiting import StartWhen
+from kafka_ingest.model.written_columns import OnNewFields, Shape
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged, StartRule
 from kafka_ingest.settings.feed_sections import (
     Alerts,
     Complete,

@@ -14,9 +14,9 @@ from typing import Final
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import KINDS, bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
-from kafka_ingest.model.late_rows import place_of_late_rows
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.topic_patterns import is_selected
+from kafka_ingest.model.partition_term import place_of_late_rows
+from kafka_ingest.model.topics import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store

@@ -12,7 +12,7 @@ from zlib import crc32
 from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.settings.defaults import (
     DEFAULTS,
     FOR_EACH,
@@ -55,7 +55,7 @@ class FeedFile:
     """A feed file and what is in it: a feed, or the error that says why it cannot be used.
 
     A feed that shares something with others, its ``rivals``, has an error that names them. It is ``contested`` where it
-    may run all the same: if the control tables know it and none of these (:mod:`kafka_ingest.batches.contested`).
+    may run all the same: if the control tables know it and none of these (:mod:`kafka_ingest.batches.output_places`).
     """
 
     path: Path

@@ -14,7 +14,7 @@ from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, InvalidSchemaError, UnknownFeedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
-from kafka_ingest.model.late_rows import place_of_late_rows
+from kafka_ingest.model.partition_term import place_of_late_rows
 from kafka_ingest.settings.defaults import DEFAULTS
 from kafka_ingest.settings.feed_claims import may_name, may_read_of, may_share, place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file

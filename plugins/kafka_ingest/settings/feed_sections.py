@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from kafka_ingest.model.alert import AlertKind, AlertRules, Notifier, Stops
 from kafka_ingest.model.completion import CompletionRules, OnLate, Unit
 from kafka_ingest.model.record_schema import MAX_FIELDS, MAX_NAME, RESERVED_PREFIX, read_type
-from kafka_ingest.model.shape import SelectedColumn
 from kafka_ingest.model.sql_expression import check_expression
-from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, StartRule
+from kafka_ingest.model.written_columns import SelectedColumn
+from kafka_ingest.planning.settings import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, StartRule
 from kafka_ingest.settings.setting_types import START_TAG, Duration, Instant, Offset, Records, Settings, not_blank
 
 

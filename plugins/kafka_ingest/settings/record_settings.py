@@ -9,9 +9,19 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from pydantic.json_schema import SkipJsonSchema
 
 from kafka_ingest.model.decoding import FieldDecoding, Format, OtherRecords, UnknownFields, why_not_kept
-from kafka_ingest.model.read_as import MOST_PATHS, ReadAs, checked_path, not_in, required_path
 from kafka_ingest.model.record_schema import collisions, read_schema
-from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile, SchemaSource
+from kafka_ingest.model.schema_source import (
+    MOST_PATHS,
+    TOPIC,
+    DescriptorSetFile,
+    ReadAs,
+    RegistrySource,
+    SchemaFile,
+    SchemaSource,
+    checked_path,
+    not_in,
+    required_path,
+)
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
 
 LONGEST_SUBJECT = 1_000

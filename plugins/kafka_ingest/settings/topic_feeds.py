@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.model.control_rows import FilePlan, SeenTopic, TopicMemory
-from kafka_ingest.model.topic_patterns import match_whole
+from kafka_ingest.model.topics import FilePlan, SeenTopic, TopicMemory, match_whole
 from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import refuse_cycles, rivals_of, shared_with

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.model.topic_patterns import selection
+from kafka_ingest.model.topics import selection
 from kafka_ingest.settings.defaults import FOR_EACH, Document, Place, merged, says
 from kafka_ingest.settings.feed import Feed, a_pattern
 from kafka_ingest.settings.setting_types import describe, is_topic_name

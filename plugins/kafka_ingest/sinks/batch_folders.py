@@ -20,16 +20,14 @@ from uuid import UUID
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened, copy_file, opened, remote_sizes, remove_tree
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
-from kafka_ingest.model.offset_sets import union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.gap import Removal
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, union
+from kafka_ingest.model.place import DATA, Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedLook, PublishedReceipt
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, being_abandoned, published_already

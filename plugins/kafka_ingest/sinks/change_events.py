@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import ColumnsChangedError
-from kafka_ingest.model.change_events import (
+from kafka_ingest.model.table_options import (
     CHANGE,
     DELETES,
     OPERATIONS,

@@ -14,8 +14,7 @@ from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
 from kafka_ingest.model.dead_letters import IN_DATABASE, IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, RemotePlace, local, place_of
+from kafka_ingest.model.place import OutputLocation, Place, RemotePlace, local, place_of
 from kafka_ingest.model.published_output import FileContents, FilePlace
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns

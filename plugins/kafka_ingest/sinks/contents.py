@@ -11,13 +11,11 @@ from uuid import UUID
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours
-from kafka_ingest.model.gap import Gap
-from kafka_ingest.model.held_log import Evidence, HeldLog
+from kafka_ingest.model.gap import Gap, LostRange, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.proof import Proof, proof_of
+from kafka_ingest.model.proof import Evidence, HeldLog, Proof, proof_of
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.usable_places import storage_errors
 

@@ -15,8 +15,7 @@ import pyarrow.parquet
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.dead_letters import PREVIEW_BYTES, DeadLetter, DeadLettersOfFile, DecodingError
-from kafka_ingest.model.offset_sets import by_partition, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, union
 from kafka_ingest.model.read_again import ReplayedLetters
 
 CAUSE = ("error_part", "error_class")

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from kafka_ingest.errors import NotADataFileError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.offset_sets import span_of, union
-from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.model.offsets import TopicPartition, listing, span_of, union
 from kafka_ingest.model.published_output import (
     FileContents,
     FileProblem,

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.foundation.storage import Opened, open_to_read
-from kafka_ingest.model.held_log import HeldLog, OffsetRuns
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.proof import HeldLog, OffsetRuns
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.tables.replaced_rows import TYPES
 

@@ -19,8 +19,7 @@ from kafka_ingest.foundation.storage import (
     remove_tree,
     size_of,
 )
-from kafka_ingest.model.offset_sets import by_partition, intersect, span_of
-from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange, by_partition, intersect, span_of
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer

@@ -27,10 +27,9 @@ from kafka_ingest.foundation.storage import (
     write_whole,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.dead_letters import are_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import DATA, DOCUMENT, FAILURE, RECEIPT, Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of, verify_footer
 from kafka_ingest.sinks.usable_places import storage_errors

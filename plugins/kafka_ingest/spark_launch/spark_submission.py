@@ -9,9 +9,9 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.place import AVRO_LIMITS
 from kafka_ingest.model.spark_settings import PARQUET_SETTINGS
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import (

@@ -8,7 +8,7 @@ from kafka_ingest.errors import InstallationError, KafkaIngestError, SparkFailed
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding, Format
-from kafka_ingest.model.heap import DEFAULT_HEAP, Heap
+from kafka_ingest.model.spark_settings import DEFAULT_HEAP, Heap
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 TAIL_LINES = 15

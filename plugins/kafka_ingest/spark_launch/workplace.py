@@ -9,17 +9,17 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from kafka_ingest.model.attempt_directory import BEGUN, JobSettings
+from kafka_ingest.model.place import BEGUN, JobSettings
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 INSIDE_SPARK = (
     "__init__.py",
     "errors.py",
     "foundation",
-    "message_types",
     "model",
     "ports/__init__.py",
     "ports/schemas.py",
+    "schemas",
     "writing",
 )
 

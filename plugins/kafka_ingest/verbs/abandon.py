@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore, restore
+from kafka_ingest.batches.commit_batch import IN_ONE, Committed, pinned_attempt
 from kafka_ingest.batches.known_output import check_output_there
-from kafka_ingest.committing.commit_batch import IN_ONE, Committed, pinned_attempt
+from kafka_ingest.batches.restore import RestoreDecision, decide_restore, restore
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import Batch, BatchState

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import StoredOffset
 

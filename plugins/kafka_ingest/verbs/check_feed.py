@@ -17,10 +17,10 @@ from kafka_ingest.errors import (
     SparkFailedError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.model.decoding import FieldDecoding
-from kafka_ingest.model.never_found import described
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.omissions import described
+from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS, JobSettings
 from kafka_ingest.model.schema_source import TOPIC, RegistrySource
 from kafka_ingest.model.written_columns import side_by_side
 from kafka_ingest.observing import feed_status

@@ -22,7 +22,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import NEVER_PLANNED
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,

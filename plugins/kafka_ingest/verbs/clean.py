@@ -22,10 +22,9 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offset_sets import subtract
-from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing, subtract
+from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.model.topics import is_other_topic
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables, OperatorTables
 from kafka_ingest.ports.outputs import Sinks

@@ -37,7 +37,7 @@ from kafka_ingest.verbs.answer import Answer, FittingTable, Line
 from kafka_ingest.verbs.request import Call, Deciding, Option, Request
 
 if TYPE_CHECKING:
-    from kafka_ingest.model.output_location import OutputLocation
+    from kafka_ingest.model.place import OutputLocation
 
 
 class Coverage(Request):

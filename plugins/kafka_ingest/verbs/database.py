@@ -11,8 +11,8 @@ from kafka_ingest.control.database import ControlDatabaseSettings, check_version
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.documents import document_of
+from kafka_ingest.model.folded import Foldable, FoldCut, Folded
 from kafka_ingest.ports.control import FoldingTables
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database
 from kafka_ingest.settings.feed import LEAST_RETENTION, NAME, Feed

@@ -24,8 +24,8 @@ from kafka_ingest.model.dead_letters import (
     output_of_dead_letters,
 )
 from kafka_ingest.model.documents import document_of
+from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.ports.control import ControlObserver, OperatorTables
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.parts import role_of

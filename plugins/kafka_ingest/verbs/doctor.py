@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from kafka_ingest.assembly import feed_files
 from kafka_ingest.cluster.client_settings import with_ports
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError
-from kafka_ingest.model.topic_patterns import MARKS_SUFFIX
+from kafka_ingest.model.topics import MARKS_SUFFIX
 from kafka_ingest.settings.connections import FindConnection, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of

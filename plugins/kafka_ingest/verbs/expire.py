@@ -15,9 +15,9 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.gap import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
-from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks

@@ -22,7 +22,6 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -32,7 +31,8 @@ from kafka_ingest.model.offsets import (
     Unavailable,
     listing,
 )
-from kafka_ingest.planning.held_partitions import held_beyond_log
+from kafka_ingest.model.topics import check_cluster, check_topic_ids
+from kafka_ingest.planning.positions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlReader

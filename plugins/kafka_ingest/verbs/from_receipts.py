@@ -11,11 +11,9 @@ from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, ended_gaps
-from kafka_ingest.model.offset_sets import intersect, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.gap import Gap, LostRange, RemovalCause, RemovedRange, ended_gaps
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, intersect, subtract, union
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
-from kafka_ingest.model.removal import LostRange, RemovalCause, RemovedRange
 
 THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
 """Readers see a batch's files, or will as soon as its publishing is finished."""

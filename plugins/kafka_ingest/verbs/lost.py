@@ -5,20 +5,17 @@ from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.batches.known_feed import batch_of_feed, known_feed
+from kafka_ingest.batches.known_feed import batch_of_feed, known_feed, whole_plan
 from kafka_ingest.batches.known_output import check_output_there
-from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.gap import GapCause, NewGap
-from kafka_ingest.model.offset_sets import intersect, subtract
-from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.gap import GapCause, LostRange, NewGap, RemovalCause
+from kafka_ingest.model.offsets import OffsetRange, intersect, listing, subtract
 from kafka_ingest.model.published_output import FileProblem, PublishedLook
-from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of

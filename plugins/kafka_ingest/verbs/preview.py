@@ -20,7 +20,7 @@ from kafka_ingest.errors import ColumnsChangedError, SparkFailedError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.dead_letters import DeadLetter
-from kafka_ingest.model.never_found import LEAST_RECORDS, described
+from kafka_ingest.model.omissions import LEAST_RECORDS, described
 from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, feed_files, sinks_of
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidOperationError, UnknownBatchError, WrongUseError
-from kafka_ingest.foundation.storable_text import on_one_line
+from kafka_ingest.foundation.foreign_json import on_one_line
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection

@@ -15,8 +15,16 @@ from kafka_ingest.model.control_rows import CoverageRows, FeedSnapshot, ResetMov
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.offsets import (
+    OffsetRange,
+    StoredOffset,
+    TopicPartition,
+    by_partition,
+    intersect,
+    listing,
+    span_of,
+    subtract,
+)
 from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster

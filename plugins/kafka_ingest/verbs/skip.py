@@ -10,10 +10,10 @@ from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavail
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import DECIDED, Gap, GapCause, NewGap
-from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.read_again import overlap
-from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition
+from kafka_ingest.model.topics import check_cluster, check_topic_ids
+from kafka_ingest.planning.settings import NewOrOlder, NewPartition
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.settings.run_request import OFFSET_RANGE, Text, range_named

@@ -13,12 +13,11 @@ from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseEr
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
-from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.planning.held_partitions import held_beyond_log
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_partition
+from kafka_ingest.model.topics import is_other_topic
+from kafka_ingest.planning.positions import held_beyond_log
+from kafka_ingest.planning.settings import FeedPlanSettings, NewOrOlder, NewPartition, rule_of_partition
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sinks

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from kafka_ingest.assembly import control_tables, kafka_at
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.model.control_rows import FilePlan, TopicMemory
+from kafka_ingest.model.topics import FilePlan, TopicMemory
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.feed_file import FeedFile

@@ -9,9 +9,9 @@ from kafka_ingest.assembly import kafka_at, output_at
 from kafka_ingest.errors import OperatorDecisionError, OutputNotUsableError, UnknownTopicError, WrongUseError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
-from kafka_ingest.model.held_log import OffsetRuns
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.model.proof import OffsetRuns
 from kafka_ingest.observing.account_of_output import (
     MOST_LISTED,
     AccountOfOutput,

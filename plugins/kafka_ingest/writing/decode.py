@@ -11,9 +11,9 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame
 
 from kafka_ingest.model.decoding import Columns, DeadClass, Decoding, FieldDecoding, Format
-from kafka_ingest.model.read_as import names_of
+from kafka_ingest.model.omissions import RefusedRows
 from kafka_ingest.model.record_schema import quoted
-from kafka_ingest.model.refused_rows import RefusedRows
+from kafka_ingest.model.schema_source import names_of
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
-from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.avro_columns import PRESENT, Millis, SparkValue, Unscaled
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
+from kafka_ingest.model.place import AVRO_LIMITS
 from kafka_ingest.model.record_schema import DECIMAL, MAX_PRECISION, RecordType, Scalar, Struct, quoted
 from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_DAY, FIRST_SECOND, FIRST_TIME, LAST_DAY, LAST_TIME
 from kafka_ingest.writing.decode_limits import MOST_PATHS, paths_that, walked

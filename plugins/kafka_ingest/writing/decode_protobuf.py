@@ -12,16 +12,16 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
-from kafka_ingest.message_types.descriptor_sets import MessageSchema
-from kafka_ingest.message_types.message_columns import json_messages, message_columns
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.schemas.descriptor_sets import MessageSchema
+from kafka_ingest.schemas.message_columns import json_messages, message_columns
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, parsed_name, reason, text
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from kafka_ingest.writing.schema_ids import body_of, is_other, readable, says, wrong_beginnings
 
-SENT_BY_VALUE = ("kafka_ingest.message_types.message_columns", "kafka_ingest.writing.protobuf_batches")
+SENT_BY_VALUE = ("kafka_ingest.schemas.message_columns", "kafka_ingest.writing.protobuf_batches")
 """The modules that workers need, which may be on other machines and do not have this package."""
 
 BATCH_BYTES = 32 * 1024 * 1024

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType
 
-from kafka_ingest.model.attempt_directory import FailureCode
+from kafka_ingest.model.place import FailureCode
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.sql_expression import TIME_OF_NOW
 from kafka_ingest.writing.catalyst import STRING, Catalyst

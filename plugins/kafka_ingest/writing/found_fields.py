@@ -13,10 +13,10 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
-from kafka_ingest.model.never_found import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.read_as import field_path
+from kafka_ingest.model.omissions import LEAST_RECORDS, LONGEST_NAME, MOST_FIELDS, MOST_NAMES, NeverFound
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, Struct, kinds_in, quoted, read_schema
+from kafka_ingest.model.schema_source import field_path
 from kafka_ingest.writing.schema_ids import HEAD_BYTES
 
 BITS = 62

@@ -1,7 +1,7 @@
 """Protobuf in Arrow batches: what Spark's Python workers do with the bytes of records, a column at a time.
 
 This module is sent to the workers by value, together with the tree of values that it walks
-(:mod:`kafka_ingest.message_types.message_columns`): they need the libraries, but not this package. A worker makes
+(:mod:`kafka_ingest.schemas.message_columns`): they need the libraries, but not this package. A worker makes
 Arrow columns of a batch with ptars, in Rust. It reads the plain message type, in which nothing means anything yet, and
 encodes what it has read again: where that has another length than the record, something in the record is not as it was
 read (a field that the schema does not have, or in another wire type; a member of a oneof that another one replaces; an
@@ -26,7 +26,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from ptars import HandlerPool, PtarsConfig
 
-from kafka_ingest.message_types.message_columns import (
+from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_SECOND
+from kafka_ingest.schemas.message_columns import (
     KEY,
     NANOS,
     OF_MAPS,
@@ -45,7 +46,6 @@ from kafka_ingest.message_types.message_columns import (
     Wrapped,
     plain_name,
 )
-from kafka_ingest.model.written_columns import END_OF_SECONDS, FIRST_SECOND
 
 NOT_PROTOBUF = "NOT_PROTOBUF"
 INVALID_UTF8 = "INVALID_UTF8"

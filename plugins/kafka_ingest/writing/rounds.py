@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan
-from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.omissions import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.writing.notes import say
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kafka_ingest.model.attempt_directory import FailureCode
 from kafka_ingest.model.decoding import DeadClass, Decoding, FieldDecoding
+from kafka_ingest.model.place import FailureCode
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, reason, text

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas import functions
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, FailureCode
+from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS, FailureCode
 from kafka_ingest.model.spark_settings import EXTENSIONS, OUR_SETTINGS, SparkSettings
 from kafka_ingest.writing.java_classes import Java, JavaClasses, classes_of
 

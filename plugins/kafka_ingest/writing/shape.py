@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, quoted
-from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.written_columns import Shape
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE
 from kafka_ingest.writing.decoded_part import named, reason, text
 from kafka_ingest.writing.expressions import Expressions

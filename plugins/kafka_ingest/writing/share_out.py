@@ -13,8 +13,8 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_ingest.model.heap import DEFAULT_HEAP, MIB, heap_bytes
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.spark_settings import DEFAULT_HEAP, MIB, heap_bytes
 
 TASKS_PER_PROCESSOR = 2
 """More of them even out what takes longer than its number of records says; each one is a file."""

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_ingest.model.heap import heap_bytes
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.spark_settings import heap_bytes
 from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import files_below, move_files
 from kafka_ingest.model.batch import NOBODY, AttemptDocument, DataNeeds
-from kafka_ingest.model.never_found import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.omissions import LEAST_RECORDS, NeverFound
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile, rows_by_partition

@@ -21,19 +21,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from kafka_ingest.foundation.storage import Opened, files_below, move_files
-from kafka_ingest.model.attempt_directory import FailureCode
-from kafka_ingest.model.late_rows import LATE_FOLDER, LateRows
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.partition_term import (
+    LATE_FOLDER,
     LONGEST_TEXT,
     MOST_FILES,
     NO_VALUE,
     TIME,
+    LateRows,
     PartitionTerm,
     Transform,
     folder_of,
 )
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import FailureCode, Place
 from kafka_ingest.model.record_schema import quoted
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.share_out import records_per_task, shared_out

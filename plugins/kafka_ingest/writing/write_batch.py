@@ -20,11 +20,10 @@ from kafka_ingest.foundation.storage import is_folder, opened, read_whole, remov
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
-from kafka_ingest.model.attempt_directory import BEGUN, DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.place import Place, RemotePlace, place_of
+from kafka_ingest.model.place import BEGUN, DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings, Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
 from kafka_ingest.writing.notes import say

@@ -32,7 +32,7 @@ HERE = "/proc/self/cwd"
 change."""
 
 PLANS = "kafka_ingest.control.plan_store:PlanStore"
-ATTEMPTS = "kafka_ingest.control.attempt_store:AttemptStore"
+ATTEMPTS = "kafka_ingest.control.plan_store:AttemptStore"
 LIFE = "kafka_ingest.control.batch_life:BatchLife"
 SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"

@@ -23,11 +23,10 @@ from kafka_ingest.airflow_tasks.dag_arguments import (
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
 from kafka_ingest.airflow_tasks.metrics import step_duration
-from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
+from kafka_ingest.batches.backfill_request import Mode, OnMissing, OnOverlap
+from kafka_ingest.batches.decide_backfill import BackfillDecision
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.offset_sets import span_of
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.offsets import listing, span_of
 from kafka_ingest.settings.backfill_form import CAUSE, PLACE, BackfillForm
 from kafka_ingest.settings.run_request import OFFSET_RANGE
 

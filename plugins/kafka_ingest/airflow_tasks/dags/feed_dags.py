@@ -16,7 +16,7 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
-from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed

@@ -34,7 +34,7 @@ from kafka_ingest.airflow_tasks.dag_arguments import (
 )
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow
 from kafka_ingest.errors import InvalidOperationError, KafkaIngestError
-from kafka_ingest.foundation.storable_text import on_one_line, storable, storable_document
+from kafka_ingest.foundation.foreign_json import on_one_line, storable, storable_document
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.verbs.answer import Answer, FittingTable, Line, document_of_error

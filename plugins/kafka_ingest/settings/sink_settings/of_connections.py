@@ -9,10 +9,18 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
-from kafka_ingest.model.change_events import APPLY, CURRENT, REMOVE, CurrentState
 from kafka_ingest.model.dead_letters import SUFFIX
 from kafka_ingest.model.partition_term import TIME, terms_of
-from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
+from kafka_ingest.model.table_options import (
+    APPLY,
+    CURRENT,
+    DECODED,
+    RECORDS,
+    REMOVE,
+    CurrentState,
+    OnNewColumns,
+    TableOptions,
+)
 from kafka_ingest.settings.setting_types import is_topic_name, not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 

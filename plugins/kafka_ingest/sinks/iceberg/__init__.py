@@ -11,7 +11,7 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
 """
 
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog

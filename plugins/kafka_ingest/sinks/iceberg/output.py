@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, CatalogSettings, FindCatalog

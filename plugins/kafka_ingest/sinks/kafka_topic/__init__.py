@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka

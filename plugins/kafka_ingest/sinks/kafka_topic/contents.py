@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.held_log import Evidence, HeldLog
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.proof import Proof
+from kafka_ingest.model.proof import Evidence, HeldLog, Proof
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import canonical_json, require_version
-from kafka_ingest.model.topic_patterns import MARKS_SUFFIX
+from kafka_ingest.model.topics import MARKS_SUFFIX
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
 from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, SeenMarks, landed_in
 from kafka_ingest.sinks.kafka_topic.transaction_time import Pace

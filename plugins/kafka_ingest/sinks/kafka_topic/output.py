@@ -9,9 +9,9 @@ from uuid import UUID
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.model.topic_patterns import MARKS_SUFFIX
+from kafka_ingest.model.topics import MARKS_SUFFIX
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic import TOPIC
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka, OutputCluster

@@ -25,12 +25,17 @@ from kafka_ingest.foundation.foreign_json import (
     whole,
 )
 from kafka_ingest.foundation.storage import read_at_most
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.completion import IN_OUTPUT, CompletionRules, Period
-from kafka_ingest.model.late_rows import LATE_FOLDER, SUFFIX, is_late, place_of_late_rows
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform
-from kafka_ingest.model.place import local
+from kafka_ingest.model.partition_term import (
+    LATE_FOLDER,
+    SUFFIX,
+    TIME,
+    PartitionTerm,
+    Transform,
+    is_late,
+    place_of_late_rows,
+)
+from kafka_ingest.model.place import DATA, OutputLocation, local
 from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN

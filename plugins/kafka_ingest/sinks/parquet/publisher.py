@@ -21,14 +21,12 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
-from kafka_ingest.model.late_rows import LATE_FOLDER
-from kafka_ingest.model.partition_term import PartitionTerm, misfits
-from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.partition_term import LATE_FOLDER, PartitionTerm, misfits
+from kafka_ingest.model.place import DATA, Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.batch_folders import AnyColumns
 from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already

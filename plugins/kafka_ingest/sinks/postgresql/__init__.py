@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.dead_letters import SUFFIX
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import OutputLocation, Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink, Within

@@ -22,9 +22,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB, REAL, TIMESTAMP
 from sqlalchemy.types import TypeEngine
 
-from kafka_ingest.model.change_events import IS_DELETED, IS_SNAPSHOT
 from kafka_ingest.model.record_schema import DECIMAL
-from kafka_ingest.model.table_options import OF_RECORDS, TableOptions
+from kafka_ingest.model.table_options import IS_DELETED, IS_SNAPSHOT, OF_RECORDS, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN, KAFKAS_OWN, NEVER_NULL, WrittenColumns, names_in
 
 TYPES: Final[Mapping[str, TypeEngine[Any]]] = {

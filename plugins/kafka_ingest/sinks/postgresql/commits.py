@@ -39,10 +39,10 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.change_events import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.omissions import MOST_REFUSED, RefusedRows, refused_by_cause
 from kafka_ingest.model.read_again import ReplacedRange
-from kafka_ingest.model.refused_rows import MOST_REFUSED, RefusedRows, refused_by_cause
+from kafka_ingest.model.table_options import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import how_to_abandon

@@ -26,7 +26,7 @@ from sqlalchemy.schema import CreateTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
-from kafka_ingest.model.change_events import CHANGE, CurrentState
+from kafka_ingest.model.table_options import CHANGE, CurrentState
 from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of

@@ -1,6 +1,6 @@
 """A batch's events become the newest state of each key: which of them win, and what they do to the table.
 
-All in a few statements over all keys. Of a key the event wins that :mod:`kafka_ingest.model.change_events` says.
+All in a few statements over all keys. Of a key the event wins that :mod:`kafka_ingest.model.table_options` says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, distinct_on, insert
 
-from kafka_ingest.model.change_events import (
+from kafka_ingest.model.table_options import (
     CHANGE,
     DELETES,
     IS_DELETED,

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, s
 from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.foundation.storable_text import without_secrets
+from kafka_ingest.foundation.foreign_json import without_secrets
 
 CONNECT_S: Final = 30
 LOCK_TIMEOUT_S: Final = 60

@@ -27,13 +27,12 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import copy_file, make_folder, open_to_write
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DATA, DEAD_LETTERS
 from kafka_ingest.model.dead_letters import staged_dead_letters
+from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.place import DATA, DEAD_LETTERS, Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedLook, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Sink

@@ -30,10 +30,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.schema import CreateColumn, DropTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
-from kafka_ingest.model.change_events import CurrentState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import TIME, PartitionTerm
-from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, TableOptions
+from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, CurrentState, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import HAS_TRUNCATIONS

@@ -14,14 +14,11 @@ from sqlalchemy.dialects import postgresql
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.attempt_directory import DATA
-from kafka_ingest.model.change_events import EventLayout
 from kafka_ingest.model.dead_letters import SUFFIX, output_of_dead_letters
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place
+from kafka_ingest.model.omissions import RefusedRows
+from kafka_ingest.model.place import DATA, OutputLocation, Place
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.refused_rows import RefusedRows
-from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, EventLayout, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import KeptReceipts

@@ -23,9 +23,9 @@ from sqlalchemy import (
     tuple_,
 )
 
-from kafka_ingest.model.change_events import IS_DELETED
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.read_again import ReplacedRange
+from kafka_ingest.model.table_options import IS_DELETED
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql.database import Database
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, RowsByMarks

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, below
+from kafka_ingest.model.place import OutputLocation, Place, below
 from kafka_ingest.model.published_output import FilePlace
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.kept_receipts import KeptReceipts

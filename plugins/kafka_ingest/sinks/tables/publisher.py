@@ -14,11 +14,11 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, renew
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.proof import proof_of
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, folders_of, staged_sizes

@@ -17,13 +17,21 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.gap import RemovalCause
+from kafka_ingest.model.offsets import (
+    OffsetRange,
+    TopicPartition,
+    by_partition,
+    intersect,
+    listing,
+    span_of,
+    subtract,
+    union,
+)
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedCount, PublishedLook
 from kafka_ingest.model.read_again import ReplacedRange, RowsReplaced
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
-from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
