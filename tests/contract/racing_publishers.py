@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.contract.prepared_processes import prepared_processes
 from tests.contract.rest_output import IcebergByRest
-from tests.contract.sink_outputs import IN_OTHER_CLOUDS, IN_S3_PROXY, OUTPUTS, IcebergInStore
+from tests.contract.sink_outputs import BESIDE, IN_OTHER_CLOUDS, IN_S3_PROXY, OUTPUTS, IcebergInStore
 from tests.gcs_server import KEY_VARIABLE
 from tests.kafka_outputs import SERVERS_VARIABLE
 from tests.object_store import ENDPOINT_VARIABLES
@@ -117,7 +117,7 @@ def take_part(
 def take_steps(kind: str, steps: list[Step], barrier: Barrier) -> CameTo:
     """Take each step when all others are about to take theirs."""
     came_to: CameTo = []
-    every = (*OUTPUTS, IcebergInStore, *IN_S3_PROXY, *IN_OTHER_CLOUDS, IcebergByRest)
+    every = (*OUTPUTS, *BESIDE, IcebergInStore, *IN_S3_PROXY, *IN_OTHER_CLOUDS, IcebergByRest)
     made = next(each for each in every if each.name == kind)
     for step in steps:
         publisher = made(step.path).sink.publisher

@@ -9,10 +9,11 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum, auto
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Protocol
 
 import deltalake
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from psycopg import sql
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
@@ -35,7 +37,14 @@ from tests.iceberg_lake import connections_beside, iceberg_at, table_at
 from tests.kafka_outputs import committed_records, connections_to_kafka, kafka_at, make_topic, topic_of
 from tests.like_spark import files_of
 from tests.object_store import FIXTURES, ObjectStore
-from tests.postgresql_tables import connections_to_postgresql, make_schema, postgresql_at, rows_in_postgresql
+from tests.postgresql_tables import (
+    connections_to_postgresql,
+    execute,
+    make_schema,
+    postgresql_at,
+    rows_in_postgresql,
+    schema_of,
+)
 from tests.store_proxy import Server
 
 from kafka_ingest.errors import OutputUnavailableError
@@ -44,6 +53,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.partition_term import LATE_FOLDER, place_of_late_rows
 from kafka_ingest.model.place import DATA, FAILURE, OutputLocation, Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -56,6 +66,8 @@ from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 
 ROWS = 10
+LATE = 1
+"""The partition whose rows are late."""
 SEEN = ("kafka_batch", "kafka_partition", "kafka_offset")
 
 
@@ -127,6 +139,7 @@ class ParquetOutput:
         data = directory / "data"
         data.mkdir(exist_ok=True)
         for name in files:
+            (data / name).parent.mkdir(exist_ok=True)
             pyarrow.parquet.write_table(raw_rows(name), data / name)
         return {name: (data / name).stat().st_size for name in files}
 
@@ -182,6 +195,7 @@ class DeltaOutput(ParquetOutput):
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
+            (data / name).parent.mkdir(exist_ok=True)
             [(_, rows)] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
@@ -379,7 +393,7 @@ class KafkaOutput(ParquetOutput):
 
 def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
     """Return the ten rows of a file in the raw format, of the partition that its name names."""
-    topic_partition = orders(int(name.removeprefix("part-").partition(".")[0]))
+    topic_partition = orders(int(PurePosixPath(name).name.removeprefix("part-").partition(".")[0]))
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     columns = {
         "kafka_topic": pa.array([topic_partition.topic] * ROWS, pa.string()),
@@ -433,6 +447,71 @@ class InMemoryOutput:
 
     def data_files(self) -> list[str]:
         return [str(directory) for directory in self.sink.staged]
+
+
+class LateRowsApart:
+    """Of an output the batches' rows of one partition are late, and in a table beside it.
+
+    ``follows``: whether they are there a moment after the others.
+    """
+
+    follows: ClassVar[bool] = True
+
+
+class PostgresqlBeside(LateRowsApart, PostgresqlOutput):
+    """The sink of a table in PostgreSQL and of that of late rows."""
+
+    name = "postgresql with late rows"
+    follows = False
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        late = sql.Identifier(schema_of(self.path), f"{self.path.name}_late")
+        with suppress(psycopg.errors.UndefinedTable):
+            found = execute(
+                self.path,
+                "SELECT kafka_batch::text, kafka_partition, kafka_offset FROM {} WHERE kafka_partition <> 1 UNION ALL "
+                "SELECT kafka_batch::text, kafka_partition, kafka_offset FROM {late} WHERE kafka_partition = 1",
+                late=late,
+            )
+            return Counter(found)
+        return super().seen()
+
+
+class DeltaBeside(LateRowsApart, DeltaOutput):
+    """The sink of a Delta table and of that of late rows."""
+
+    name = "delta with late rows"
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        return seen_apart(super().seen(), lambda: DeltaOutput(place_of_late_rows(self.path)).seen())
+
+
+class IcebergBeside(LateRowsApart, IcebergOutput):
+    """The sink of an Iceberg table and of that of late rows."""
+
+    name = "iceberg with late rows"
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        return seen_apart(super().seen(), lambda: IcebergOutput(place_of_late_rows(self.path)).seen())
+
+
+class DeltaInStoreBeside(LateRowsApart, DeltaInStore):
+    """The same on a store."""
+
+    name = "delta in S3 with late rows"
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        return seen_apart(super().seen(), lambda: DeltaInStore(place_of_late_rows(self.path)).seen())
+
+
+def seen_apart(
+    rows: Counter[tuple[str, int, int]], late: Callable[[], Counter[tuple[str, int, int]]]
+) -> Counter[tuple[str, int, int]]:
+    """Return what readers see of both tables; in each are the rows that belong there."""
+    found = late()
+    assert {partition == LATE for _, partition, _ in rows} <= {False}
+    assert {partition == LATE for _, partition, _ in found} <= {True}
+    return rows + found
 
 
 class DeltaInS3Proxy(DeltaInStore):
@@ -514,6 +593,9 @@ About an Iceberg table in a store the catalog decides as about one on a disk, an
 does for Delta's; what is its own is tried in test_sink_in_store and test_sink_in_any_store.
 """
 
+BESIDE: list[type[Any]] = [DeltaBeside, DeltaInStoreBeside, IcebergBeside, PostgresqlBeside]
+"""Outputs with a table of late rows, which is published with them."""
+
 IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
 """Tables in a store of another server, which checks signatures."""
 
@@ -562,6 +644,16 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
     return replace(plan, output=located[kind](place) if kind in located else OutputLocation(kind, str(place)))
 
 
+def landed_states(output: Output, published: PublishedReceipt) -> list[Counter[tuple[str, int, int]]]:
+    """Return what readers may see of a batch that is being published, once its commit has landed."""
+    rows = rows_of(published)
+    return [rows, *([without_late(rows)] if isinstance(output, LateRowsApart) and output.follows else [])]
+
+
+def without_late(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
+    return Counter({row: count for row, count in rows.items() if row[1] != LATE})
+
+
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:
     """Return what readers should see of a batch."""
     return Counter(
@@ -578,7 +670,8 @@ def written(
     """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
     directory = opened(output, plan, attempt)
     read = [] if without_rows else list(plan.ranges)
-    sizes = output.stage(directory, [name_of(offset_range) for offset_range in read])
+    names = {each: name_of(each, late=each.partition == LATE and isinstance(output, LateRowsApart)) for each in read}
+    sizes = output.stage(directory, list(names.values()))
     receipt = Receipt(
         batch_id=plan.batch_id,
         attempt=attempt,
@@ -586,7 +679,7 @@ def written(
         document_sha256=attempt_of(plan, attempt).document_sha256,
         rows_read=ROWS * len(read),
         files=tuple(
-            WrittenFile.of_one(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1)
+            WrittenFile.of_one(names[each], sizes[names[each]], ROWS, each.topic_partition, 0, ROWS - 1)
             for each in read
         ),
         written_at=NOON,
@@ -596,8 +689,8 @@ def written(
     return directory, PublishedReceipt(plan, receipt, ledger)
 
 
-def name_of(offset_range: OffsetRange) -> str:
-    return f"part-{offset_range.partition:05d}.parquet"
+def name_of(offset_range: OffsetRange, *, late: bool = False) -> str:
+    return f"{f'{LATE_FOLDER}/' * late}part-{offset_range.partition:05d}.parquet"
 
 
 def publish(output: Output, plan: BatchPlan, **written_with: Any) -> PublishedReceipt:

@@ -183,7 +183,9 @@ def test_another_table_of_that_name_is_refused(feed: WholeFeed, postgresql: SqlS
         "kafka_timestamp timestamptz, kafka_headers jsonb, kafka_topic_id text, kafka_timestamp_ms bigint, key bytea, "
         "value bytea, kafka_batch uuid)"
     )
-    with pytest.raises(OutputNotUsableError, match="expected the table of dead letters, found one without error_class"):
+    with pytest.raises(
+        OutputNotUsableError, match="found one without error_class: another one than that of dead letters"
+    ):
         feed.letters.publisher.examine()
 
 

@@ -976,6 +976,16 @@ def test_the_tables_beside_one_feeds_table_in_postgresql_are_no_other_feeds(fold
         assert names(read_feed_files(folder)) == (["orders", "refunds"] if there_are is not None else [])
 
 
+def test_the_table_of_one_feeds_late_rows_is_no_other_feeds(folder: Path) -> None:
+    place = {"format": "postgresql", "conn_id": "warehouse", "path": "/data/orders"}
+    write(folder, "orders", sink=place | {"table": "shop.orders"}, complete={"by": "hour", "on_late": "dataset"})
+    write(folder, "refunds", sink=place | {"path": "/data/orders_late", "table": "shop.orders_late"})
+    first, _ = read_feed_files(folder)
+    assert f"its table 'shop.orders_late' is also that of {folder / 'refunds.yaml'}" in error_of(first)
+    write(folder, "refunds", sink=place | {"path": "/data/orders_late", "table": "shop.refunds"})
+    assert names(read_feed_files(folder)) == ["orders", "refunds"]
+
+
 def test_where_one_feeds_late_rows_go_no_other_may_write(folder: Path) -> None:
     write(folder, "orders", complete={"by": "hour", "on_late": "dataset"})
     write(folder, "refunds", sink={"format": "parquet", "path": "/data/orders_late"})
@@ -1346,14 +1356,22 @@ def test_a_success_file_in_the_output_needs_folders_by_the_same_time(
         assert a_feed(complete=complete, sink=sink).complete_rules().success_file == "in_output"
 
 
-def test_late_rows_have_a_dataset_beside_a_directory_only_and_others_say_what_to_do(folder: Path) -> None:
+def test_late_rows_have_a_dataset_beside_directories_and_tables_of_records_alone(folder: Path) -> None:
     complete = {"by": "hour", "on_late": "dataset"}
 
     assert a_feed(complete=complete).late_by == "hour"
     assert a_feed(complete={"by": "hour"}).late_by is None
-    error = field_error(folder, complete=complete, sink={"format": "delta", "path": "/data/orders"})
-    assert "expected complete.on_late: announce or count with format delta, found dataset" in error
-    assert "late rows are those of an hour in batches after its late_after_batch" in error
+    warehouse = {"format": "postgresql", "path": "/data/orders", "conn_id": "warehouse", "table": "shop.orders"}
+    assert a_feed(complete=complete, sink=warehouse).late_by == "hour"
+    topic = {"format": "kafka", "path": "/data/orders", "conn_id": "other", "topic": "copy"}
+    for sink, found in (
+        (topic, "format kafka"),
+        (warehouse | {"mode": "current"}, "mode: current, whose rows are of keys"),
+        (warehouse | {"table": f"shop.{'o' * 47}"}, "a table with a name of more than 46 characters"),
+    ):
+        assert f"beside which late rows can be, found dataset with {found}" in field_error(
+            folder, complete=complete, sink=sink
+        )
 
 
 def test_a_success_file_beside_a_table_is_refused(folder: Path) -> None:

@@ -10,7 +10,6 @@ Two producers that name a dataset alike are joined in the graph of lineage. Name
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -40,7 +39,7 @@ from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.partition_term import SUFFIX
+from kafka_ingest.model.partition_term import output_of_late_rows
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
@@ -273,7 +272,7 @@ def outputs_of(plan: BatchPlan, parts: FeedParts, shown: ShownFields) -> list[Ou
             facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[identifier])
     found = [output_of(plan.output, [file for file in receipt.files if not file.is_late], facets)]
     if late := [file for file in receipt.files if file.is_late]:
-        found.append(output_of(replace(plan.output, uri=f"{plan.output.uri}{SUFFIX}"), late))
+        found.append(output_of(output_of_late_rows(plan.output), late))
     if receipt.dead_letters:
         found.append(output_of(output_of_dead_letters(plan.output), receipt.dead_letters))
     return found

@@ -175,6 +175,8 @@ def next_attempt(
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
     if late_by is not None and batch.plan.kind is BatchKind.LIVE:
+        if sink.check_late is not None:
+            sink.check_late()
         complete = parts.control.complete_span(batch.plan.feed_id, late_by)
         needs = replace(needs, late=LateRows(first=complete[0], before=complete[1]) if complete else None)
     letters = files_to_replay(batch.plan, parts.sinks, directory)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import overload
 
+from kafka_ingest.model.place import OutputLocation, Place
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 
 TIME = "kafka_timestamp"
@@ -146,6 +148,8 @@ LATE_FOLDER = f"{LATE}=true"
 """The folder of late rows, above all others: by their names a receipt tells such files from the others."""
 SUFFIX = "_late"
 """What the name of their dataset adds to that of the output."""
+TABLE = "table"
+"""The option of an output that names its table, in a catalog or a database."""
 
 
 def is_late(name: str) -> bool:
@@ -153,8 +157,19 @@ def is_late(name: str) -> bool:
     return name.startswith(f"{LATE_FOLDER}/")
 
 
-def place_of_late_rows(output: Path) -> Path:
-    return output.with_name(f"{output.name}{SUFFIX}")
+def output_of_late_rows(output: OutputLocation) -> OutputLocation:
+    """Return the place, and the table, of an output's late rows: beside it, in the same catalog or schema."""
+    options = {name: f"{each}{SUFFIX}" if name == TABLE else each for name, each in output.options}
+    return OutputLocation.at(output.format, f"{output.uri}{SUFFIX}", options)
+
+
+@overload
+def place_of_late_rows(output: Path) -> Path: ...
+@overload
+def place_of_late_rows(output: Place) -> Place: ...
+def place_of_late_rows(output: Place) -> Place:
+    name = f"{output.name}{SUFFIX}"
+    return output.with_name(name) if isinstance(output, Path) else output.parent / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

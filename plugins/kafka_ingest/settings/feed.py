@@ -423,11 +423,10 @@ class Feed(Settings):
                 f"expected complete.success_file with a directory of Parquet files, found format {self.sink.format}: "
                 "nothing waits for files beside a table"
             )
-        if self.late_by is not None and self.sink.format != "parquet":
+        if self.late_by is not None and (why_not := self.sink.why_no_late_rows) is not None:
             raise ValueError(
-                f"expected complete.on_late: announce or count with format {self.sink.format}, found dataset, which a "
-                "directory of Parquet files alone has beside it. Elsewhere late rows are those of an hour in batches "
-                "after its late_after_batch (docs/output.md, Late rows): make a view with that condition"
+                "expected complete.on_late: announce or count, or an output beside which late rows can be, found "
+                f"dataset with {why_not}"
             )
         of_time = {(term.column, term.transform.value) for term in terms}
         marked = self.complete is not None and self.complete.success_file == IN_OUTPUT and self.complete.by

@@ -125,7 +125,8 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 
 def addresses_of(feed: Feed, environment: Mapping[str, str]) -> list[Mapping[str, str]]:
-    return feed.sink.addresses(letters=place_of_letters(feed, environment) is not None)
+    letters, late = place_of_letters(feed, environment) is not None, feed.late_by is not None
+    return feed.sink.addresses(letters=letters, late=late)
 
 
 def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
@@ -134,7 +135,9 @@ def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
 
 
 def place_of_late(feed: Feed, environment: Mapping[str, str]) -> Path | None:
-    return None if feed.late_by is None else place_of_late_rows(located(feed, environment))
+    """Return the directory of late rows; None where there is none, or they are in a database."""
+    in_files = feed.late_by is not None and feed.sink.format != "postgresql"
+    return place_of_late_rows(located(feed, environment)) if in_files else None
 
 
 def located(feed: Feed, environment: Mapping[str, str]) -> Path:

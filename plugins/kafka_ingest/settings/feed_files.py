@@ -172,7 +172,7 @@ def check_not_taken(
     """
     for file in read_feed_files(feeds_directory(environment), environment) if files is None else files:
         feed = file.feed or file.contested
-        if feed is not None and address and feed.sink.address == address:
+        if feed is not None and address and address in feed.sink.addresses(letters=True, late=True):
             kind, found = list(address.items())[-1]
             raise InvalidBackfillError(
                 f"expected a {kind} of the copy's own, found {found}, that of feed {feed.name}: a copy's is called as "

@@ -263,6 +263,8 @@ def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str
     if place_of_letters(feed, environment) is not None:
         examine_output(output_of_dead_letters(location), sink_connections(find_connection))
     sink = sink_of(location, sink_connections(find_connection))
+    if feed.late_by is not None and sink.check_late is not None:
+        sink.check_late()
     remark = sink.remark() if sink.remark is not None else ""
     if (most_rows := sink.most_rows) is not None:
         most_rows()

@@ -47,9 +47,14 @@ class LocalDirectorySink(Settings):
         """What else than its path belongs to one feed alone, by the names of settings."""
         return {}
 
-    def addresses(self, *, letters: bool) -> list[Mapping[str, str]]:
-        """Return the address, if there is one, and those of what is beside it; ``letters``: its dead letters, too."""
-        del letters  # files, unless the output says otherwise
+    @property
+    def why_no_late_rows(self) -> str | None:
+        """Why late rows cannot have a dataset of their own beside the output; None where they can."""
+        return None
+
+    def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
+        """Return the address, if there is one, and those of what is beside it: its dead letters, its late rows."""
+        del letters, late  # files, unless the output says otherwise
         return [self.address] if self.address else []
 
     @property

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
 from kafka_ingest.model.dead_letters import SUFFIX
+from kafka_ingest.model.partition_term import SUFFIX as LATE
 from kafka_ingest.model.partition_term import TIME, terms_of
 from kafka_ingest.model.table_options import (
     APPLY,
@@ -26,6 +27,8 @@ from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySi
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """What is added to a table's name has to fit into the 63 bytes of a name, too."""
+LONGEST_WITH_LATE = 46
+"""With _late_p2026013105."""
 
 PERIODS = (f"day({TIME})", f"hour({TIME})")
 OF_CURRENT = frozenset({"deleted", "on_truncate", "null_keys"})
@@ -127,8 +130,18 @@ class PostgresqlSink(LocalDirectorySink):
     def address(self) -> Mapping[str, str]:
         return {"conn_id": self.conn_id, "table": self.table}
 
-    def addresses(self, *, letters: bool) -> list[Mapping[str, str]]:
-        added = ("", "_kafka_batches", *([SUFFIX] if letters else ()), *(["_default"] if self.partition_by else ()))
+    @property
+    def why_no_late_rows(self) -> str | None:
+        if self.mode == CURRENT:
+            return "mode: current, whose rows are of keys"
+        if len(self.table.partition(".")[2]) > LONGEST_WITH_LATE:
+            return f"a table with a name of more than {LONGEST_WITH_LATE} characters"
+        return None
+
+    def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
+        tables = ("", LATE) if late else ("",)
+        rest = [f"{each}_default" for each in tables] if self.partition_by else []
+        added = (*tables, "_kafka_batches", *([SUFFIX] if letters else ()), *rest)
         return [{**self.address, "table": f"{self.table}{each}"} for each in added]
 
     @property
@@ -162,6 +175,10 @@ class KafkaSink(LocalDirectorySink):
         if not is_topic_name(topic, LONGEST_NAME):
             raise ValueError(f"expected a topic of up to 230 letters, digits, '.', '_' and '-', found {topic!r}")
         return topic
+
+    @property
+    def why_no_late_rows(self) -> str:
+        return "format kafka, which counts none"
 
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Raise InvalidFeedError: what reads a topic, or writes to it besides, no feed file says for sure."""

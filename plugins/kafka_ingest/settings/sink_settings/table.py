@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, field_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
-from kafka_ingest.model.partition_term import EXPECTED, terms_of
+from kafka_ingest.model.partition_term import EXPECTED, SUFFIX, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import as_text, not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
@@ -174,6 +174,10 @@ class IcebergSink(TableSink):
     @property
     def address(self) -> Mapping[str, str]:
         return {"catalog": self.catalog, "table": self.table}
+
+    def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
+        beside = [{**self.address, "table": f"{self.table}{SUFFIX}"}] if late else []
+        return [*super().addresses(letters=letters, late=late), *beside]
 
     @property
     def options(self) -> Mapping[str, str]:

@@ -197,6 +197,10 @@ class TableLog:
         table = self._now()
         return self._form_of(table) if table is not None else None
 
+    def properties(self) -> Mapping[str, str] | None:
+        form = self.form()
+        return form.configuration if form is not None else None
+
     def rows(self) -> DeltaRows:
         return DeltaRows(self)
 
@@ -244,8 +248,7 @@ class TableLog:
             )
 
     def _configuration(self) -> Mapping[str, str]:
-        form = self.form()
-        return form.configuration if form is not None else {}
+        return self.properties() or {}
 
     def clean_up(self) -> CleanUp:
         return CleanUp("VACUUM", oldest_s(self._configuration()))

@@ -8,6 +8,7 @@ batch's mark first, whose primary key makes a rival wait, then ``INSERT … SELE
     shop.orders_kafka_batches              which batches were published or revoked: the marks
     shop.kafka_ingest_<batch>_<attempt>    a staged attempt's rows; gone with the transaction (:mod:`.copied_rows`)
     shop.orders_p20260131, orders_default  range partitions, with partition_by (:mod:`.time_partitions`)
+    shop.orders_late                       rows of hours that were complete before, with on_late: dataset, in the same
     shop.orders_dead_letters               records that could not be decoded, of the same transaction
     P.kafka-ingest/staging/, receipts/     attempts and kept receipts, as beside every output
 """
@@ -45,7 +46,7 @@ def postgresql_sink(
 
     sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
     within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
-    return replace(within, lost=table.lost, remark=table.remark, refused=table.refused)
+    return replace(within, lost=table.lost, remark=table.remark, refused=table.refused, check_late=table.check_late)
 
 
 def postgresql_dead_letters_sink(

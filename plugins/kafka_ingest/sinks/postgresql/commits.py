@@ -5,9 +5,9 @@ were copied there before (:mod:`.copied_rows`).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
@@ -51,7 +51,7 @@ from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation,
 from kafka_ingest.sinks.postgresql.dead_letters import LettersTable, OtherCountError
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
 from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused, cause_of, is_refusal, refused_rows
-from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_ranges
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
@@ -63,12 +63,28 @@ def in_one(*, one: bool) -> BindParameter[Any]:
     return literal({IN_ONE: one}, JSONB())
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The table with an attempt's rows, so many, for one of the output's tables."""
+
+    table: NamedTable
+    rows: Table
+    number: int
+
+
 class PostgresqlCommits:
     """Looks at one table and adds to it: a :class:`.TableCommits`."""
 
-    def __init__(self, table: NamedTable, complete: Within | None = None, letters: LettersTable | None = None) -> None:
+    def __init__(
+        self,
+        table: NamedTable,
+        late: NamedTable,
+        complete: Within | None = None,
+        letters: LettersTable | None = None,
+    ) -> None:
         self.says = f"the marks of {table} say"
         self._table = table
+        self._late = late
         self._complete = complete
         self._letters = letters
 
@@ -80,9 +96,15 @@ class PostgresqlCommits:
     def rows(self) -> PostgresqlRows:
         table = self._table
         with table.transaction() as connection:
-            there = table.columns_in(connection)
+            there = list(self._there(connection))
             marks = table.marks if table.has(connection, table.marks) else None
-        return PostgresqlRows(table.database, str(table), table.with_columns(there) if there else None, marks)
+        return PostgresqlRows(table.database, str(table), there, marks)
+
+    def _there(self, connection: Connection) -> Iterator[Table]:
+        """Yield the table and that of late rows, those of them that exist."""
+        for table in (self._table, self._late):
+            if columns := table.columns_in(connection):
+                yield table.with_columns(columns)
 
     def clean_up(self) -> CleanUp:
         """Return that no other program takes staged files, which lie in a folder of their own."""
@@ -103,13 +125,12 @@ class PostgresqlCommits:
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see _copy
 
         check_files(staged.data, staged.receipt, lambda _: (), (), alike=True)
-        copied = self._copy(staged)
-        if copied is not None and self._table.by_time is not None:
-            make_partitions(self._table, copied, self._table.by_time)
-        if copied is not None and self._table.state is not None:
+        copies = self._copy(staged)
+        self._make_partitions(copies)
+        if copies and self._table.state is not None:
             self._table.make_marks()
             with self._table.transaction() as connection:
-                events = self._events(connection, staged, copied)
+                events = self._events(connection, staged, copies[0].rows)
                 self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
 
     def refused(self, staged: Staged) -> tuple[RefusedRows, ...]:
@@ -119,14 +140,16 @@ class PostgresqlCommits:
         """
         batch_id, rows = staged.receipt.batch_id, staged.receipt.rows
         for _ in range(2):
-            if self.mark(batch_id) is not None or (copied := self._copy(staged)) is None:
+            if self.mark(batch_id) is not None or not (copies := self._copy(staged)):
                 return ()
-            if self._table.by_time is not None:
-                make_partitions(self._table, copied, self._table.by_time)
+            self._make_partitions(copies)
+            there, found = 0, list[Refused]()
             with self._undone() as connection:
-                # A crash of the server empties what is unlogged; no row is refused then.
-                there = connection.execute(select(func.count()).select_from(copied)).scalar_one()
-                found = all_refused(connection, self._adding(connection, batch_id), copied, MOST_REFUSED + 1)
+                for each in copies:
+                    # A crash of the server empties what is unlogged; no row is refused then.
+                    there += connection.execute(select(func.count()).select_from(each.rows)).scalar_one()
+                    add = self._adding(connection, batch_id, each.table)
+                    found += all_refused(connection, add, each.rows, MOST_REFUSED + 1)
             if found or there != rows:
                 with self._table.transaction() as connection:
                     self._table.drop_copies(connection, batch_id, str(staged.receipt.attempt))
@@ -143,11 +166,11 @@ class PostgresqlCommits:
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
         """Commit as the port says; raises OutputConflictError where the table refuses a row."""
         self._table.make_marks()
-        copied = None
+        copies: Sequence[Copied] = ()
         try:
-            copied = self._copy(staged)
+            copies = self._copy(staged)
             try:
-                return self.try_once(mark, copied, staged, replaced)
+                return self.try_once(mark, copies, staged, replaced)
             except OtherCountError:
                 # A crash of the server empties what is unlogged. A table that swallows rows fails again.
                 with self._table.transaction() as connection:
@@ -160,7 +183,7 @@ class PostgresqlCommits:
             ) from error
         except (DBAPIError, OutputUnavailableError) as error:
             if isinstance(error, DBAPIError) and is_refusal(error):
-                raise self._refused(mark, staged, None if replaced else copied, error) from None
+                raise self._refused(mark, staged, () if replaced else copies, error) from None
             # Landed, a rival's, or neither: the mark says it. Where there is none, the next run asks again.
             if (found := self.mark(mark.batch_id)) is not None:
                 return found
@@ -169,13 +192,12 @@ class PostgresqlCommits:
             raise
 
     def try_once(
-        self, mark: Mark, copied: Table | None, staged: Staged | None, replaced: Sequence[ReplacedRange]
+        self, mark: Mark, copies: Sequence[Copied], staged: Staged | None, replaced: Sequence[ReplacedRange]
     ) -> Mark:
         """Run the transaction that decides; after an error of the connection it is unknown whether it landed.
 
         The mark comes first: its primary key lets a rival of the same batch wait until this has ended.
         """
-        rows = staged.receipt.rows if staged is not None else 0
         with self._table.database.transaction() as connection:
             values = {"batch_id": mark.batch_id, "outcome": mark.outcome.value, "plan_fingerprint": mark.fingerprint}
             proof = cast(literal(mark.proof or None, Text()), JSONB)
@@ -190,18 +212,18 @@ class PostgresqlCommits:
                     "none was added. A trigger, a rule or a policy keeps it out. Nothing was published and no offset "
                     "was moved. Take it away and run the commit again."
                 )
-            if replaced:
-                table = self._table.with_columns(self._table.columns_in(connection))
+            for table in self._there(connection) if replaced else ():
                 connection.execute(delete(table).where(of_ranges(table, replaced)))
-            if copied is not None and staged is not None and self._table.state is not None:
-                self._apply(connection, staged, copied, self._table.state)
-            elif copied is not None:
+            for each in copies:
+                if staged is not None and self._table.state is not None:
+                    self._apply(connection, staged, each.rows, self._table.state)
+                    continue
                 counting = connection.execution_options(preserve_rowcount=True)
-                found = counting.execute(
-                    self._insertion(self._table.columns_in(connection), mark.batch_id, copied)
-                ).rowcount
-                if found != rows:
-                    raise OtherCountError(f"expected to add {counted(rows, 'row')}, found that {found:,} were added")
+                found = counting.execute(self._insertion(connection, mark.batch_id, each.table, each.rows)).rowcount
+                if found != each.number:
+                    raise OtherCountError(
+                        f"expected to add {counted(each.number, 'row')}, found that {found:,} were added"
+                    )
             if self._letters is not None and staged is not None:
                 self._letters.add_of(connection, staged)
             self._table.drop_copies(connection, mark.batch_id)
@@ -262,55 +284,68 @@ class PostgresqlCommits:
 
     def delete_rows(self, batch_id: UUID) -> None:
         with self._table.transaction() as connection:
-            if there := self._table.columns_in(connection):
-                table = self._table.with_columns(there)
-                connection.execute(delete(table).where(table.c[BATCH_COLUMN] == batch_id))
+            for table in self._there(connection):
+                connection.execute(delete(table).where(of_batch(table, batch_id)))
 
     def make_durable(self) -> None:
         """Do nothing: a transaction that was answered is on the disk."""
 
-    def _copy(self, staged: Staged | None) -> Table | None:
-        """Return the table with an attempt's rows, which are copied where they are not yet; None without rows."""
-        if staged is not None and self._letters is not None:
+    def _copy(self, staged: Staged | None) -> list[Copied]:
+        """Return the tables with an attempt's rows, which are copied where they are not yet."""
+        if staged is None:
+            return []
+        if self._letters is not None:
             self._letters.copy_of(staged)
-        if staged is None or not staged.receipt.files:
-            return None
+        if staged.receipt.late_rows:
+            self._late.check_usable()
+        parts = ((table, staged.part(late=table is self._late)) for table in (self._table, self._late))
+        return [self._copied(table, part) for table, part in parts if part.receipt.files]
+
+    def _copied(self, to: NamedTable, staged: Staged) -> Copied:
         # A third of a second and a driver, in the task that commits only.
         from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415
 
-        state = self._table.state
+        state = to.state
         events = copied_rows.events_of(staged, state) if state is not None else None
         kinds = copied_rows.columns_of(events.schema if events is not None else copied_rows.schema_of_files(staged))
-        self._table.fit({name: kinds[name] for name in kinds if name not in OF_EVENTS}, events.key if events else ())
-        table = copied_rows.copied_table(staged, kinds, self._table.schema)
+        to.fit({name: kinds[name] for name in kinds if name not in OF_EVENTS}, events.key if events else ())
+        table = copied_rows.copied_table(staged, kinds, to)
+        copied = Copied(to, table, staged.receipt.rows)
         for last in (False, True):
-            with self._table.transaction() as connection:
-                if self._table.has(connection, table):
-                    return table
+            with to.transaction() as connection:
+                if to.has(connection, table):
+                    return copied
             try:
-                copied_rows.copy_rows(staged, table, self._table.database.settings, events)
+                copied_rows.copy_rows(staged, table, to.database.settings, events)
             except OutputUnavailableError:
                 if last:
                     raise
-        return table
+        return copied
 
-    def _insertion(self, there: Mapping[str, its.Column], batch_id: UUID, rows: FromClause) -> Insert:
+    def _make_partitions(self, copies: Sequence[Copied]) -> None:
+        for each in copies:
+            if each.table.by_time is not None:
+                make_partitions(each.table, each.rows, each.table.by_time)
+
+    def _insertion(self, connection: Connection, batch_id: UUID, to: NamedTable, rows: FromClause) -> Insert:
+        there = to.columns_in(connection)
         values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in rows.c]
-        return insert(self._table.with_columns(there)).from_select(
+        return insert(to.with_columns(there)).from_select(
             [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
         )
 
     def _refused(
-        self, mark: Mark, staged: Staged | None, copied: Table | None, error: DBAPIError
+        self, mark: Mark, staged: Staged | None, copies: Sequence[Copied], error: DBAPIError
     ) -> OutputConflictError:
         """Return the error that names the record whose row the table refuses, if copied rows alone show which."""
         found: Sequence[Refused] = ()
-        if staged is not None and copied is not None:
+        for each in copies:
             with self._undone() as connection:
-                events = self._events(connection, staged, copied) if self._table.state is not None else None
-                rows = events.newest() if events is not None else select(copied)
-                add = self._adding(connection, mark.batch_id, events)
-                found = refused_rows(connection, add, rows, copied, most=1)
+                is_of_state = staged is not None and each.table.state is not None
+                events = self._events(connection, staged, each.rows) if staged and is_of_state else None
+                rows = events.newest() if events is not None else select(each.rows)
+                add = self._adding(connection, mark.batch_id, each.table, events)
+                found = found or refused_rows(connection, add, rows, each.rows, most=1)
         record = f"{found[0][0]}@{found[0][1]}" if found else "a row"
         return OutputConflictError(
             f"{self._table}: expected to add all rows of batch {mark.batch_id}, found that the table refuses {record}: "
@@ -319,12 +354,14 @@ class PostgresqlCommits:
             "as the feed then decodes them: with sink.on_refused: dead_letter, rows that are refused are dead letters."
         )
 
-    def _adding(self, connection: Connection, batch_id: UUID, events: StagedEvents | None = None) -> Add:
+    def _adding(
+        self, connection: Connection, batch_id: UUID, to: NamedTable, events: StagedEvents | None = None
+    ) -> Add:
         """Return what adds some of a batch's rows, or applies some of its events."""
-        state, there = self._table.state, self._table.columns_in(connection)
+        state = to.state
         if events is not None and state is not None:
             return lambda part: replace(events, events=part).apply(connection, batch_id, state, ())
-        return lambda part: connection.execute(self._insertion(there, batch_id, part))
+        return lambda part: connection.execute(self._insertion(connection, batch_id, to, part))
 
     @contextmanager
     def _undone(self) -> Iterator[Connection]:

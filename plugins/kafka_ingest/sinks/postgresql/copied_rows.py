@@ -32,7 +32,7 @@ from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import DISK_FULL, FREE_SPACE, DatabaseSettings
-from kafka_ingest.sinks.postgresql.named_table import name_of_copy
+from kafka_ingest.sinks.postgresql.named_table import NamedTable, name_of_copy
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
@@ -85,11 +85,11 @@ MakesRows = ChangeEvents | Letters
 """What makes other rows of those that were staged."""
 
 
-def copied_table(staged: Staged, kinds: Mapping[str, str], schema: str, of_letters: str = "") -> Table:
+def copied_table(staged: Staged, kinds: Mapping[str, str], to: NamedTable) -> Table:
     """Return the table with an attempt's rows of these columns: of what is jsonb in the output, it has the text."""
     columns = [Column(name, Text() if has_parts(kind) else type_of(kind)) for name, kind in kinds.items()]
-    name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt) + of_letters
-    return Table(name, MetaData(schema=schema), *columns, prefixes=["UNLOGGED"])
+    name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt) + to.end_of_copies
+    return Table(name, MetaData(schema=to.schema), *columns, prefixes=["UNLOGGED"])
 
 
 def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: MakesRows | None = None) -> None:

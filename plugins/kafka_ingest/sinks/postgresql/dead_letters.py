@@ -20,7 +20,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 from kafka_ingest.errors import (
     BatchStateError,
     OutputConflictError,
-    OutputNotUsableError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPTIONS: Final = TableOptions(OnNewColumns.ADD)
-OWN: Final = "error_class"
-"""The column by which a table of dead letters is known."""
 REPLAYED: Final = "replayed"
 """The folder of a replay's attempt into which the letters are brought that it decodes again."""
 
@@ -80,13 +77,6 @@ class LettersTable:
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where letters cannot be added."""
         self.table.check_usable()
-        with self.table.transaction() as connection:
-            there = self.table.columns_in(connection)
-        if there and OWN not in there:
-            raise OutputNotUsableError(
-                f"{self.table}: expected the table of dead letters, found one without {OWN}: another one has this "
-                "name. Nothing was written. Rename it, or give the feed another sink.table."
-            )
 
     def copy(self, staged: Staged) -> None:
         """Bring an attempt's letters to the server, where they are not yet, and make the table or its columns."""
@@ -96,7 +86,7 @@ class LettersTable:
         kinds = copied_rows.columns_of(letters.schema)
         self.check_usable()
         self.table.fit(kinds)
-        table = copied_rows.copied_table(staged, kinds, self.table.schema, self.table.of_letters)
+        table = copied_rows.copied_table(staged, kinds, self.table)
         with self.table.transaction() as connection:
             if self.table.has(connection, table):
                 return
@@ -124,7 +114,7 @@ class LettersTable:
 
         there = self.table.columns_in(connection)
         kinds = copied_rows.columns_of(copied_rows.schema_of_files(staged))
-        copied = copied_rows.copied_table(staged, kinds, self.table.schema, self.table.of_letters)
+        copied = copied_rows.copied_table(staged, kinds, self.table)
         values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in copied.c]
         insertion = insert(self.table.with_columns(there)).from_select(
             [*copied.c.keys(), BATCH_COLUMN], select(*values, literal(staged.receipt.batch_id, Uuid()))
@@ -158,7 +148,8 @@ class LettersTable:
 
     def rows(self) -> PostgresqlRows:
         with self.table.transaction() as connection:
-            return PostgresqlRows(self.table.database, str(self.table), self._there(connection), None)
+            there = self._there(connection)
+        return PostgresqlRows(self.table.database, str(self.table), [] if there is None else [there], None)
 
     def batches(self) -> set[str]:
         with self.table.transaction() as connection:
@@ -337,8 +328,8 @@ class LettersInspector(FolderInspector):
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
 
-        moved = self._letters.rows().rows_elsewhere(batch_id)
-        return look_at_batch(self._rows.opened(staged_place(self._rows, receipt)), receipt, (), moved, closely=closely)
+        moved, staged = self._letters.rows().rows_elsewhere(batch_id), staged_place(self._rows, receipt)
+        return look_at_batch(lambda name: self._rows.opened(staged / name), (), receipt, (), moved, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of a batch is or, of letters that are rows, where it was staged."""

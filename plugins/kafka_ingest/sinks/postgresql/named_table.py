@@ -5,6 +5,7 @@ Two processes may make them at once: each change runs while no other one on the 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 from uuid import UUID
@@ -25,13 +26,14 @@ from sqlalchemy import (
     func,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.schema import CreateColumn, DropTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.partition_term import TIME, PartitionTerm
+from kafka_ingest.model.partition_term import LATE, TIME, PartitionTerm
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, CurrentState, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
@@ -47,8 +49,6 @@ POSITIONS, BATCHES = "_positions", "_batches"
 """What the names of its indexes add, which they keep where the table is renamed."""
 MARKS: Final = "_kafka_batches"
 """What the name of the table of marks adds to the table's."""
-LETTERS: Final = "_letters"
-"""Ends the name of the table with an attempt's dead letters."""
 CHANGES: Final = "changes"
 """The column of what a batch did to the rows of keys."""
 IN_ONE: Final = "one_transaction"
@@ -80,17 +80,32 @@ def name_of_copy(batch_id: UUID, attempt: int | str) -> str:
     return f"kafka_ingest_{batch_id.hex}_{attempt}"
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A table beside another one: what it has, the column by which it is known, and what ends its copies' names."""
+
+    what: str
+    column: str
+    copies: str
+
+
+LETTERS: Final = Beside("dead letters", "error_class", "_letters")
+LATE_ROWS: Final = Beside("late rows", LATE, "_late")
+
+
 class NamedTable:
-    """A table that need not be there yet. ``name`` is its schema and its own name.
+    """A table that need not be there yet. ``name`` is its schema and its own name; ``beside``: it is one beside it."""
 
-    ``of_letters`` is what the names of copied rows end with, where it is the table of dead letters; else nothing.
-    """
-
-    def __init__(self, database: Database, name: str, options: TableOptions, of_letters: str = "") -> None:
+    def __init__(self, database: Database, name: str, options: TableOptions, beside: Beside | None = None) -> None:
         self.database = database
-        self.of_letters = of_letters
+        self.beside = beside
         self.schema, _, self.name = name.partition(".")
         self._options = options
+
+    @property
+    def end_of_copies(self) -> str:
+        """What the names of the tables end with into which its rows are copied."""
+        return self.beside.copies if self.beside is not None else ""
 
     @property
     def state(self) -> CurrentState | None:
@@ -135,8 +150,9 @@ class NamedTable:
         return Table(self.name, MetaData(schema=self.schema), *(Column(name) for name in columns))
 
     def columns_in(self, connection: Connection) -> dict[str, its.Column]:
-        """Return the table's columns; none where there is no table."""
-        return self._columns_of(connection, self.name)
+        """Return the table's columns; none where there is no table, or where it is not the one beside another."""
+        there = self._columns_of(connection, self.name)
+        return there if self.beside is None or self.beside.column in there else {}
 
     def _columns_of(self, connection: Connection, name: str) -> dict[str, its.Column]:
         return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self.named(name))}
@@ -168,11 +184,16 @@ class NamedTable:
             # None of a table that is not there yet.
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
-        return [*problems, *its.differences_of_table(self.columns_in(connection), self._options)]
+        there = self._columns_of(connection, self.name)
+        if self.beside is not None and self.beside.column not in there:
+            problems.append(f"one without {self.beside.column}: another one than that of {self.beside.what}")
+        if self.beside is None and LATE in there:
+            problems.append(f"one with {LATE}: that of another table's {LATE_ROWS.what}")
+        return [*problems, *its.differences_of_table(there, self._options)]
 
     def _taken_in(self, connection: Connection) -> list[str]:
         """Return which names exist that are made with the table."""
-        of_records = self.state is None and not self.of_letters
+        of_records = self.state is None and self.beside is not LETTERS
         added = [*([DEFAULT] if self.by_time is not None else []), *([POSITIONS, BATCHES] if of_records else [])]
         names = [f"{self.name}{each}" for each in added]
         return [each for each in names if connection.execute(RELATION, self.named(each)).first() is not None]
@@ -253,6 +274,7 @@ class NamedTable:
                 for name, kind in columns.items()
             ),
             Column(BATCH_COLUMN, Uuid(), nullable=False),
+            *([Column(LATE, Boolean(), nullable=False, server_default=true())] if self.beside is LATE_ROWS else []),
             postgresql_partition_by=f"RANGE ({TIME})" if self.by_time is not None else None,
         )
         if key:
@@ -260,7 +282,7 @@ class NamedTable:
                 table.append_column(Column(name, Boolean(), nullable=False, server_default=false()))
             table.append_constraint(PrimaryKeyConstraint(*(table.c[name] for name in key)))
             return table
-        if self.of_letters:  # a replay publishes once more what it cannot decode either
+        if self.beside is LETTERS:  # a replay publishes once more what it cannot decode either
             table.append_constraint(PrimaryKeyConstraint(*(table.c[name] for name in (BATCH_COLUMN, *POSITION))))
             return table
         if {*POSITION, "kafka_topic_id"} <= columns.keys():
@@ -271,10 +293,11 @@ class NamedTable:
         return table
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
-        """Drop what was copied of a batch, or of one attempt at it: with rows their dead letters, too."""
+        """Drop what was copied of a batch, or of one attempt at it: with rows also what is for the tables beside."""
         name = name_of_copy(batch_id, attempt)
+        of_attempt = {name, *(f"{name}{each.copies}" for each in (LETTERS, LATE_ROWS))}
         for found in connection.execute(COPIES, {"schema": self.schema, "name": name}).scalars().all():
-            if found.endswith(self.of_letters) and (not attempt or found.removesuffix(LETTERS) == name):
+            if found.endswith(self.end_of_copies) and (not attempt or found in of_attempt):
                 connection.execute(DropTable(Table(found, MetaData(schema=self.schema)), if_exists=True))
 
     def named(self, name: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.dead_letters import SUFFIX, output_of_dead_letters
 from kafka_ingest.model.omissions import RefusedRows
+from kafka_ingest.model.partition_term import output_of_late_rows
 from kafka_ingest.model.place import DATA, OutputLocation, Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, EventLayout, TableOptions
@@ -26,7 +27,7 @@ from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.dead_letters import OPTIONS, LettersTable
-from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable
+from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LATE_ROWS, LETTERS, NamedTable
 from kafka_ingest.sinks.postgresql.time_partitions import what_doctor_says
 from kafka_ingest.sinks.staged_parquet import check_listing
 from kafka_ingest.sinks.tables.publisher import is_revoked
@@ -86,8 +87,16 @@ class PostgresqlOutput:
         return LettersTable(find, lambda batch_id: notes.removal(batch_id) is not None)
 
     @cached_property
+    def _late(self) -> NamedTable:
+        named = dict(output_of_late_rows(self._output).options)
+        return NamedTable(self._table.database, named[TABLE], self.options, LATE_ROWS)
+
+    def check_late(self) -> None:
+        self._late.check_usable()
+
+    @cached_property
     def commits(self) -> PostgresqlCommits:
-        return PostgresqlCommits(self._table, self._complete, self.letters)
+        return PostgresqlCommits(self._table, self._late, self._complete, self.letters)
 
     def check_installed(self) -> None:
         check_has_package("postgresql", "adbc_driver_postgresql", VERSION)

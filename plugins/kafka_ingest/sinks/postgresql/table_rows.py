@@ -1,5 +1,6 @@
 """What a table in PostgreSQL holds of batches: rows and marks. No row is in a file as it was published."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,12 +41,12 @@ PIECE = 50_000
 
 
 class PostgresqlRows(RowsByMarks):
-    """The rows and marks of one table; None for one that does not exist."""
+    """The rows of the tables that exist, of the feed's and that beside it, and the marks; None where there are none."""
 
-    def __init__(self, database: Database, name: str, table: Table | None, marks: Table | None) -> None:
+    def __init__(self, database: Database, name: str, tables: Sequence[Table], marks: Table | None) -> None:
         self._database = database
         self._name = name
-        self._table = table
+        self._tables = tables
         self._marks_table = marks
 
     @cached_property
@@ -57,18 +58,20 @@ class PostgresqlRows(RowsByMarks):
         return {batch_id: Mark(batch_id, Outcome(outcome), print_) for batch_id, outcome, print_ in self._read(query)}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        if self._table is None:
-            return set()
-        batch = self._table.c[BATCH_COLUMN]
         some = cast(literal(sorted(map(UUID, batch_ids)), ARRAY(Uuid())), ARRAY(Uuid()))
-        return {str(found) for (found,) in self._read(select(batch).where(batch == any_(some)).distinct())}
+        batches = [table.c[BATCH_COLUMN] for table in self._tables]
+        return {
+            str(found)
+            for batch in batches
+            for (found,) in self._read(select(batch).where(batch == any_(some)).distinct())
+        }
 
     def is_visible(self, batch_id: UUID) -> bool:
-        return self._table is not None and bool(self._read(select(1).where(self._of(batch_id)).limit(1)))
+        return any(self._read(select(1).where(of_batch(table, batch_id)).limit(1)) for table in self._tables)
 
     @property
     def are_newest_states(self) -> bool:
-        return self._table is not None and IS_DELETED in self._table.c
+        return any(IS_DELETED in table.c for table in self._tables)
 
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Where rows are the newest states of keys, how many records its mark says that have become them."""
@@ -76,31 +79,32 @@ class PostgresqlRows(RowsByMarks):
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        if self._table is None:
-            return {}
         if self.are_newest_states and self._marks_table is not None:
             marks = self._marks_table.c
             said = select(marks.batch_id, marks.proof["rows"].as_integer()).where(marks.proof.is_not(None))
             return {str(batch_id): number for batch_id, number in self._read(said)}
-        batch = self._table.c[BATCH_COLUMN]
-        counted = select(batch, func.count()).where(batch.is_not(None)).group_by(batch)
-        return {str(batch_id): number for batch_id, number in self._read(counted)}
+        found: Counter[str] = Counter()
+        for batch in (table.c[BATCH_COLUMN] for table in self._tables):
+            counted = select(batch, func.count()).where(batch.is_not(None)).group_by(batch)
+            found.update({str(batch_id): number for batch_id, number in self._read(counted)})
+        return found
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
-        return self._pieces(POSITION, self._of(batch_id)) if self._table is not None else iter(())
+        for table in self._tables:
+            yield from self._pieces(table, POSITION, of_batch(table, batch_id))
 
     def positions_of(self, replaced: Sequence[ReplacedRange]) -> Iterator["pa.Table"]:
         """Yield the positions of the rows of some ranges, a piece at a time."""
-        return self._pieces(POSITION, of_ranges(self._table, replaced)) if self._table is not None else iter(())
+        for table in self._tables:
+            yield from self._pieces(table, POSITION, of_ranges(table, replaced))
 
-    def _pieces(self, names: Sequence[str], condition: ColumnElement[bool]) -> Iterator["pa.Table"]:
+    def _pieces(self, table: Table, names: Sequence[str], condition: ColumnElement[bool]) -> Iterator["pa.Table"]:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second, for questions about rows only
 
         from kafka_ingest.sinks.tables.replaced_rows import TYPES  # noqa: PLC0415
 
-        assert self._table is not None  # noqa: S101 - callers have looked
         # An id as text, as files have it.
-        columns = [cast(self._table.c[name], Text) if name == BATCH_COLUMN else self._table.c[name] for name in names]
+        columns = [cast(table.c[name], Text) if name == BATCH_COLUMN else table.c[name] for name in names]
         with self._database.named_transaction(self._name) as connection:
             found = connection.execution_options(yield_per=PIECE).execute(select(*columns).where(condition))
             for rows in found.partitions():
@@ -110,11 +114,16 @@ class PostgresqlRows(RowsByMarks):
                 yield pa.table(arrays, list(names))
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        if self._table is None:
-            return False
         wanted = (topic_partition.topic, topic_partition.partition, offset)
-        position = [self._table.c[name] == value for name, value in zip(POSITION, wanted, strict=True)]
-        return bool(self._read(select(1).where(self._of(batch_id), *position)))
+        return any(
+            self._read(
+                select(1).where(
+                    of_batch(table, batch_id),
+                    *(table.c[name] == value for name, value in zip(POSITION, wanted, strict=True)),
+                )
+            )
+            for table in self._tables
+        )
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
         """Yield the proofs beside the marks; rows that were removed are named by the receipts alone."""
@@ -123,18 +132,18 @@ class PostgresqlRows(RowsByMarks):
             yield from ((each, None) for (each,) in self._read(select(cast(proof, Text)).where(proof.is_not(None))))
 
     def add_to(self, found: "FoundOffsets") -> None:
-        if self._table is not None:
-            names = [name for name in ("kafka_topic_id", *POSITION, BATCH_COLUMN) if name in self._table.c]
-            for piece in self._pieces(names, true()):
+        for table in self._tables:
+            names = [name for name in ("kafka_topic_id", *POSITION, BATCH_COLUMN) if name in table.c]
+            for piece in self._pieces(table, names, true()):
                 found.add(self._name, piece, {})
-
-    def _of(self, batch_id: UUID) -> ColumnElement[bool]:
-        assert self._table is not None  # noqa: S101 - callers have looked
-        return self._table.c[BATCH_COLUMN] == batch_id
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         with self._database.named_transaction(self._name) as connection:
             return connection.execute(query).all()
+
+
+def of_batch(table: Table, batch_id: UUID) -> ColumnElement[bool]:
+    return table.c[BATCH_COLUMN] == batch_id
 
 
 def of_ranges(table: Table, replaced: Sequence[ReplacedRange]) -> ColumnElement[bool]:
