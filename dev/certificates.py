@@ -13,6 +13,17 @@ from cryptography.x509.oid import NameOID
 from free_ports import LOOPBACK
 
 _LIFETIME = timedelta(days=2)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -24,8 +35,9 @@ class Authority:
         self._name = _named(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _certificate(self._name, self._name, self._key.public_key())
+            self._certificate(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.ca = directory / "ca.pem"
@@ -37,7 +49,7 @@ class Authority:
         `hosts` are names or addresses.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _certificate(_named(name), self._name, key.public_key())
+        builder = self._certificate(_named(name), key.public_key())
         if hosts:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
@@ -66,6 +78,22 @@ class Authority:
         file.write_bytes(serialize_key_and_certificates(name.encode(), key, own, [authority], encryption))
         return file
 
+    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        mine = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + _LIFETIME)
+            # Python 3.13 refuses certificates without them (ssl.VERIFY_X509_STRICT).
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(mine), critical=False)
+        )
+
 
 def keystore(chain: Path, secret: Path) -> Path:
     """Return a file with key and certificate, as a Java keystore of type PEM takes them (KIP-651)."""
@@ -76,19 +104,6 @@ def keystore(chain: Path, secret: Path) -> Path:
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _LIFETIME)
-    )
 
 
 def _host(host: str) -> x509.GeneralName:
