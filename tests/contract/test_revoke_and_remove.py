@@ -99,6 +99,26 @@ def test_a_late_task_of_sparks_that_makes_the_source_again_does_not_make_a_publi
     staged.publish()
 
 
+def test_a_late_task_of_sparks_does_not_hide_that_the_batch_was_published_at_the_last_moment(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+):
+    staged, rename = Staged(output), Path.rename
+
+    def publish_before(source: Path, target: Path) -> Path:
+        if target.name == "data.revoked":
+            monkeypatch.undo()
+            staged.publish()
+            (staged.data / "_temporary").mkdir(parents=True)
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", publish_before)
+    with pytest.raises(BatchStateError, match="is published already"):
+        revoke(staged)
+
+    assert staged.sink.publisher.known_batches() == [str(staged.plan.batch_id)]
+    staged.publish()
+
+
 def test_a_late_task_of_sparks_does_not_keep_a_revoked_batch_from_being_revoked_again(staged: Staged):
     revoke(staged)
     (staged.directory / "data.revoked" / "part").write_bytes(b"rows")

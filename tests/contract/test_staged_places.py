@@ -268,7 +268,8 @@ def test_a_batchs_folder_goes_with_its_last_attempt(staging: StagedFiles, folder
 
 def test_what_is_no_attempt_of_this_output_is_not_removed(staging: StagedFiles, folder: Place) -> None:
     place = attempt(staging)
-    for other in (folder, place.parent, place / DATA):
+    of_another = folder.parent.parent / "refunds.kafka-ingest" / folder.name / place.parent.name / place.name
+    for other in (folder, place.parent, place / DATA, of_another):
         with pytest.raises(ValueError, match="expected the directory of an attempt below"):
             staging.remove(other)
     assert opened(place / DOCUMENT).exists()

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, feed_settings, log, partition, sinks, span, topic
 
+from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -695,6 +696,14 @@ def test_a_receipt_that_was_not_pinned_is_not_in_the_journal_as_accepted(
     assert feed.control.events(feed.control.feed("orders").feed_id, "receipt_accepted") == []
 
 
+def test_a_cluster_whose_leaders_count_anew_is_not_taken_for_one_that_lost_what_was_read() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100, leader_epoch=7))}))
+    feed.committed()
+    feed.kafka.topics = {"orders": topic(log(0, 100, leader_epoch=0), topic_id="topic-id-2")}
+    choose(feed, Choice.SAME_RECORDS)
+    assert feed.plan().result is PlanResult.NOTHING_NEW
+
+
 # ── A log that was truncated ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -727,6 +736,16 @@ def test_the_lowest_end_that_was_seen_counts(truncated: FeedInMemory) -> None:
         with pytest.raises(StoredOffsetBeyondLogError, match=f"log end {end}"):
             truncated.plan()
     truncated.kafka.topics["orders"] = topic(log(0, 500), log(0, 90))
+    choose(truncated, Choice.REWIND)
+    assert truncated.stored_offsets()[partition(0)] == 40
+
+
+@pytest.mark.parametrize(("seen", "end"), [(40, 50), (60, 40)])
+def test_the_lowest_end_counts_also_where_the_log_is_still_short(truncated: FeedInMemory, seen: int, end: int) -> None:
+    truncated.kafka.topics["orders"] = topic(log(0, seen), log(0, 90))
+    with pytest.raises(StoredOffsetBeyondLogError):
+        truncated.plan()
+    truncated.kafka.topics["orders"] = topic(log(0, end), log(0, 90))
     choose(truncated, Choice.REWIND)
     assert truncated.stored_offsets()[partition(0)] == 40
 

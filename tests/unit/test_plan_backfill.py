@@ -353,7 +353,8 @@ def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfille
     feed.control.abandon(old.batch_id, reason="not wanted", actor="ops")
     made_again(feed)
 
-    refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
+    message = refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
+    assert "when its id was topic-id-1; it is topic-id-2 now" in message
 
 
 def made_again(feed: Backfilled, topic_id: str = "topic-id-2", *, same_records: bool = False) -> None:

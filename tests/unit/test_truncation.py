@@ -9,6 +9,7 @@ from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, Store
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import Unavailable
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.topic_changes import changes_of
 
 
 @pytest.fixture
@@ -45,6 +46,15 @@ def test_a_log_that_has_not_grown_so_far_again_is_held_where_it_was_cut_off_not_
     with pytest.raises(StoredOffsetBeyondLogError):
         feed.plan()
     assert [hold.at_offset for hold in feed.control.feed("orders").holds] == [60]
+
+
+def test_a_lower_end_that_a_plan_has_seen_counts_whatever_the_leader_says_later(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 40, leader_epoch=3), log(0, 50, leader_epoch=3))
+    with pytest.raises(StoredOffsetBeyondLogError):
+        feed.plan()
+    cut_off_and_grown(feed, 60, 150)
+    [change] = changes_of("orders", [], feed.settings, feed.control, feed.kafka).topics
+    assert change.log_ends == {partition(0): 40}
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
