@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
@@ -25,10 +27,12 @@ from tests.contract.sink_outputs import (
 )
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.foundation import storage
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Removal, RemovalCause
-from kafka_ingest.model.place import FAILURE
+from kafka_ingest.model.place import FAILURE, RemotePlace
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet import parquet_sink
 
 REMOVING = [kind for kind in KINDS if KafkaOutput not in getattr(kind, "values", (kind,))]
@@ -329,6 +333,24 @@ def test_a_receipt_that_is_a_directory_is_the_storages_failure(three_batches: Pa
     three_batches.kept(2).unlink()
     three_batches.kept(2).mkdir()
     assert "Is a directory" in refusal(three_batches, OutputUnavailableError)
+
+
+def test_a_receipt_that_another_version_keeps_in_a_store_at_the_same_moment_is_compared(
+    parquet: ParquetOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, published = written(parquet, plan_to(parquet, 1))
+    kept = KeptReceipts(storage.opened(RemotePlace(f"memory://lake{tmp_path}/receipts")))
+    read = KeptReceipts._read
+
+    def slowly(receipts: KeptReceipts, batch_id: UUID) -> dict[str, Any] | None:
+        found = read(receipts, batch_id)
+        monkeypatch.undo()
+        kept.keep(replace(published, ledger=[Event(7, "seeded", NOON, "planner", None, {})]))
+        return found
+
+    monkeypatch.setattr(KeptReceipts, "_read", slowly)
+    kept.keep(published)
+    assert kept.receipt(batch_id_of(1)) == published.receipt
 
 
 # ── What Spark said of an attempt that failed ─────────────────────────────────────────────────────────────────────────
