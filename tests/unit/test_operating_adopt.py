@@ -884,6 +884,19 @@ def test_a_gap_ahead_that_was_taken_along_to_another_topic_id_is_restored(feed: 
     assert gaps(feed) == before != []
 
 
+def test_a_gap_ahead_beside_a_log_that_was_truncated_is_restored(feed: FeedInMemory) -> None:
+    more_records(feed, 130, 90)
+    skipped(feed, span(1, 60, 65))
+    more_records(feed, 80, 90)
+    changed(feed, Choice.REWIND)
+    more_records(feed, 95, 90)
+    feed.committed()
+    before = gaps(feed)
+    lose_tables(feed)
+    adopt(feed)
+    assert gaps(feed) == before != []
+
+
 def test_a_gap_ahead_in_a_forgotten_topic_is_not_restored_nor_jumped_over_in_a_new_one_of_that_name() -> None:
     feed = FeedInMemory(
         kafka=FakeKafkaCluster({"orders": topic(log(0, 10)), "refunds": topic(log(0, 20), topic_id="refunds-id")}),
