@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from tests.fakes import FeedInMemory, partition, sinks, span
+from tests.fakes import FeedInMemory, InMemoryControlTables, log, partition, sinks, span, topic
 
 from kafka_ingest.batches.backfill_request import BackfillRequest, OpenGaps
 from kafka_ingest.batches.plan_backfill import plan_backfill
@@ -14,6 +14,7 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FileProblem, PublishedLook
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.lost import LostDecision, check_can_be_lost, decide_lost, record_lost
 from kafka_ingest.verbs.reset import decide_reset, reset
 from kafka_ingest.verbs.reset_target import ToOffsets
@@ -197,3 +198,31 @@ def test_what_a_backfill_has_filled_and_lost_is_a_gap_again(feed: FeedInMemory) 
     feed.commit(chunk.batch_id)
     lose(feed, chunk.batch_id)
     assert recorded(feed, chunk.batch_id) == [span(0, 0, 100)]
+
+
+def test_what_a_backfill_has_filled_and_lost_is_still_a_gap_after_the_tables_were_lost(
+    feed: FeedInMemory,
+) -> None:
+    lose(feed, oldest(feed))
+    recorded(feed, oldest(feed))
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
+    live = feed.planned()  # its receipt says what was decided before its commit, and comes before the backfill's
+    [chunk] = plan_backfill(BackfillRequest(OpenGaps(), {}), feed.settings, feed, actor="operator").chunks
+    feed.write(chunk.batch_id)
+    feed.commit(chunk.batch_id)
+    lose(feed, chunk.batch_id)
+    recorded(feed, chunk.batch_id)
+    feed.write(live.batch_id)
+    feed.commit(live.batch_id)
+    before = gaps_of(feed)
+    feed.control = InMemoryControlTables()
+    adopt(
+        decide_adoption(feed.settings, feed.control, feed.sink), feed.control, feed.sink, reason="-", actor="operator"
+    )
+    assert gaps_of(feed) == before
+    assert [state for _, state in before] == ["closed", "open"]
+
+
+def gaps_of(feed: FeedInMemory) -> list[tuple[OffsetRange, str]]:
+    found = feed.control.gaps(feed.control.feed("orders").feed_id)
+    return sorted((gap.offset_range, gap.state) for gap in found)
