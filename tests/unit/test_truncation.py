@@ -1,7 +1,7 @@
 """Logs that were cut off below what was read of them, and have grown again: only leader epochs show it."""
 
 import pytest
-from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
+from tests.fakes import FakeKafkaCluster, FeedInMemory, InMemoryControlTables, feed_settings, log, partition, topic
 
 from kafka_ingest.batches.ask_kafka import Counted, cut_off_at
 from kafka_ingest.batches.plan_batch import PlanResult
@@ -9,6 +9,7 @@ from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, Store
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import Unavailable
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.topic_changes import changes_of
 
 
@@ -70,6 +71,14 @@ def test_where_losses_are_held_the_other_partitions_continue(feed: FeedInMemory)
     feed.settings = feed_settings(on_data_loss=OnDataLoss.HOLD)
     feed.committed()
     assert feed.stored_offsets() == {partition(0): 100, partition(1): 70}
+
+
+def test_it_is_found_by_tables_that_were_rebuilt_from_the_output(feed: FeedInMemory) -> None:
+    feed.control = InMemoryControlTables()
+    adopt(decide_adoption(feed.settings, feed.control, feed.sink), feed.control, feed.sink, reason="-", actor="ops")
+    cut_off_and_grown(feed, 60, 150)
+    with pytest.raises(StoredOffsetBeyondLogError, match="log end 150, and 60 on"):
+        feed.plan()
 
 
 def test_another_leader_that_has_all_that_was_read_is_asked_once_and_noted(feed: FeedInMemory) -> None:
