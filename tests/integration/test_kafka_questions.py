@@ -445,6 +445,7 @@ def test_a_group_s_offsets_are_reported_and_none_where_it_has_none(
     partitions = [TopicPartition(orders, number) for number in range(3)]
     assert list(kafka.group_offsets(f"{orders}-group", partitions).values()) == [7, None, 0]
     assert kafka.group_offsets(f"{orders}-group", []) == {}
+    assert list(kafka.group_offsets(f"{orders}-unknown", partitions).values()) == [None, None, None]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -17,6 +17,7 @@ from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.files_for_dags import Fleet, files_for_dags, fleets_of
 
 __all__ = ["kafka"]
@@ -123,11 +124,11 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
             raise KafkaUnavailableError("no broker answers")
 
     monkeypatch.setattr(maintenance_dag, "find_connection_in_task", find_connection_from_shell)
-    monkeypatch.setattr(maintenance_dag, "steps_of", lambda *_: [maintain])
+    monkeypatch.setattr(maintenance_dag, "steps_of", lambda *_, **__: [maintain])
     context: Any = {"dag_run": SimpleNamespace(dag_id="maintain_feeds", run_id="1")}
     assert MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context) == 0, "none was planned"
     monkeypatch.setattr(SqlControlTables, "feed", lambda *_: object())
-    with pytest.raises(AirflowException, match="everything else was done: shop-orders: no broker answers"):
+    with pytest.raises(AirflowException, match="else was done: shop-orders: KAFKA_UNAVAILABLE: no broker answers"):
         MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context)
     assert done == ["shop-orders", "shop-refunds"]
 
@@ -147,3 +148,27 @@ def test_the_maintenance_has_one_task_for_a_fleet_however_many_feeds_it_has(tmp_
         (feeds / f"{name}.yaml").write_text(ONE.replace("one", name))
     (feeds / "alone.yaml").write_text(ONE.replace("one", "alone").replace("fleet: shop", "schedule: null"))
     assert sorted(maintenance_dag.maintenance_dag().task_ids) == ["alone.clean", "alone.headroom", "shop.fleet"]
+
+
+@pytest.mark.usefixtures("kafka")
+def test_feeds_of_a_fleet_that_share_an_output_are_cleaned_by_its_task_and_their_files_are_red_ones(
+    airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.plan()
+    for name in ("one", "two"):
+        same = ONE.replace("one", name).replace(f"/data/{name}", "/data/same")
+        (tmp_path / "feeds" / f"{name}.yaml").write_text(same)
+    tasks = ["feed_error__one.yaml", "feed_error__two.yaml", "shop.fleet"]
+    assert sorted(maintenance_dag.maintenance_dag().task_ids) == tasks
+    done: list[tuple[str, bool]] = []
+
+    def steps_of(feed: Feed, _: str, *, is_shared: bool) -> list[object]:
+        done.append((feed.name, is_shared))
+        return []
+
+    monkeypatch.setattr(maintenance_dag, "find_connection_in_task", find_connection_from_shell)
+    monkeypatch.setattr(maintenance_dag, "steps_of", steps_of)
+    monkeypatch.setattr(SqlControlTables, "feed", lambda *_: object())
+    context: Any = {"dag_run": SimpleNamespace(dag_id="maintain_feeds", run_id="1")}
+    assert MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context) == 4
+    assert sorted(done) == [("one", True), ("shop-orders", False), ("shop-refunds", False), ("two", True)]

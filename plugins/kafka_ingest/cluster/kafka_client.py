@@ -88,7 +88,7 @@ and was seen not to find them again for five minutes (KIP-1102's ``metadata.reco
 client does at once.
 """
 
-LEADERS_S = 60.0
+LEADERS_S = 10.0
 """How long a client that has described a topic is taken to know its leaders; librdkafka forgets them after minutes."""
 
 REFUSED_S = 5.0
@@ -114,7 +114,7 @@ class KafkaClient:
         self._used_at = 0.0
         self._asking = 0
         self._is_in_doubt = False
-        self._described_at: dict[str, float] = {}
+        self._heard: dict[str, tuple[float, Mapping[int, bool]]] = {}
         # Feeds that are planned or committed at once share a client: none closes it while another one asks.
         self._lock = RLock()
 
@@ -243,20 +243,29 @@ class KafkaClient:
                     raise
                 found[topic] = error.args[0]
                 continue
-            self._described_at[topic] = time.monotonic()
             found[topic] = described
+            leaders = has_leader(described)
+            if all(leaders.values()):
+                self._heard[topic] = time.monotonic(), leaders
         return found
 
-    def know_leaders(self, topics: Collection[str]) -> None:
-        """Let the client hear of topics before it asks their leaders.
+    def leaders(self, topics: set[str]) -> dict[str, Mapping[int, bool] | KafkaError]:
+        """Return whether each partition of topics has a leader, or why a topic does not say.
 
-        A ListOffsets about a topic without known leaders is slow, and was seen to end the process: librdkafka 2.16
-        frees what `rd_kafka_topic_partition_list_query_leaders_async_worker` still locks.
+        Asked before each ListOffsets. About a partition whose leader the client has not heard of that is slow, and was
+        seen to end the process: librdkafka 2.16 frees what
+        `rd_kafka_topic_partition_list_query_leaders_async_worker` still locks.
         """
         heard_since = time.monotonic() - LEADERS_S
-        unknown = {topic for topic in topics if self._described_at.get(topic, -math.inf) < heard_since}
-        if unknown:
-            self.describe_topics(unknown)
+        found: dict[str, Mapping[int, bool] | KafkaError] = {}
+        for topic in topics:
+            heard_at, leaders = self._heard.get(topic, (0.0, {}))
+            if heard_at > heard_since:
+                found[topic] = leaders
+        if unheard := topics - found.keys():
+            for topic, each in self.describe_topics(unheard).items():
+                found[topic] = each if isinstance(each, KafkaError) else has_leader(each)
+        return found
 
     @contextlib.contextmanager
     def time_limited(self, question: str) -> Iterator[None]:
@@ -292,7 +301,7 @@ class KafkaClient:
     def _close(self) -> None:
         """Close the client, if there is one, in this thread: see :attr:`kafka_ingest.assembly.FeedParts.kafka`."""
         client, self._client = self._client, None
-        self._described_at.clear()
+        self._heard.clear()
         if client is not None:
             client.__exit__(None, None, None)
 
@@ -320,6 +329,10 @@ class Questions:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
+
+
+def has_leader(topic: TopicDescription) -> dict[int, bool]:
+    return {partition.id: partition.leader is not None for partition in topic.partitions}
 
 
 def refused_setting(cause: str, keys: Collection[str]) -> str:

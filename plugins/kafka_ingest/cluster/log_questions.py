@@ -25,13 +25,28 @@ def list_offsets(
     """Ask one bulk ListOffsets request; the answers are futures, by partition."""
     if not specs:
         return {}
-    client.know_leaders({tp.topic for tp in specs})
-    futures = client.admin.list_offsets(
-        {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()},
-        isolation_level=isolation,
-        request_timeout=client.request_timeout_s,
+    leaders = client.leaders({tp.topic for tp in specs})
+    failed = {tp: error for tp in specs if (error := why_not(leaders[tp.topic], tp.partition)) is not None}
+    asked = {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items() if tp not in failed}
+    futures = (
+        client.admin.list_offsets(asked, isolation_level=isolation, request_timeout=client.request_timeout_s)
+        if asked
+        else {}
     )
-    return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+    answers = {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+    for tp, error in failed.items():
+        answers[tp] = Future()
+        answers[tp].set_exception(KafkaException(error))
+    return answers
+
+
+def why_not(leaders: Mapping[int, bool] | KafkaError, partition: int) -> KafkaError | None:
+    """Return why a partition cannot be asked, in the words in which its leader would say it."""
+    if isinstance(leaders, KafkaError):
+        return leaders
+    if partition not in leaders:
+        return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    return None if leaders[partition] else KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
 
 
 FAR_BEYOND: Final = 2**62

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator
@@ -17,6 +17,7 @@ from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, 
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
 from kafka_ingest.batches.known_feed import known_feed
+from kafka_ingest.errors import KafkaIngestError, RetryableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import tried
 from kafka_ingest.model.offsets import listing
@@ -99,25 +100,45 @@ class MaintainFleetOperator(BaseOperator):
 
     def execute(self, context: Context) -> int:
         """Return how many feeds there are; a feed that fails leaves the others alone."""
-        actor, failures = run_of(context), list[str]()
+        actor, failures = run_of(context), dict[str, Exception]()
         with errors_for_airflow():
             files = feed_files(find_connection_in_task)
-            mine = [each for each in files if each.feed is not None and each.feed.fleet == self.fleet]
+            mine = [each for each in files if (feed := maintained(each)) is not None and feed.fleet == self.fleet]
             found = assemble_all(mine, find_connection_in_task)
+            shared = {id(parts) for parts, file in zip(found, mine, strict=True) if file.feed is None}
             planned = [each for each in found if each.control.feed(each.feed.name) is not None]
-        for parts in planned:
-            self.log.info("feed %s", parts.feed.name)
-            errors = [tried(step, parts).error for step in steps_of(parts.feed, actor)]
-            failures += [f"{parts.feed.name}: {error}" for error in errors if error is not None]
-        for failure in failures:
-            self.log.error("%s", failure)
-        if failures:
-            raise AirflowException(f"everything else was done: {listing(failures)}")
+            for parts in planned:
+                name = parts.feed.name
+                self.log.info("feed %s", name)
+                tries = [tried(step, parts) for step in steps_of(parts.feed, actor, is_shared=id(parts) in shared)]
+                failures |= {f"{name}: {said(each.error)}": each.error for each in tries if each.error is not None}
+            for failure in failures:
+                self.log.error("%s", failure)
+            if failures:
+                is_final = all(
+                    isinstance(error, KafkaIngestError) and not isinstance(error, RetryableError)
+                    for error in failures.values()
+                )
+                raise (AirflowFailException if is_final else AirflowException)(
+                    f"everything else was done: {listing(failures)}"
+                )
         return len(planned)
 
 
-def steps_of(feed: Feed, actor: str) -> list[Callable[[FeedParts], object]]:
+def maintained(file: FeedFile) -> Feed | None:
+    """Return the feed of a file; where that shares something with another file, too, unless a topic became it."""
+    return file.feed or (file.contested if file.topic is None else None)
+
+
+def said(error: Exception) -> str:
+    return f"{error.code}: {error}" if isinstance(error, KafkaIngestError) else str(error)
+
+
+def steps_of(feed: Feed, actor: str, *, is_shared: bool) -> list[Callable[[FeedParts], object]]:
+    """Return what is done for a feed; what it shares with another, its group and its rows, may be the other's."""
     steps: list[Callable[[FeedParts], object]] = [clean, warn_of_headroom]
+    if is_shared:
+        return steps
     if feed.kafka.group is not None:
         steps.append(partial(mirror, actor=actor))
     if feed.control_retention is not None:
@@ -189,13 +210,10 @@ def planned_before(feed: Feed) -> FeedParts:
 DAG_ID = "maintain_feeds"
 
 
-def maintain(file: FeedFile) -> None:
-    if file.error is not None:
-        # Fails once a day, next to the tasks of the other feeds; the file's own DAG fails more often.
-        FeedErrorOperator(task_id=error_id(file.path), file=file, retries=0)
-    feed = file.feed or file.contested
-    if feed is None:
-        return
+ALL_OF_A_FLEET = timedelta(hours=12)
+
+
+def maintain(feed: Feed, file: FeedFile) -> None:
     # No task groups: their ids may not hold a dot, as a feed's name may.
     of_feed: dict[str, Any] = {"feed": feed, "owner": feed.airflow.owner, "pool": feed.airflow.pool}
     clean = CleanOperator(task_id=f"{feed.name}.clean", **of_feed)
@@ -226,11 +244,20 @@ def maintenance_dag() -> DAG:
     ) as dag:
         fleets: dict[str, Any] = {}
         for file in files_for_dags(name_in(get_parsing_context().task_id)):
-            feed = feed_in(file) if file.error is None else None
-            if feed is None or feed.fleet is None:
-                maintain(file)
-            else:
+            if file.error is not None:
+                # Fails once a day, next to the tasks of the other feeds; the file's own DAG fails more often.
+                FeedErrorOperator(task_id=error_id(file.path), file=file, retries=0)
+            feed = feed_in(file)
+            if feed is not None and feed.fleet is not None:
                 fleets.setdefault(feed.fleet, feed.airflow)
+            elif feed is not None:
+                maintain(feed, file)
         for fleet, of_fleet in fleets.items():
-            MaintainFleetOperator(task_id=f"{fleet}.fleet", fleet=fleet, owner=of_fleet.owner, pool=of_fleet.pool)
+            MaintainFleetOperator(
+                task_id=f"{fleet}.fleet",
+                fleet=fleet,
+                owner=of_fleet.owner,
+                pool=of_fleet.pool,
+                execution_timeout=ALL_OF_A_FLEET,
+            )
     return dag

@@ -199,7 +199,7 @@ class OutputCluster:
         """Return the high watermark of a topic of one partition: where what is being written ends, too."""
         place = ClientTopicPartition(name, 0)
         with self._admin() as admin:
-            # Without the leaders known, librdkafka may end the process: see KafkaClient.know_leaders.
+            # Without the leaders known, librdkafka may end the process: see KafkaClient.leaders.
             admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)[name].result()
             asked = admin.list_offsets(
                 {place: OffsetSpec.latest()},
