@@ -101,6 +101,36 @@ def test_each_way_in_which_two_outputs_meet_is_found(mine: str, others: str) -> 
     assert may_share(first, environment)(yaml.safe_dump(feed("b", others)))
 
 
+DECODED = {"value": {"format": "json", "schema": "id int"}}
+PARTED = {"partition_by": {"hour": "hour(kafka_timestamp)"}}
+TABLE = {"format": "postgresql", "conn_id": "db", "table": "public.orders"}
+
+
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [
+        (DECODED, "orders_dead_letters"),
+        (DECODED, "orders_dead_letters/x"),
+        ({"complete": {"by": "hour", "delay": "1h", "on_late": "dataset"}, "sink": PARTED}, "orders_late"),
+        (DECODED | {"sink": TABLE}, "public.orders_dead_letters"),
+        ({"sink": TABLE}, "public.orders_kafka_batches"),
+    ],
+)
+def test_an_output_that_has_the_name_of_what_lies_beside_another_is_found_from_both_sides(
+    mine: dict[str, Any], others: str
+) -> None:
+    environment = {"KAFKA_INGEST_DATA": "/data"}
+    first = feed("a", "orders") | mine
+    second = feed("b", others)
+    first["sink"] = feed("a", "orders")["sink"] | mine.get("sink", {})
+    if "table" in first["sink"]:
+        second["sink"] = TABLE | {"path": "b", "table": others}
+    one, other = Feed.model_validate(first), Feed.model_validate(second)
+    assert share(one, other, environment)
+    assert may_share(one, environment)(yaml.safe_dump(second))
+    assert may_share(other, environment)(yaml.safe_dump(first))
+
+
 @pytest.mark.parametrize(
     "text",
     [

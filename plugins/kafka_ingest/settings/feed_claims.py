@@ -236,6 +236,8 @@ PASSES_ON: Final = ("topic_pattern", "topic")
 BETWEEN: Final = r"/(?:\.?/)*"
 PATH_ENDS: Final = r"(?![/.]*[\w-])"
 FOLDER_ENDS: Final = r"(?![\w-])"
+BESIDE: Final = re.compile(r"(?:_late|_dead_letters|_kafka_batches|_default)*$")
+"""What stands behind an output's name in the names of what lies beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,7 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
         [
             mention(feed.name),
             *group,
-            *map(mention, list(feed.sink.address.values())[-1:]),
+            *map(mention_of_output, list(feed.sink.address.values())[-1:]),
             *(each for folder in own for each in path_mentions(folder, root, FOLDER_ENDS)),
             *(each for folder in dict.fromkeys(holders) for each in path_mentions(folder, root, PATH_ENDS)),
         ]
@@ -294,18 +296,29 @@ def mention(value: str) -> Mention:
     return Mention(longest_word(value), BEGINS + as_written(value) + ENDS)
 
 
+def mention_of_output(value: str) -> Mention:
+    """Return the search for an output, or for one that has the name of what lies beside it, or beside which it lies."""
+    return Mention(longest_word(BESIDE.sub("", value)), BEGINS + output_as_written(value) + ENDS)
+
+
+def output_as_written(value: str) -> str:
+    return as_written(BESIDE.sub("", value)) + BESIDE.pattern.removesuffix("$")
+
+
 def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
     """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
+    word = longest_word(BESIDE.sub("", path.name))
+
+    def written(parts: Sequence[str]) -> str:
+        return BETWEEN.join([*map(as_written, parts[:-1]), *map(output_as_written, parts[-1:])])
+
     if path.parts[:1] in {(f"{each}:",) for each in KINDS}:
-        written = BETWEEN.join(as_written(part) for part in path.parts[1:])
-        yield Mention(longest_word(path.name), rf"{path.parts[0]}//(?:[\w.-]+@)?" + written + ends, re.IGNORECASE)
+        yield Mention(word, rf"{path.parts[0]}//(?:[\w.-]+@)?" + written(path.parts[1:]) + ends, re.IGNORECASE)
         return
     if path.is_absolute():
-        written = "".join(BETWEEN + as_written(part) for part in path.parts[1:])
-        yield Mention(longest_word(path.name), written + ends)
+        yield Mention(word, BETWEEN + written(path.parts[1:]) + ends)
     if path.is_relative_to(root) and path != root:
-        written = BETWEEN.join(as_written(part) for part in path.relative_to(root).parts)
-        yield Mention(longest_word(path.name), BEGINS + written + ends)
+        yield Mention(word, BEGINS + written(path.relative_to(root).parts) + ends)
 
 
 def as_written(value: str) -> str:
