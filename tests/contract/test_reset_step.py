@@ -236,13 +236,14 @@ def test_gaps_of_the_same_records_under_another_topic_id_end_with_them(store: St
 def test_a_log_that_is_rewound_to_its_end_ends_the_gaps_above_too(store: Store) -> None:
     control = store.connect()
     with_gaps(control)
+    control.file_gap(snapshot_of(control), gap(orders(1), 60, 65), seed=None, actor="ops")
     feed = snapshot_of(control)
     rows = [replace(row, next_offset=105) if tp == orders(0) else row for tp, row in feed.stored.items()]
     control.start_over(
         feed, CLUSTER, [StartOver("orders", TOPIC_ID, rows, untouched=[orders(1)])], reason="-", actor="o"
     )
 
-    assert spans(store) == [(0, 100, 105, "open")]
+    assert spans(store) == [(0, 100, 105, "open"), (1, 60, 65, "ahead")]
 
 
 def test_a_topic_that_was_made_again_keeps_the_gaps_of_the_one_before(store: Store) -> None:
