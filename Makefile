@@ -19,7 +19,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial try-kerberos try-hosts test-quick test lint format dist matrix docs bench bench-quick bench-plan bench-coverage \
+.PHONY: help setup setup-s3 setup-gcs setup-azure setup-kafka demo try-tutorial try-kerberos try-hosts try-kubernetes test-quick test lint format dist matrix docs bench bench-quick bench-plan bench-coverage \
 	bench-history bench-table-history bench-postgresql bench-airflow bench-page bench-feeds bench-feeds-due bench-fleet bench-fleet-plan soak up down clean
 
 help: ## list these verbs
@@ -63,6 +63,10 @@ try-kerberos: ## run a feed with a KDC of Debian's krb5-kdc; CLIENT=FOLDER has a
 try-hosts: ## run a feed on a standalone cluster of network namespaces without a shared disk, as root; a quarter of an hour
 	$(SET_UP) dev jvm s3
 	@PYTHONPATH=plugins:dev .venv/bin/python dev/try_hosts.py
+
+try-kubernetes: ## run a feed on a real API server of Kubernetes whose nodes are a stand-in, as root; half an hour
+	$(SET_UP) dev jvm s3 kubernetes
+	@PYTHONPATH=plugins:dev .venv/bin/python dev/try_kubernetes.py .kubernetes
 
 test-quick: ## run the tests that start no JVM and no server, and say what is left out; one to two minutes
 	$(SET_UP) dev jvm

@@ -9,7 +9,7 @@ AZURITE_DATE := 2026-11-20
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables postgresql-peers chromium flink
+.PHONY: run dev jvm s3 gcs azure azurite s3-server rest-catalog schema-registry tables postgresql-peers chromium flink kubernetes
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -107,6 +107,15 @@ schema-registry: .jvm/.stamp-schema-registry
 .jvm/.stamp-schema-registry: dev/jvm/schema_registry.xml dev/jvm/ivysettings.xml | .jvm/.stamp
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/schema_registry.xml --configurations schema-registry
+	touch $@
+
+# Only a trial needs it: API server and etcd, and the provider that Airflow's hook asks for.
+kubernetes: .kubernetes/.stamp
+
+.kubernetes/.stamp: dev/build_kubernetes.py dev/setup.mk | .venv/.stamp-dev
+	.venv/bin/python dev/build_kubernetes.py .kubernetes
+	$(INSTALL) --target .kubernetes/python --no-deps apache-airflow-providers-cncf-kubernetes==10.25.0 \
+		durationpy==0.11 kubernetes==37.0.2 kubernetes-asyncio==36.1.0 websocket-client==1.9.2
 	touch $@
 
 # Only tests need it. npm comes with requirements-dev.txt; what Azurite needs itself is as old as this version of it.
