@@ -53,7 +53,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.partition_term import LATE_FOLDER, place_of_late_rows
+from kafka_ingest.model.partition_term import LATE_FOLDER
 from kafka_ingest.model.place import DATA, FAILURE, OutputLocation, Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -195,7 +195,6 @@ class DeltaOutput(ParquetOutput):
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
-            (data / name).parent.mkdir(exist_ok=True)
             [(_, rows)] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
@@ -449,20 +448,10 @@ class InMemoryOutput:
         return [str(directory) for directory in self.sink.staged]
 
 
-class LateRowsApart:
-    """Of an output the batches' rows of one partition are late, and in a table beside it.
-
-    ``follows``: whether they are there a moment after the others.
-    """
-
-    follows: ClassVar[bool] = True
-
-
-class PostgresqlBeside(LateRowsApart, PostgresqlOutput):
-    """The sink of a table in PostgreSQL and of that of late rows."""
+class PostgresqlBeside(PostgresqlOutput):
+    """The sink of a table in PostgreSQL and of that of late rows: the batches' rows of one partition are in it."""
 
     name = "postgresql with late rows"
-    follows = False
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         late = sql.Identifier(schema_of(self.path), f"{self.path.name}_late")
@@ -475,43 +464,6 @@ class PostgresqlBeside(LateRowsApart, PostgresqlOutput):
             )
             return Counter(found)
         return super().seen()
-
-
-class DeltaBeside(LateRowsApart, DeltaOutput):
-    """The sink of a Delta table and of that of late rows."""
-
-    name = "delta with late rows"
-
-    def seen(self) -> Counter[tuple[str, int, int]]:
-        return seen_apart(super().seen(), lambda: DeltaOutput(place_of_late_rows(self.path)).seen())
-
-
-class IcebergBeside(LateRowsApart, IcebergOutput):
-    """The sink of an Iceberg table and of that of late rows."""
-
-    name = "iceberg with late rows"
-
-    def seen(self) -> Counter[tuple[str, int, int]]:
-        return seen_apart(super().seen(), lambda: IcebergOutput(place_of_late_rows(self.path)).seen())
-
-
-class DeltaInStoreBeside(LateRowsApart, DeltaInStore):
-    """The same on a store."""
-
-    name = "delta in S3 with late rows"
-
-    def seen(self) -> Counter[tuple[str, int, int]]:
-        return seen_apart(super().seen(), lambda: DeltaInStore(place_of_late_rows(self.path)).seen())
-
-
-def seen_apart(
-    rows: Counter[tuple[str, int, int]], late: Callable[[], Counter[tuple[str, int, int]]]
-) -> Counter[tuple[str, int, int]]:
-    """Return what readers see of both tables; in each are the rows that belong there."""
-    found = late()
-    assert {partition == LATE for _, partition, _ in rows} <= {False}
-    assert {partition == LATE for _, partition, _ in found} <= {True}
-    return rows + found
 
 
 class DeltaInS3Proxy(DeltaInStore):
@@ -593,7 +545,7 @@ About an Iceberg table in a store the catalog decides as about one on a disk, an
 does for Delta's; what is its own is tried in test_sink_in_store and test_sink_in_any_store.
 """
 
-BESIDE: list[type[Any]] = [DeltaBeside, DeltaInStoreBeside, IcebergBeside, PostgresqlBeside]
+BESIDE: list[type[Any]] = [PostgresqlBeside]
 """Outputs with a table of late rows, which is published with them."""
 
 IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
@@ -644,16 +596,6 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
     return replace(plan, output=located[kind](place) if kind in located else OutputLocation(kind, str(place)))
 
 
-def landed_states(output: Output, published: PublishedReceipt) -> list[Counter[tuple[str, int, int]]]:
-    """Return what readers may see of a batch that is being published, once its commit has landed."""
-    rows = rows_of(published)
-    return [rows, *([without_late(rows)] if isinstance(output, LateRowsApart) and output.follows else [])]
-
-
-def without_late(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
-    return Counter({row: count for row, count in rows.items() if row[1] != LATE})
-
-
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:
     """Return what readers should see of a batch."""
     return Counter(
@@ -670,7 +612,7 @@ def written(
     """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
     directory = opened(output, plan, attempt)
     read = [] if without_rows else list(plan.ranges)
-    names = {each: name_of(each, late=each.partition == LATE and isinstance(output, LateRowsApart)) for each in read}
+    names = {each: name_of(each, late=each.partition == LATE and isinstance(output, PostgresqlBeside)) for each in read}
     sizes = output.stage(directory, list(names.values()))
     receipt = Receipt(
         batch_id=plan.batch_id,

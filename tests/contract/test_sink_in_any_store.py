@@ -41,7 +41,7 @@ from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.tables import table_format
+from kafka_ingest.sinks.tables import publisher
 from kafka_ingest.sinks.usable_places import storage_errors
 
 pytestmark = pytest.mark.long
@@ -329,8 +329,8 @@ def test_files_that_a_clean_up_could_take_at_this_moment_are_renewed_and_committ
     file = output.opened(data / published.receipt.files[0].name)
     before = file.fs.info(file.path)  # the time is one of whole seconds, and Azure has a new version as well
     with monkeypatch.context() as patch:
-        real = table_format.time.time
-        patch.setattr(table_format.time, "time", lambda: real() + A_WEEK_S)
+        real = publisher.time.time
+        patch.setattr(publisher.time, "time", lambda: real() + A_WEEK_S)
         with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
             output.sink.publisher.can_take(directory, published.receipt)
     assert file.fs.info(file.path) != before or output.store.scheme == "s3"

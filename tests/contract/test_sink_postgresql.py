@@ -383,6 +383,20 @@ def to(url: URL) -> SinkConnections:
     return SinkConnections(database=lambda conn_id: DatabaseSettings(conn_id, url))
 
 
+def test_a_view_by_the_name_of_the_table_of_late_rows_is_refused_there_and_no_part_of_the_output(
+    output: PostgresqlOutput,
+) -> None:
+    published = publish(output, plan_to(output, 1))
+    execute(output.path, "CREATE VIEW {schema}.orders_late AS SELECT *, true AS kafka_late FROM {}")
+
+    look = output.sink.inspector.look_at(published.plan.batch_id, closely=True)
+
+    assert sum(count.rows for count in look.counts) == published.receipt.rows
+    assert output.sink.check_late is not None
+    with pytest.raises(OutputNotUsableError, match="a view, or something else that is no table"):
+        output.sink.check_late()
+
+
 def test_a_path_with_another_outputs_files_is_refused(output: PostgresqlOutput) -> None:
     (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
     with pytest.raises(OutputNotUsableError, match=r"found kafka_batch=.*: another output is there"):

@@ -25,16 +25,13 @@ from tests.contract.sink_outputs import (
     InMemoryOutput,
     InStore,
     KafkaOutput,
-    LateRowsApart,
     Output,
     PostgresqlOutput,
-    landed_states,
     made,
     opened,
     plan_to,
     publish,
     rows_of,
-    without_late,
     written,
 )
 
@@ -182,8 +179,7 @@ def test_whatever_becomes_of_a_publishing_the_next_one_completes_it(
             pass
         else:
             assert output.seen() == rows_of(before) + rows_of(published), "it said that it was done"
-    landed = [rows_of(before) + each for each in landed_states(output, published)]
-    assert output.seen() in (rows_of(before), *landed), "half a batch is seen"
+    assert output.seen() in (rows_of(before), rows_of(before) + rows_of(published)), "half a batch is seen"
 
     again(output).sink.publisher.publish(directory, published)
 
@@ -222,7 +218,7 @@ def test_a_publishing_that_landed_without_a_word_cannot_be_revoked(
             output.sink.publisher.publish(directory, published)
     with pytest.raises(BatchStateError):
         again(output).sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
-    assert output.seen() in landed_states(output, published)
+    assert output.seen() == rows_of(published)
 
 
 @pytest.mark.parametrize("revokes", [False, True], ids=["publishing", "revoking"])
@@ -245,7 +241,7 @@ def test_a_power_cut_at_any_call_to_the_file_system_is_repaired_by_the_next_try(
                 take(output)
             except PowerCut:
                 died = True
-        assert output.seen() in (Counter(), *landed_states(output, published))
+        assert output.seen() in (Counter(), rows_of(published))
         take(again(output))
         assert output.seen() == (Counter() if revokes else rows_of(published))
         if not died:
@@ -323,8 +319,6 @@ def test_a_reader_never_sees_half_a_batch_or_a_row_twice(stored: Stored, tmp_pat
     while not done.is_set() or looks == 0:
         if output.format == "kafka":
             check_whole_partitions(output.seen())
-        elif isinstance(output, LateRowsApart) and output.follows:
-            check_whole_batches(output.seen(), [published for _, published in steps], late=True)
         else:
             check_whole_batches(output.seen(), [published for _, published in steps])
         looks += 1
@@ -367,16 +361,11 @@ def without_rival(seen: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int
     return Counter({row: count for row, count in seen.items() if row[0] != RIVAL})
 
 
-def check_whole_batches(
-    seen: Counter[tuple[str, int, int]], batches: list[PublishedReceipt], *, late: bool = False
-) -> None:
-    """Each batch is seen with all its rows or none, and those that are seen come before those that are not.
-
-    ``late``: late rows may follow the others.
-    """
-    shown = Counter(batch for batch, _, _ in (without_late(seen) if late else seen).elements())
+def check_whole_batches(seen: Counter[tuple[str, int, int]], batches: list[PublishedReceipt]) -> None:
+    """Each batch is seen with all its rows or none, and those that are seen come before those that are not."""
+    shown = Counter(batch for batch, _, _ in seen.elements())
     sizes = [shown[str(published.plan.batch_id)] for published in batches]
-    assert set(sizes) <= {0, batches[0].receipt.rows - ROWS * late}
+    assert set(sizes) <= {0, batches[0].receipt.rows}
     assert sizes == sorted(sizes, reverse=True)
     assert set(seen.values()) <= {1}
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import overload
 
-from kafka_ingest.model.place import OutputLocation, Place
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 
 TIME = "kafka_timestamp"
@@ -163,13 +162,8 @@ def output_of_late_rows(output: OutputLocation) -> OutputLocation:
     return OutputLocation.at(output.format, f"{output.uri}{SUFFIX}", options)
 
 
-@overload
-def place_of_late_rows(output: Path) -> Path: ...
-@overload
-def place_of_late_rows(output: Place) -> Place: ...
-def place_of_late_rows(output: Place) -> Place:
-    name = f"{output.name}{SUFFIX}"
-    return output.with_name(name) if isinstance(output, Path) else output.parent / name
+def place_of_late_rows(output: Path) -> Path:
+    return output.with_name(f"{output.name}{SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,11 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Which batch a file belongs to: published, or, where ``attempt`` is not None, staged by one of its attempts.
-
-    ``late``: it is in a table of late rows, beside that of the output.
-    """
+    """Which batch a file belongs to: published, or, where ``attempt`` is not None, staged by one of its attempts."""
 
     output: OutputLocation
     batch_id: UUID
     attempt: int | None
-    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, requi
 from kafka_ingest.model.documents import document_of, read_document
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, span_of, union
 from kafka_ingest.model.omissions import LeftOut, NeverFound, ranges_read, wrongly_left_out
-from kafka_ingest.model.partition_term import LATE_FOLDER, is_late
+from kafka_ingest.model.partition_term import is_late
 from kafka_ingest.model.read_again import numbers_of
 from kafka_ingest.model.table_options import TableOptions
 
@@ -177,16 +177,6 @@ class Receipt:
             columns=None,
             never_found=(),
         )
-
-    def of_rows(self, *, late: bool) -> "Receipt":
-        """Return the receipt with the files of late rows alone, or of the others."""
-        return replace(self, files=tuple(file for file in self.files if file.is_late is late))
-
-    def of_late_table(self) -> "Receipt":
-        """Return the receipt with the files of late rows alone, by their names in a table of their own."""
-        files = self.of_rows(late=True).files
-        own = (replace(file, name=file.name.removeprefix(f"{LATE_FOLDER}/")) for file in files)
-        return replace(self, files=tuple(own))
 
     @property
     def rows(self) -> int:

@@ -20,7 +20,6 @@ from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import OffsetRange, listing
-from kafka_ingest.model.partition_term import LATE_FOLDER
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.published_output import FileContents, FilePlace, PartitionContents, partitions_that_differ
 from kafka_ingest.model.receipt import Receipt
@@ -232,12 +231,7 @@ def differences_of(
     if output is not None and not is_same_place(output, place.output):
         yield f"the batch's output is {output}, the file is in {place.output}: a copy, or moved"
     # One task gives its files in all folders the same name, and late rows have a folder above the others'.
-    folder = f"{LATE_FOLDER}/" if place.late else ""
-    named_so = [
-        file
-        for file in receipt.files
-        if file.name.startswith(folder) and path.as_posix().endswith(f"/{file.name.removeprefix(folder)}")
-    ]
+    named_so = [file for file in receipt.files if path.as_posix().endswith(f"/{file.name}")]
     written = max(named_so, key=lambda file: len(file.name), default=None)
     if written is None:
         named = listing(file.name for file in receipt.files)

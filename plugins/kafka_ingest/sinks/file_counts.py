@@ -22,6 +22,7 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet_contents import DataFile, contents_of, partitions_of, rows_of
+from kafka_ingest.sinks.staged_parquet import staged_sizes
 
 
 def look_into(
@@ -94,26 +95,21 @@ Held = dict[TopicPartition, list[tuple[Opened, PartitionContents]]]
 
 
 def look_at_batch(
-    path_of: Callable[[str], Opened],
-    there: Collection[str],
-    receipt: Receipt,
-    named: Collection[str],
-    moved: Iterable[pa.Table],
-    *,
-    closely: bool,
+    place: Opened, receipt: Receipt, named: Collection[str], moved: Iterable[pa.Table], *, closely: bool
 ) -> PublishedLook:
     """Return what readers see of a batch; a damaged file stops no other.
 
-    ``there`` are the names of its files that exist, ``named`` those of the receipt's files that the table names as they
-    were published, ``moved`` the positions of the batch's rows that are elsewhere.
+    ``named`` are those of the receipt's files that the table names as they were published, ``moved`` the positions of
+    the batch's rows that are elsewhere.
     """
+    there = staged_sizes(place, receipt)
     own: Held = {}
     problems: list[FileProblem] = []
     gone = [file for file in receipt.files if file.name not in named]
     for file in receipt.files:
+        path = place / file.name
         if file.name not in named:
             continue
-        path = path_of(file.name)
         if file.name not in there:
             said = f"{path} is not there, and the table names it"
             problems.append(FileProblem(file.name, file, said, is_there=False))
@@ -125,7 +121,7 @@ def look_at_batch(
     elsewhere = contents_by_partition(moved)
     if sum(held.rows for held in elsewhere.values()) < sum(file.rows for file in gone):
         lost = "the table does not name it as it was published, nor hold all of its rows elsewhere"
-        problems += [FileProblem(file.name, file, f"{path_of(file.name)}: {lost}", is_there=False) for file in gone]
+        problems += [FileProblem(file.name, file, f"{place / file.name}: {lost}", is_there=False) for file in gone]
     counts = [count_of_all(each, own.get(each, []), elsewhere.get(each)) for each in sorted(own.keys() | elsewhere)]
     return PublishedLook(counts, problems)
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, field_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
-from kafka_ingest.model.partition_term import EXPECTED, SUFFIX, terms_of
+from kafka_ingest.model.partition_term import EXPECTED, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import as_text, not_blank
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
@@ -58,6 +58,13 @@ class TableSink(LocalDirectorySink):
                     f"expected no {name}: a table with it could not be written, or not by this project alone"
                 )
         return properties
+
+    @property
+    def why_no_late_rows(self) -> str:
+        return (
+            f"format {self.format}, whose commit changes one table. There late rows are those of an hour in batches "
+            "after its late_after_batch (docs/output.md, Late rows): make a view with that condition"
+        )
 
     @property
     def table_options(self) -> TableOptions:
@@ -174,10 +181,6 @@ class IcebergSink(TableSink):
     @property
     def address(self) -> Mapping[str, str]:
         return {"catalog": self.catalog, "table": self.table}
-
-    def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
-        beside = [{**self.address, "table": f"{self.table}{SUFFIX}"}] if late else []
-        return [*super().addresses(letters=letters, late=late), *beside]
 
     @property
     def options(self) -> Mapping[str, str]:

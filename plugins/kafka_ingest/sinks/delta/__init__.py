@@ -4,20 +4,17 @@ Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
 
     P/_delta_log/                                 what readers see, and which batches were published or revoked
     P/batches/<batch>/<attempt>/*.parquet         data files at their final place, also before the log names them
-    P_late/                                       the same of late rows, with on_late: dataset
     P.kafka-ingest/staging/                       attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
 """
 
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.partition_term import place_of_late_rows
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.delta.log_entry import BATCHES, LOG
 from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.tables.late_rows import TableWithLate, options_of_late
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "GUARANTEE", "LOG", "delta_sink")
@@ -27,5 +24,4 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one version of th
 
 def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     log = TableLog(output, access, options)
-    late = TableLog(place_of_late_rows(output), access, options_of_late(options, output))
-    return table_sink(TableWithLate(log, late, access), access, DeltaStatistics(log))
+    return table_sink(log, access, DeltaStatistics(log))

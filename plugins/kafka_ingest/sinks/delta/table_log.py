@@ -197,10 +197,6 @@ class TableLog:
         table = self._now()
         return self._form_of(table) if table is not None else None
 
-    def properties(self) -> Mapping[str, str] | None:
-        form = self.form()
-        return form.configuration if form is not None else None
-
     def rows(self) -> DeltaRows:
         return DeltaRows(self)
 
@@ -248,7 +244,8 @@ class TableLog:
             )
 
     def _configuration(self) -> Mapping[str, str]:
-        return self.properties() or {}
+        form = self.form()
+        return form.configuration if form is not None else {}
 
     def clean_up(self) -> CleanUp:
         return CleanUp("VACUUM", oldest_s(self._configuration()))

@@ -5,21 +5,18 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
 
     P/metadata/                                     what readers see, and which batches were published or revoked
     P/data/batches/<batch>/<attempt>/*.parquet      data files at their final place, also before a manifest names them
-    P_late/                                         the same of late rows, with on_late: dataset; in the catalog T_late
     P.kafka-ingest/staging/                         attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
     P.kafka-ingest/receipts/<day>/<batch>.json      what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
     P.kafka-ingest/marks/<day>/<batch>              marks that the table does not carry any more (:mod:`.marks`)
 """
 
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.partition_term import output_of_late_rows
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA
-from kafka_ingest.sinks.tables.late_rows import TableWithLate, options_of_late
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "DATA", "GUARANTEE", "METADATA", "iceberg_sink")
@@ -33,6 +30,4 @@ def iceberg_sink(
     access: StoreAccess | None = None,
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> Sink:
-    table, of_late = IcebergOutput(output, find_catalog, access, options), options_of_late(options, output.place)
-    late = IcebergOutput(output_of_late_rows(output), find_catalog, access, of_late)
-    return table_sink(TableWithLate(table, late, access), access)
+    return table_sink(IcebergOutput(output, find_catalog, access, options), access)

@@ -139,11 +139,6 @@ class IcebergOutput:
         with self.one_reading():
             return self.commits.rows().published() if self._table.open() is not None else set()
 
-    def properties(self) -> Mapping[str, str] | None:
-        if self._is_absent() or (table := self._table.open()) is None:
-            return None
-        return table.properties
-
     def columns_left_out(self) -> tuple[str, ...]:
         return self._table.columns_left_out()
 

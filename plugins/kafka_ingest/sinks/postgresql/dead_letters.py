@@ -328,8 +328,8 @@ class LettersInspector(FolderInspector):
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
 
-        moved, staged = self._letters.rows().rows_elsewhere(batch_id), staged_place(self._rows, receipt)
-        return look_at_batch(lambda name: self._rows.opened(staged / name), (), receipt, (), moved, closely=closely)
+        moved = self._letters.rows().rows_elsewhere(batch_id)
+        return look_at_batch(self._rows.opened(staged_place(self._rows, receipt)), receipt, (), moved, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of a batch is or, of letters that are rows, where it was staged."""

@@ -152,7 +152,13 @@ class NamedTable:
     def columns_in(self, connection: Connection) -> dict[str, its.Column]:
         """Return the table's columns; none where there is no table, or where it is not the one beside another."""
         there = self._columns_of(connection, self.name)
-        return there if self.beside is None or self.beside.column in there else {}
+        return there if self.beside is None or self._is_own(connection, there) else {}
+
+    def _is_own(self, connection: Connection, there: Mapping[str, its.Column]) -> bool:
+        """Whether what is there is the table beside another, and no view of it."""
+        assert self.beside is not None  # noqa: S101 - callers have looked
+        is_known = self.beside.column in there
+        return is_known and connection.execute(RELATION, self.named(self.name)).scalar_one_or_none() in TABLES
 
     def _columns_of(self, connection: Connection, name: str) -> dict[str, its.Column]:
         return {row[0]: its.Column(*row) for row in connection.execute(COLUMNS, self.named(name))}

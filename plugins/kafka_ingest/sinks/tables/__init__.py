@@ -2,5 +2,5 @@
 
 A format brings a :class:`.table_format.TableFormat`: where its files are, what fits, and the one commit that decides.
 In the order in which a batch meets them: :mod:`.parts` (staged at its final place), :mod:`.publisher`, :mod:`.sink`
-(inspected, removed and replaced). With a table of late rows beside it: :mod:`.late_rows`.
+(inspected, removed and replaced).
 """

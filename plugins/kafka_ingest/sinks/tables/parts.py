@@ -7,14 +7,11 @@ from uuid import UUID
 
 from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.model.partition_term import LATE_FOLDER, SUFFIX, is_late
 from kafka_ingest.model.place import OutputLocation, Place, below
-from kafka_ingest.model.published_output import FilePlace, PublishedReceipt
+from kafka_ingest.model.published_output import FilePlace
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.staged_files import StagedFiles
-from kafka_ingest.sinks.staged_parquet import staged_sizes
-from kafka_ingest.sinks.tables.late_rows import TableWithLate, own_name
 from kafka_ingest.sinks.tables.table_format import Staged, TableFormat
 from kafka_ingest.sinks.usable_places import beside
 
@@ -55,27 +52,6 @@ class TableParts:
     def place_of(self, receipt: Receipt) -> Place:
         return self.staging.data_place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))
 
-    def file(self, receipt: Receipt, name: str) -> Place:
-        """Return where a file of a batch was published."""
-        place = self.place_of(receipt)
-        if is_late(name) and isinstance(self.table, TableWithLate):
-            return self.table.late_place(place) / own_name(name)
-        return place / name
-
-    def sizes(self, receipt: Receipt) -> dict[str, int]:
-        """Return the names and sizes of a batch's files: of late rows where they were published, or staged."""
-        place = self.place_of(receipt)
-        found = staged_sizes(self.opened(place), receipt)
-        if receipt.late_rows and isinstance(self.table, TableWithLate):
-            late = staged_sizes(self.opened(self.table.late_place(place)), receipt.of_late_table())
-            found |= {f"{LATE_FOLDER}/{name}": size for name, size in late.items()}
-        return found
-
-    def lacks_late(self, published: PublishedReceipt) -> bool:
-        """Whether late rows of a published batch are not in their own table yet, or there although it replaces them."""
-        lacks = self.table.commits.lacks if isinstance(self.table, TableWithLate) else None
-        return lacks is not None and lacks(published.receipt, published.plan.replaces)
-
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
         place = self.staging.data_place(directory)
         folder = below(place, self.output) if self.table.data_folder is not None else ""
@@ -98,18 +74,13 @@ def place_in_table(path: Path, table_format: str, folders: tuple[str, ...]) -> F
     )
     if found is None:
         return None
-    batch_id, attempt = UUID(above[found]), int(above[found + 1])
-    table = Path(*above[: found - len(folders)])
-    # Of late rows the table is beside the output.
-    outputs = [table, *([table.with_name(table.name.removesuffix(SUFFIX))] if table.name.endswith(SUFFIX) else [])]
-    output = next((each for each in outputs if (beside(each) / "staging").is_dir()), None)
-    if output is None:
-        return None
+    output, batch_id, attempt = Path(*above[: found - len(folders)]), UUID(above[found]), int(above[found + 1])
     folder = beside(output)
+    if not (folder / "staging").is_dir():
+        return None
     # Published and staged files are in one place: the kept receipt shows which attempt was published.
     is_published = KeptReceipts(folder / "receipts").is_of_attempt(batch_id, attempt)
-    location = OutputLocation.local(table_format, output)
-    return FilePlace(location, batch_id, None if is_published else attempt, late=output != table)
+    return FilePlace(OutputLocation.local(table_format, output), batch_id, None if is_published else attempt)
 
 
 def is_attempt(batch: str, attempt: str) -> bool:

@@ -1,16 +1,18 @@
 """Publish in a table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import (
     ColumnsChangedError,
     OutputConflictError,
+    OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import Opened, flush
+from kafka_ingest.foundation.counting import are, counted
+from kafka_ingest.foundation.storage import Opened, changed_at, flush, renew
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.place import Place
@@ -19,11 +21,10 @@ from kafka_ingest.model.published_output import FilesState, FoundFiles, Publishe
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
-from kafka_ingest.sinks.staged_parquet import check_listing, difference, folders_of
+from kafka_ingest.sinks.staged_parquet import check_listing, difference, folders_of, staged_sizes
 from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
-from kafka_ingest.sinks.tables.late_rows import RowsWithLate
 from kafka_ingest.sinks.tables.parts import TableParts
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged, TableRows, check_safe_from
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, Staged, TableCommits, TableRows
 from kafka_ingest.sinks.usable_places import check_usable, make_usable, storage_errors
 
 
@@ -75,7 +76,8 @@ class TablePublisher:
         def found(published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
             with storage_errors(self._output):
                 if removal is None:
-                    return found_files(self._parts, rows, published.receipt)
+                    data = self._parts.opened(self._parts.place_of(published.receipt))
+                    return found_files(self._table.commits, rows, published.receipt, data)
                 mark = rows.mark(published.plan.batch_id) if published.plan.replaces else None
             return FoundFiles(FilesState.EXPIRED, str(removal), is_marked=mark is not None and not is_revoked(mark))
 
@@ -148,7 +150,7 @@ class TablePublisher:
                 )
             # Where one is kept, this compares the two, by the plan's fingerprint among others.
             self._receipts.keep(published)
-            if mark is None or self._parts.lacks_late(published):
+            if mark is None:
                 mark = self._add(self._parts.staged(directory, published.receipt), published)
             if is_revoked(mark):
                 raise being_abandoned(batch_id)
@@ -207,22 +209,20 @@ def is_revoked(mark: Mark | None) -> bool:
     return mark is not None and mark.outcome is Outcome.REVOKED
 
 
-def found_files(parts: TableParts, rows: TableRows, receipt: Receipt) -> FoundFiles:
-    """Return what exists of one batch of many. I/O errors are left to the caller."""
-    mark, data = rows.mark(receipt.batch_id), parts.opened(parts.place_of(receipt))
+def found_files(table: TableCommits, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
+    """Return what exists of one batch of many; its data was staged in ``data``. I/O errors are left to the caller."""
+    mark = rows.mark(receipt.batch_id)
     if mark is not None and mark.outcome is Outcome.REVOKED:
-        return FoundFiles(FilesState.REVOKED, f"{parts.table.commits.says} so")
+        return FoundFiles(FilesState.REVOKED, f"{table.says} so")
     if not receipt.files:
         return FoundFiles(FilesState.INTACT)
     expected = {file.name: file.size_bytes for file in receipt.files}
-    there = parts.sizes(receipt)
+    there = staged_sizes(data, receipt)
     if mark is None:
         if not there:
             return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table does not name it")
         state = FilesState.STAGED if there == expected else FilesState.BROKEN
         return FoundFiles(state, f"its files are in {data}, {difference(expected, there) or 'all of them'}")
-    if isinstance(rows, RowsWithLate) and rows.lacks(receipt):
-        return FoundFiles(FilesState.STAGED, f"its late rows are in {data}")
     return published_files(rows, receipt, data, there)
 
 
@@ -241,3 +241,22 @@ def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapp
         return FoundFiles(FilesState.INTACT, rows=count)
     state = FilesState.CHANGED if count else FilesState.GONE
     return FoundFiles(state, f"the table holds {count:,} of its {counted(receipt.rows, 'row')}", count)
+
+
+def check_safe_from(clean_up: CleanUp, files: Sequence[Opened]) -> None:
+    """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed.
+
+    It deletes old files that the table does not name: what it has listed, even if a file changes afterwards. So files
+    that are nearly that old are committed only once a clean-up that saw them as old must have ended.
+    """
+    now = time.time()
+    old = [path for path in files if now - changed_at(path) > clean_up.oldest_s]
+    for path in old:
+        renew(path)
+    if old:
+        raise OutputUnavailableError(
+            f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than "
+            f"{clean_up.oldest_s / 86_400:.3g} days, so that {clean_up.program} may take them while they are "
+            "committed. They were renewed. No offset was moved; run this again when no "
+            f"{clean_up.program} of this table is under way that began before now."
+        )

@@ -35,7 +35,6 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, Written
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.tables.late_rows import TableWithLate
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
@@ -216,24 +215,17 @@ class TableInspector:
                 is_there = mark == Mark(batch_id, Outcome.PUBLISHED, receipt.plan_fingerprint)
                 return PublishedLook(counts_of(receipt) if is_there else ())
             named, moved = rows.own_files(batch_id, receipt.attempt), rows.rows_elsewhere(batch_id)
-            there = self._parts.sizes(receipt)
-            return look_at_batch(
-                lambda name: self._parts.opened(self._parts.file(receipt, name)),
-                there,
-                receipt,
-                named,
-                moved,
-                closely=closely,
-            )
+            data = self._parts.opened(self._parts.place_of(receipt))
+            return look_at_batch(data, receipt, named, moved, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of a batch was published; readers find its rows elsewhere once it was rewritten."""
-        return self._parts.file(self._receipt(batch_id), file.name)
+        return self._parts.place_of(self._receipt(batch_id)) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         receipt, rows = self._receipt(batch_id), self._parts.table.commits.rows()
         if file.name in rows.own_files(batch_id, receipt.attempt):
-            path = self._parts.opened(self._parts.file(receipt, file.name))
+            path = self._parts.opened(self._parts.place_of(receipt) / file.name)
             return data_file(path).holds(topic_partition, offset)
         is_there = rows.holds_elsewhere(batch_id, topic_partition, offset)
         if rows.are_newest_states and not is_there:
@@ -244,7 +236,7 @@ class TableInspector:
         return is_there
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
-        path = self._parts.opened(self._parts.file(receipt, file.name))
+        path = self._parts.opened(self._parts.place_of(receipt) / file.name)
         return data_file(path).rows_by_hour(before)
 
     def _receipt(self, batch_id: UUID) -> Receipt:
@@ -328,7 +320,6 @@ def table_sink(
         salvage=None,
         replacer=TableReplacer(parts),
         places=(parts.output, parts.beside),
-        check_late=table.check_late if isinstance(table, TableWithLate) else None,
         statistics=statistics,
         contents=OutputContents(parts.output, parts.receipts, rows),
         lacks=lacks,

@@ -4,7 +4,6 @@ A :class:`TableFormat` answers what a plan asks, without imports for which a pla
 decides: the class that writes the log or the snapshot.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
-from kafka_ingest.foundation.counting import are, counted
-from kafka_ingest.foundation.storage import Opened, changed_at, renew
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -62,7 +60,8 @@ class Staged:
 
     def part(self, *, late: bool) -> "Staged":
         """Return the late rows alone, or the others."""
-        return replace(self, receipt=self.receipt.of_rows(late=late))
+        files = tuple(file for file in self.receipt.files if file.is_late is late)
+        return replace(self, receipt=replace(self.receipt, files=files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +94,14 @@ class OwnFiles:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.by_attempt: dict[tuple[str, str], set[str]] = {}
+        self._by_attempt: dict[tuple[str, str], set[str]] = {}
         for name in names:
             batch, _, rest = name.partition("/")
             attempt, _, file = rest.partition("/")
-            self.by_attempt.setdefault((batch, attempt), set()).add(file)
+            self._by_attempt.setdefault((batch, attempt), set()).add(file)
 
     def of(self, batch_id: UUID, attempt: int) -> set[str]:
-        return self.by_attempt.get((str(batch_id), str(attempt)), set())
-
-    def and_below(self, folder: str, others: "OwnFiles") -> "OwnFiles":
-        """Return these files and others of the same attempts, as if those were in a folder."""
-        names = (
-            f"{batch}/{attempt}/{below}{name}"
-            for below, files in (("", self), (f"{folder}/", others))
-            for (batch, attempt), found in files.by_attempt.items()
-            for name in found
-        )
-        return OwnFiles(names)
+        return self._by_attempt.get((str(batch_id), str(attempt)), set())
 
 
 class TableRows(RowsAndCommits, Protocol):
@@ -177,25 +166,6 @@ class RowsByMarks:
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
         return self.own_files_of_all.of(batch_id, attempt)
-
-
-def check_safe_from(clean_up: CleanUp, files: Sequence[Opened]) -> None:
-    """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed.
-
-    It deletes old files that the table does not name: what it has listed, even if a file changes afterwards. So files
-    that are nearly that old are committed only once a clean-up that saw them as old must have ended.
-    """
-    now = time.time()
-    old = [path for path in files if now - changed_at(path) > clean_up.oldest_s]
-    for path in old:
-        renew(path)
-    if old:
-        raise OutputUnavailableError(
-            f"{old[0].parent}: {counted(len(old), 'staged file')} {are(len(old))} older than "
-            f"{clean_up.oldest_s / 86_400:.3g} days, so that {clean_up.program} may take them while they are "
-            "committed. They were renewed. No offset was moved; run this again when no "
-            f"{clean_up.program} of this table is under way that began before now."
-        )
 
 
 def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:
