@@ -218,6 +218,14 @@ def spark_submission(
     )
 
 
+OF_MANY_ATTEMPTS = {
+    # A large batch leaves processors to the others.
+    "spark.scheduler.mode": "FAIR",
+    # What attempts have left is taken away before it has filled the heap.
+    "spark.cleaner.periodicGC.interval": "15s",
+}
+
+
 def together(calls: Sequence[SparkSubmission]) -> SparkSubmission:
     """Return the call of one application for the attempts of several, which differ in nothing else."""
     first = calls[0]
@@ -228,8 +236,9 @@ def together(calls: Sequence[SparkSubmission]) -> SparkSubmission:
         first,
         name=f"kafka_ingest {counted(len(calls), 'attempt')}",
         arguments=(*attempts, *first.arguments[OF_AN_ATTEMPT:]),
-        # A large batch leaves processors to the others.
-        conf={"spark.scheduler.mode": "FAIR", **first.conf},
+        conf={**OF_MANY_ATTEMPTS, **first.conf},
+        # By default each thread may get a heap of malloc's own, which keeps what the libraries of codecs gave back.
+        environment={**first.environment, "MALLOC_ARENA_MAX": "2"},
         secrets=tuple({secret: None for call in calls for secret in call.secrets}),
     )
 
