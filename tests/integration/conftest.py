@@ -28,11 +28,11 @@ def name() -> str:
 
 
 @pytest.fixture
-def orders(request: pytest.FixtureRequest, broker: EmbeddedBroker, name: str) -> str:
+def orders(request: pytest.FixtureRequest, name: str) -> str:
     """A topic of three partitions that hold ten, five and no records, a second apart from 2026-01-01 on."""
     if "begun" in request.fixturenames:
         return request.getfixturevalue("begun").topic  # type: ignore[no-any-return]
-    return orders_in(broker.bootstrap_servers, name)
+    return orders_in(request.getfixturevalue("servers"), name)
 
 
 def orders_in(servers: str, name: str) -> str:

@@ -3,16 +3,16 @@
 import json
 import os
 import pty
-import select
 import shutil
 import sqlite3
+import subprocess
 import termios
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyspark
 import pytest
-from tests.command_forks import POLL_S, command_forks
+from tests.command_forks import command_forks
 from tests.kafka_faults import PATIENCE_S, add_partitions, create_topic, delete_records, plain_records, produce
 from tests.project import KAFKA_INGEST, Project
 from tests.quick_project import QuickProject
@@ -263,18 +263,15 @@ def on_a_terminal(quick: QuickProject, columns: int, *arguments: str) -> list[st
     controller, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, columns))
     environment = {key: value for key, value in quick.environment.items() if key not in {"COLUMNS", "LINES"}}
-    process = command_forks().start(
-        [str(KAFKA_INGEST), *arguments],
-        directory=quick.home,
-        environment=environment | {"TERM": "dumb"},
-        stdout=Path(os.ttyname(terminal)),
-        stderr=quick.home / "stderr",
-    )
-    shown = b""
-    while (is_running := process.poll() is None) or select.select([controller], [], [], 0)[0]:
-        if select.select([controller], [], [], POLL_S if is_running else 0)[0]:
-            shown += os.read(controller, 65536)
-    os.close(terminal)
+    # A fork would have the standard input, and with it the size, of the terminal that the tests run on.
+    with subprocess.Popen(
+        [KAFKA_INGEST, *arguments], stdout=terminal, stdin=terminal, env=environment | {"TERM": "dumb"}
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the other side has closed
+            while part := os.read(controller, 65536):
+                shown += part
     os.close(controller)
     assert process.returncode == 0
     return shown.decode().splitlines()
