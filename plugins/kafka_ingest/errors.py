@@ -333,3 +333,8 @@ class BatchStateError(KafkaIngestError):
     """The batch's state leaves this step nothing to do: another process was first, or an operator ended the batch."""
 
     exit_code = 2
+
+
+def may_retry(error: BaseException) -> bool:
+    """Whether another try may succeed; of what has no name here that is not known."""
+    return isinstance(error, RetryableError) or not isinstance(error, KafkaIngestError)

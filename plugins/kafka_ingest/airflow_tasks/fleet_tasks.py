@@ -19,7 +19,7 @@ from kafka_ingest.airflow_tasks.start_checks import has_active_run
 from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, feed_files, files_of_topics
 from kafka_ingest.batches.commit_batch import Committed, announcement
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult
-from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, RetryableError, UnknownBatchError
+from kafka_ingest.errors import InvalidFeedError, KafkaIngestError, UnknownBatchError, may_retry
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import each_tried, tried
 from kafka_ingest.model.offsets import listing
@@ -41,8 +41,8 @@ LARGE_ROWS = 1_000_000
 def failure_of(error: Exception) -> dict[str, Any]:
     """Return an error for the tasks after this one: its name, what it says, and whether a retry may succeed."""
     if isinstance(error, KafkaIngestError):
-        return {"code": error.code, "message": str(error), "may_retry": isinstance(error, RetryableError)}
-    return {"code": "UNEXPECTED", "message": f"{type(error).__name__}: {error}", "may_retry": True}
+        return {"code": error.code, "message": str(error), "may_retry": may_retry(error)}
+    return {"code": "UNEXPECTED", "message": f"{type(error).__name__}: {error}", "may_retry": may_retry(error)}
 
 
 def failures(errors: Mapping[str, Exception]) -> Failures:

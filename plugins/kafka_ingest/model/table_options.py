@@ -33,6 +33,11 @@ CHANGE, UNAVAILABLE_COLUMNS = "kafka_change", "kafka_unavailable"
 """Columns of events alone: what it does, and the names of columns whose value it does not have, a line each."""
 Path = tuple[str, ...]
 
+DEFAULT = "_default"
+"""What the name of the DEFAULT partition adds to that of a table in a database."""
+MARKS = "_kafka_batches"
+"""What the name of the table of marks adds to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentState:

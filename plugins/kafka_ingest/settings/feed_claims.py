@@ -13,9 +13,12 @@ from typing import Final
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.foundation.stores.kinds import KINDS, bucket_in
+from kafka_ingest.model.dead_letters import SUFFIX as DEAD_LETTERS
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.partition_term import SUFFIX as LATE_ROWS
 from kafka_ingest.model.partition_term import place_of_late_rows
+from kafka_ingest.model.table_options import DEFAULT, MARKS
 from kafka_ingest.model.topics import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
@@ -236,7 +239,7 @@ PASSES_ON: Final = ("topic_pattern", "topic")
 BETWEEN: Final = r"/(?:\.?/)*"
 PATH_ENDS: Final = r"(?![/.]*[\w-])"
 FOLDER_ENDS: Final = r"(?![\w-])"
-BESIDE: Final = re.compile(r"(?:_late|_dead_letters|_kafka_batches|_default)*$")
+BESIDE: Final = re.compile(rf"(?:{LATE_ROWS}|{DEAD_LETTERS}|{MARKS}|{DEFAULT})*$")
 """What stands behind an output's name in the names of what lies beside it."""
 
 

@@ -17,7 +17,7 @@ from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, 
 from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts, assemble_all, feed_files
 from kafka_ingest.batches.known_feed import known_feed
-from kafka_ingest.errors import KafkaIngestError, RetryableError
+from kafka_ingest.errors import KafkaIngestError, may_retry
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.tried import tried
 from kafka_ingest.model.offsets import listing
@@ -115,13 +115,8 @@ class MaintainFleetOperator(BaseOperator):
             for failure in failures:
                 self.log.error("%s", failure)
             if failures:
-                is_final = all(
-                    isinstance(error, KafkaIngestError) and not isinstance(error, RetryableError)
-                    for error in failures.values()
-                )
-                raise (AirflowFailException if is_final else AirflowException)(
-                    f"everything else was done: {listing(failures)}"
-                )
+                kind = AirflowException if any(map(may_retry, failures.values())) else AirflowFailException
+                raise kind(f"everything else was done: {listing(failures)}")
         return len(planned)
 
 

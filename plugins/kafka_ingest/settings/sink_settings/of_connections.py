@@ -16,6 +16,8 @@ from kafka_ingest.model.table_options import (
     APPLY,
     CURRENT,
     DECODED,
+    DEFAULT,
+    MARKS,
     RECORDS,
     REMOVE,
     CurrentState,
@@ -140,8 +142,8 @@ class PostgresqlSink(LocalDirectorySink):
 
     def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
         tables = ("", LATE) if late else ("",)
-        rest = [f"{each}_default" for each in tables] if self.partition_by else []
-        added = (*tables, "_kafka_batches", *([SUFFIX] if letters else ()), *rest)
+        rest = [f"{each}{DEFAULT}" for each in tables] if self.partition_by else []
+        added = (*tables, MARKS, *([SUFFIX] if letters else ()), *rest)
         return [{**self.address, "table": f"{self.table}{each}"} for each in added]
 
     @property

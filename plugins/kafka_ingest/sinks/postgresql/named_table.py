@@ -34,7 +34,7 @@ from sqlalchemy.schema import CreateColumn, DropTable
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import LATE, TIME, PartitionTerm
-from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, CurrentState, TableOptions
+from kafka_ingest.model.table_options import DEFAULT, HOW_TO_TAKE_IT, MARKS, CurrentState, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import HAS_TRUNCATIONS
@@ -43,12 +43,8 @@ from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.decoded_columns import is_own
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
-DEFAULT: Final = "_default"
-"""What the name of the DEFAULT partition adds to the table's."""
 POSITIONS, BATCHES = "_positions", "_batches"
 """What the names of its indexes add, which they keep where the table is renamed."""
-MARKS: Final = "_kafka_batches"
-"""What the name of the table of marks adds to the table's."""
 CHANGES: Final = "changes"
 """The column of what a batch did to the rows of keys."""
 IN_ONE: Final = "one_transaction"
