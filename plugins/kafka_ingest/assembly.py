@@ -1,6 +1,5 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,7 +33,6 @@ from kafka_ingest.errors import (
     KafkaIngestError,
     KafkaUnavailableError,
     OutputUnavailableError,
-    UnknownFeedError,
     WrongUseError,
 )
 from kafka_ingest.foundation.stores.access import StoreAccess
@@ -60,18 +58,15 @@ from kafka_ingest.settings.connections import (
     registry_settings,
     spark_master,
 )
-from kafka_ingest.settings.defaults import FOR_EACH
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located, refuse_cycles
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import (
     check_not_taken,
     feed_file_named,
-    feed_paths,
     feeds_directory,
     read_feed_files,
     read_schema_file,
-    texts_of,
     the_one_of,
 )
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
@@ -402,23 +397,21 @@ def file_of_feed(
     find_connection: FindConnection,
     environment: Mapping[str, str] = os.environ,
     *,
-    texts: Sequence[tuple[Path, str]] | None = None,
+    files: list[FeedFile] | None = None,
 ) -> FeedFile:
     """Return the file of one feed, which may be contested or broken, or of many topics; raises UnknownFeedError.
 
-    ``texts`` are the files', where they have been read.
+    ``files`` are all of the folder, where they have been read.
     """
     directory = feeds_directory(environment)
-    texts = list(texts_of(feed_paths(directory))) if texts is None else texts
-    if not any(FOR_EACH in text for _, text in texts):
-        return feed_file_named(name, directory, environment, texts=texts)
-    memory = control_tables(find_connection).topic_memory()
-    if not any(each.feed == name for each in memory.seen):
-        # Of a file of its own; or its file gives it a new name since its last plan.
-        with contextlib.suppress(UnknownFeedError):
-            return feed_file_named(name, directory, environment, texts=texts)
-    files = with_topics(read_feed_files(directory, environment), memory, environment)
-    return the_one_of(name, files) or feed_file_named(name, directory, environment, texts=texts)
+    files = read_feed_files(directory, environment) if files is None else files
+    found = the_one_of(name, files)
+    if any(file.topics is not None for file in files):
+        memory = control_tables(find_connection).topic_memory()
+        # Else it is of a file of its own; or its file gives it a new name since its last plan.
+        if found is None or any(each.feed == name for each in memory.seen):
+            found = the_one_of(name, with_topics(files, memory, environment)) or found
+    return found or feed_file_named(name, directory, environment, files=files)
 
 
 def circles_of(

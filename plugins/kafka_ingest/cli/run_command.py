@@ -30,7 +30,7 @@ from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, texts_of
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 from kafka_ingest.settings.files_for_dags import feed_in
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.verbs.answer import error_document
@@ -130,8 +130,8 @@ def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
     """Return the runs of feeds by name, of a fleet's, or of all; what is wrong with a file has ended its feed's run."""
     directory = feeds_directory()
     if names:
-        texts = list(texts_of(feed_paths(directory)))
-        found = each_tried(lambda name: file_of_feed(name, find_connection_from_shell, texts=texts), names)
+        files = read_feed_files(directory)
+        found = each_tried(lambda name: file_of_feed(name, find_connection_from_shell, files=files), names)
     else:
         named = files_to_run(directory, fleet)
         names, found = [name for name, _ in named], [each for _, each in named]

@@ -4,26 +4,21 @@ Nor may records go round, where feeds read topics that others write.
 """
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
-from typing import Final
+from dataclasses import replace
+from pathlib import Path
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.foundation.stores.kinds import KINDS, bucket_in
-from kafka_ingest.model.dead_letters import SUFFIX as DEAD_LETTERS
+from kafka_ingest.foundation.stores.kinds import bucket_in
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.model.offsets import listing
-from kafka_ingest.model.partition_term import SUFFIX as LATE_ROWS
 from kafka_ingest.model.partition_term import place_of_late_rows
-from kafka_ingest.model.table_options import DEFAULT, MARKS
 from kafka_ingest.model.topics import is_selected
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
-from kafka_ingest.sinks.usable_places import output_of, places_of
+from kafka_ingest.sinks.usable_places import places_of
 
 WrittenTopic = tuple[str, str]
 """A topic, by its connection or cluster, and name."""
@@ -228,106 +223,3 @@ def way_back(
                 seen.add(path)
                 ways.append([*way, path])
     return []
-
-
-MaySay = Callable[[str], bool]
-"""Whether a file's text may say what is looked for."""
-
-BEGINS, ENDS = r"(?<![\w.-])", r"(?![\w.-])"
-PASSES_ON: Final = ("topic_pattern", "topic")
-"""Keys that stand in the file of a feed that writes to a topic what it reads by a pattern, whatever its defaults."""
-BETWEEN: Final = r"/(?:\.?/)*"
-PATH_ENDS: Final = r"(?![/.]*[\w-])"
-FOLDER_ENDS: Final = r"(?![\w-])"
-BESIDE: Final = re.compile(rf"(?:{LATE_ROWS}|{DEAD_LETTERS}|{MARKS}|{DEFAULT})*$")
-"""What stands behind an output's name in the names of what lies beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A value in a file's text; ``word`` is a part of it, which is quicker to look for, and mostly in no other file."""
-
-    word: str
-    pattern: str
-    flags: re.RegexFlag = re.NOFLAG
-
-    def is_in(self, text: str) -> bool:
-        return self.word in text and re.search(self.pattern, text, self.flags) is not None
-
-
-def may_name(name: str) -> MaySay:
-    return any_of([mention(name)])
-
-
-def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
-    """Return the search for files whose feed may share its name, its group or its output with this one."""
-    output = located(feed, environment)
-    root = PurePath(os.path.normpath(environment.get(DATA_VARIABLE) or ""))
-    own = places_of(output)
-    if any(root.is_relative_to(folder) for folder in own):
-        return lambda _: True  # every relative path is in this output
-    group = [mention(feed.kafka.group)] if feed.kafka.group is not None else []
-    holders = [folder for path in (*own, *output.parents) for folder in (path, output_of(path) or path) if folder.name]
-    return any_of(
-        [
-            mention(feed.name),
-            *group,
-            *map(mention_of_output, list(feed.sink.address.values())[-1:]),
-            *(each for folder in own for each in path_mentions(folder, root, FOLDER_ENDS)),
-            *(each for folder in dict.fromkeys(holders) for each in path_mentions(folder, root, PATH_ENDS)),
-        ]
-    )
-
-
-def may_read_of(feed: Feed) -> MaySay:
-    """Return the search for files whose feed may read the topic that this one writes, if it writes one.
-
-    By a pattern only such as write topics, too: only these pass records on.
-    """
-    if feed.sink.written_topic is None:
-        return lambda _: False
-    named, by_pattern, writes = (any_of([mention(each)]) for each in (feed.sink.written_topic[1], *PASSES_ON))
-    return lambda text: named(text) or (by_pattern(text) and writes(text))
-
-
-def any_of(mentions: list[Mention]) -> MaySay:
-    """Return the search for any of these, in texts that may also say it with escapes."""
-    return lambda text: ("\\" in text and '"' in text) or any(each.is_in(text) for each in mentions)
-
-
-def mention(value: str) -> Mention:
-    return Mention(longest_word(value), BEGINS + as_written(value) + ENDS)
-
-
-def mention_of_output(value: str) -> Mention:
-    """Return the search for an output, or for one that has the name of what lies beside it, or beside which it lies."""
-    return Mention(longest_word(BESIDE.sub("", value)), BEGINS + output_as_written(value) + ENDS)
-
-
-def output_as_written(value: str) -> str:
-    return as_written(BESIDE.sub("", value)) + BESIDE.pattern.removesuffix("$")
-
-
-def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
-    """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
-    word = longest_word(BESIDE.sub("", path.name))
-
-    def written(parts: Sequence[str]) -> str:
-        return BETWEEN.join([*map(as_written, parts[:-1]), *map(output_as_written, parts[-1:])])
-
-    if path.parts[:1] in {(f"{each}:",) for each in KINDS}:
-        yield Mention(word, rf"{path.parts[0]}//(?:[\w.-]+@)?" + written(path.parts[1:]) + ends, re.IGNORECASE)
-        return
-    if path.is_absolute():
-        yield Mention(word, BETWEEN + written(path.parts[1:]) + ends)
-    if path.is_relative_to(root) and path != root:
-        yield Mention(word, BEGINS + written(path.relative_to(root).parts) + ends)
-
-
-def as_written(value: str) -> str:
-    return r"\s+".join(re.escape(word).replace("'", "'+") for word in value.split())
-
-
-def longest_word(value: str) -> str:
-    """Return a part of a value that stands in any text that holds it; empty where there is none."""
-    return max(re.split(r"[\s']+", value), key=len)

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from configparser import Error as ConfigError
 from configparser import RawConfigParser
 from dataclasses import replace
@@ -16,7 +16,7 @@ from kafka_ingest.foundation.without_garbage_collection import without_garbage_c
 from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.model.partition_term import place_of_late_rows
 from kafka_ingest.settings.defaults import DEFAULTS
-from kafka_ingest.settings.feed_claims import may_name, may_read_of, may_share, place_of, refuse_cycles, refuse_shared
+from kafka_ingest.settings.feed_claims import place_of, refuse_cycles, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, read_feed_file
 from kafka_ingest.settings.plain_yaml import content_of, text_of
 from kafka_ingest.sinks.usable_places import places_of
@@ -97,25 +97,14 @@ def read_those(paths: Iterable[Path]) -> list[FeedFile]:
 
 def checked_against_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
     """Return a feed's file, with an error where its feed shares something with another file of its folder."""
-    return checked_against(file, texts_of(feed_paths(folder_of_feeds(file.path, environment))), environment)
-
-
-def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:
-    """Return a feed's file checked against the others; only those that may share something with it are parsed."""
     feed = file.feed or file.contested
     if feed is None:
         return file
     alone = replace(file, feed=feed, error=None, contested=None, rivals=())
-    left = {path: text for path, text in texts if path != file.path}
-    files = [alone]
-    for each in files:  # it grows: by those that may share something, then by those that may pass records on
-        if each.feed is not None:
-            searches = [may_read_of(each.feed), *([may_share(feed, environment)] if each is alone else [])]
-            found = [path for path, text in left.items() if any(may_say(text) for may_say in searches)]
-            files += read_those(found)
-            for path in found:
-                del left[path]
-    return refuse_cycles(refuse_shared(files, environment))[0]
+    with without_garbage_collection():
+        paths = feed_paths(folder_of_feeds(file.path, environment))
+        files = [alone, *read_those(path for path in paths if path != file.path)]
+        return refuse_cycles(refuse_shared(files, environment))[0]
 
 
 def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
@@ -129,21 +118,15 @@ def feed_file_named(
     directory: Path,
     environment: Mapping[str, str] = os.environ,
     *,
-    texts: Sequence[tuple[Path, str]] | None = None,
+    files: list[FeedFile] | None = None,
 ) -> FeedFile:
     """Return the file of one feed, which may be contested or broken; raises UnknownFeedError.
 
-    Only files that may be it are parsed, and those that may share something with them. ``texts`` are the files', where
-    they have been read.
+    ``files`` are all of the folder, where they have been read.
     """
-    paths = feed_paths(directory)
-    texts = list(texts_of(paths)) if texts is None else texts
-    naming = may_name(name)
-    found = {path for path, text in texts if naming(text)} | {path for path in paths if path.stem == name}
-    files = [checked_against(file, texts, environment) for file in read_those(sorted(found))]
+    files = read_feed_files(directory, environment) if files is None else files
     if (file := the_one_of(name, files)) is not None:
         return file
-    files = read_feed_files(directory, environment)
     names = [file.feed.name for file in files if file.feed is not None]
     broken = [str(file.path) for file in files if file.error is not None]
     raise UnknownFeedError(

@@ -13,7 +13,6 @@ from pathlib import Path
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.settings.defaults import defaults_of
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import may_name
 from kafka_ingest.settings.feed_file import FEED_ERROR, SUFFIXES, FeedFile, error_id, read_feed_file, unusable
 from kafka_ingest.settings.feed_files import (
     feed_folders,
@@ -120,10 +119,14 @@ def files_for_dags(asked: str | None) -> list[FeedFile]:
 
 def files_of_fleet(name: str, directory: Path) -> list[FeedFile]:
     """Return the files of the feeds of a fleet, each as it is by itself."""
-    naming = may_name(name)
     texts = texts_of(feed_paths(directory))
-    files = read_those(path for path, text in texts if naming(text) or shared_fleet(path.parent) == name)
+    files = read_those(path for path, text in texts if may_name(text, name) or shared_fleet(path.parent) == name)
     return [file for file in files if (feed := feed_in(file)) is not None and feed.fleet == name]
+
+
+def may_name(text: str, name: str) -> bool:
+    """Whether a file's text may name a feed or a fleet: as it is, or with escapes."""
+    return name in text or ("\\" in text and '"' in text)
 
 
 def shared_fleet(folder: Path) -> object:
@@ -139,8 +142,7 @@ def file_of_feed(name: str, directory: Path) -> FeedFile | None:
     called_after = [path for path in called if os.path.lexists(path)]
     if found := holding(name, called_after):
         return found[0] if len(found) == 1 else None
-    naming = may_name(name)
-    found = holding(name, (path for path, text in texts_of(feed_paths(directory)) if naming(text)))
+    found = holding(name, (path for path, text in texts_of(feed_paths(directory)) if may_name(text, name)))
     return found[0] if len(found) == 1 else None
 
 

@@ -60,12 +60,6 @@ def places_of(output: Place) -> tuple[Place, Place]:
     return (output, beside(output))
 
 
-def output_of(folder: Path) -> Path | None:
-    """Return the output beside which a folder of this name would be; None where it has another name."""
-    name = folder.name.removesuffix(BESIDE_OUTPUT)
-    return folder.with_name(name) if name and name != folder.name else None
-
-
 OF_THE_PATH = frozenset(
     {
         errno.EACCES,
