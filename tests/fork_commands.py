@@ -15,6 +15,7 @@ from tests.forked_script import forked, ready_to_fork
 
 import kafka_ingest.cli.app
 
+kafka_ingest.cli.app.app_of()  # imports all commands
 IMPORTED = (kafka_ingest.cli.app, pyarrow.parquet)
 
 

@@ -12,7 +12,7 @@ from tests.contract.test_control_upgrade import COMMITTING, ROWS, WRITTEN, check
 from typer.testing import CliRunner
 
 from embedded_postgresql import EMPTY
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli.app import app_of
 from kafka_ingest.control import copy_tables as copying
 from kafka_ingest.control.copy_tables import copy_tables, would_copy
 from kafka_ingest.control.database import MOVED, ControlDatabaseSettings, open_database
@@ -153,11 +153,11 @@ def test_the_command_shows_what_would_be_copied_then_copies_and_says_what_to_do(
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps(connection))
     command = ["db", "copy", "--to", "elsewhere", "--json"]
 
-    shown = CliRunner().invoke(app, [*command, "--dry-run"])
+    shown = CliRunner().invoke(app_of(), [*command, "--dry-run"])
     assert (shown.exit_code, json.loads(shown.stdout)["executed"]) == (0, False)
     assert not (tmp_path / "new.db").exists()
 
-    done = json.loads(CliRunner().invoke(app, command).stdout)
+    done = json.loads(CliRunner().invoke(app_of(), command).stdout)
     assert done["executed"]
     assert done["rows"] == json.loads(shown.stdout)["rows"]
     assert done["rows"]["batch"] == len(ROWS["batch"])
@@ -166,11 +166,11 @@ def test_the_command_shows_what_would_be_copied_then_copies_and_says_what_to_do(
         "AIRFLOW_CONN_KAFKA_INGEST", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "new.db")})
     )
     for arguments in (["--dry-run"], []):
-        refused = CliRunner().invoke(app, ["db", "copy", "--to", "other", "--json", *arguments])
+        refused = CliRunner().invoke(app_of(), ["db", "copy", "--to", "other", "--json", *arguments])
         assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, "CONTROL_SCHEMA")
     monkeypatch.setenv(
         "AIRFLOW_CONN_KAFKA_INGEST", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "old.db")})
     )
-    again = CliRunner().invoke(app, ["status", "--json"])
+    again = CliRunner().invoke(app_of(), ["status", "--json"])
     assert again.exit_code == 2
     assert "go on" in json.loads(again.stdout)["error"]["message"]

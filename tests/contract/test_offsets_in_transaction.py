@@ -57,8 +57,8 @@ from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs import check_installation
-from kafka_ingest.verbs.abandon import committed_lines
 from kafka_ingest.verbs.adopt import decide_adoption
+from kafka_ingest.verbs.answer import committed_lines
 from kafka_ingest.verbs.explain import Explain
 from kafka_ingest.verbs.request import Call
 from kafka_ingest.verbs.skip import decide_skip, skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli.app import app_of
 from kafka_ingest.settings.connections import ConnectionFields, fields_from_json
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
@@ -91,7 +91,7 @@ def test_the_command_prints_them_for_all_files_or_one_and_needs_no_control_table
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_INGEST", raising=False)
 
     def printed(*names: str) -> list[str]:
-        answer = CliRunner().invoke(app, ["doctor", *names, "--acls", "me", "--json"])
+        answer = CliRunner().invoke(app_of(), ["doctor", *names, "--acls", "me", "--json"])
         assert answer.exit_code == 0, answer.output
         return [line.partition("User:me ")[2] for line in json.loads(answer.stdout)["acls"]]
 

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import operate_table
 from kafka_ingest import errors
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli.app import app_of
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import read_feed_files
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
@@ -35,7 +35,7 @@ def commands(command: object, name: str = "") -> Iterator[tuple[str, TyperComman
         yield name, command
 
 
-COMMANDS = dict(commands(get_command(app)))
+COMMANDS = dict(commands(get_command(app_of())))
 
 
 def sections(page: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ def steps():
         progress.print("shown")
     open("done", "w").write("all steps are done")
     sys.exit(int(sys.argv[-1]))
-command_line.app = lambda **_: steps()
+command_line.app_of = lambda _: lambda **_: steps()
 command_line.main()
 """
 FULL = Path("/dev/full")
@@ -28,7 +28,7 @@ BROKEN = """
 import sys
 from kafka_ingest.cli import app
 def boom(**_): raise RuntimeError('caf\\udce9')
-app.app = boom
+app.app_of = lambda _: boom
 sys.argv = ['kafka-ingest', 'feeds', '--json']
 app.main()
 """

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tests.fakes import FeedInMemory, partition, span
 from typer.testing import CliRunner
 
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli.app import app_of
 from kafka_ingest.cli.run_command import FeedRun, complete_all, print_several
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError, KafkaUnavailableError
 from kafka_ingest.foundation.tried import tried
@@ -251,7 +251,7 @@ def test_a_run_until_it_has_caught_up_looks_for_complete_hours_after_each_batch_
     monkeypatch.setattr("kafka_ingest.cli.run_command.feed_parts", lambda _: parts)
     monkeypatch.setattr("kafka_ingest.cli.run_command.run_round", next_batch)
 
-    found = CliRunner().invoke(app, ["run", "orders", "--until-caught-up", "--json"])
+    found = CliRunner().invoke(app_of(), ["run", "orders", "--until-caught-up", "--json"])
 
     assert found.exit_code == 0, found.output
     assert steps == ["batch", "complete"] * 3
@@ -288,7 +288,7 @@ def test_of_several_feeds_each_says_what_its_hours_wait_for_and_one_that_fails_l
 
 def test_all_feeds_of_an_empty_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(tmp_path))
-    found = CliRunner().invoke(app, ["run", "--all", "--json"])
+    found = CliRunner().invoke(app_of(), ["run", "--all", "--json"])
     assert found.exit_code == 2
     assert f"found no feed file in {tmp_path}" in found.output
 

@@ -9,7 +9,7 @@ from tests.fakes import FakeKafkaCluster, FakeTopic, log, topic
 from tests.project import empty_control_tables
 from typer.testing import CliRunner
 
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli.app import app_of
 from kafka_ingest.cli.run_command import runs_of
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
 from kafka_ingest.settings.backfill_form import BackfillForm
@@ -57,7 +57,7 @@ def a_topic(name: str) -> FakeTopic:
 
 def answer(*arguments: str) -> tuple[int, Any]:
     """Run a command, and return its exit code and what it says."""
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = CliRunner().invoke(app_of(), [*arguments, "--json"])
     return done.exit_code, json.loads(done.stdout)
 
 
@@ -85,7 +85,7 @@ def test_a_dry_run_shows_what_a_file_comes_to_and_remembers_nothing(kafka: Kafka
     pattern = r"shop\.(?P<table>[a-zA-Z]+)"
     listed = answer("feeds")[1]["for_each_topic"]
     assert listed == [{"file": str(tmp_path / "feeds" / "shop.yaml"), "fleet": "shop", "pattern": pattern}]
-    shown = CliRunner().invoke(app, ["feeds", "shop"]).stdout
+    shown = CliRunner().invoke(app_of(), ["feeds", "shop"]).stdout
     assert [word in shown for word in ("shop-orders", "new", "left out")] == [True] * 3
     assert answer("feeds", "other")[1]["error"]["code"] == "UNKNOWN_FEED"
 

@@ -1,17 +1,16 @@
 """The commands. Each looks things up, calls one function, and prints its answer."""
 
+import importlib
 import io
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.exceptions import Abort, TyperException
-from typer.models import CommandInfo
 
-from kafka_ingest.cli import backfill_command, run_command, set_up
-from kafka_ingest.cli.made_commands import add_made_commands
 from kafka_ingest.cli.output import (
     STOPPED,
     check_printed,
@@ -23,42 +22,91 @@ from kafka_ingest.cli.output import (
 )
 from kafka_ingest.errors import NotPrintedError
 
-app = typer.Typer(
-    help="Bounded Kafka batches over explicit offset ranges, committed once.",
-    no_args_is_help=True,
-    add_completion=False,
-    # Rich tracebacks show local variables, and those may hold a password.
-    pretty_exceptions_enable=False,
-)
-PANELS = {
-    "Set up": ("jars", "init"),
-    "Run": ("feeds", "doctor", "preview", "plan", "run"),
-    "Look": (
-        "status",
-        "partitions",
-        "batches",
-        "history",
-        "coverage",
-        "gaps",
-        "dead-letters",
-        "locate",
-        "explain",
-        "verify",
-    ),
-    "Read again": ("backfill", "replay"),
-    "Decide": ("abandon", "restore", "skip", "reset", "topic-changed", "mirror", "rename-feed"),
-    "Keep in order": ("clean", "fold", "expire", "lost", "adopt", "mend-statistics", "db"),
+Commands = Mapping[str, str]
+"""Where each command is: a module, and in it a verb's request or a function."""
+
+GROUP: Final = "db"
+OF_GROUP: Final[Commands] = {"upgrade": "verbs.database:Upgrade", "copy": "verbs.database:CopyTables"}
+PANELS: Final[Mapping[str, Commands]] = {
+    "Set up": {"jars": "cli.set_up:jars", "init": "cli.set_up:init"},
+    "Run": {
+        "feeds": "verbs.listings:Feeds",
+        "doctor": "verbs.doctor:Doctor",
+        "preview": "verbs.preview:PreviewRecords",
+        "plan": "verbs.plan:Plan",
+        "run": "cli.run_command:run",
+    },
+    "Look": {
+        "status": "verbs.status:Status",
+        "partitions": "verbs.status:Partitions",
+        "batches": "verbs.listings:Batches",
+        "history": "verbs.listings:History",
+        "coverage": "verbs.coverage:Coverage",
+        "gaps": "verbs.listings:Gaps",
+        "dead-letters": "verbs.dead_letters:DeadLetters",
+        "locate": "verbs.locate:Locate",
+        "explain": "verbs.explain:Explain",
+        "verify": "verbs.verify:Verify",
+    },
+    "Read again": {"backfill": "cli.backfill_command:backfill", "replay": "cli.backfill_command:replay"},
+    "Decide": {
+        "abandon": "verbs.abandon:Abandon",
+        "restore": "verbs.abandon:Restore",
+        "skip": "verbs.skip:Skip",
+        "reset": "verbs.reset:Reset",
+        "topic-changed": "verbs.topic_changed:TopicChanged",
+        "mirror": "verbs.mending:Mirror",
+        "rename-feed": "verbs.database:Rename",
+    },
+    "Keep in order": {
+        "clean": "verbs.clean:Clean",
+        "fold": "verbs.database:Fold",
+        "expire": "verbs.expire:Expire",
+        "lost": "verbs.lost:Lost",
+        "adopt": "verbs.adopt:Adopt",
+        "mend-statistics": "verbs.mending:MendStatistics",
+        GROUP: "",
+    },
 }
 """The commands as --help lists them."""
 VERSION = "Show the version and exit."
-db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
-app.add_typer(db, name="db", rich_help_panel="Keep in order")
-app.command()(backfill_command.backfill)
-app.command()(backfill_command.replay)
-app.command()(run_command.run)
-app.command()(set_up.jars)
-app.command()(set_up.init)
-add_made_commands(app, {"db": db})
+
+
+def app_of(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command that these words call, for which its own modules alone are imported; or all of them."""
+    called = next((word for word in words if not word.startswith("-")), None)
+    is_known = any(called in commands for commands in PANELS.values())
+    app = typer.Typer(
+        help="Bounded Kafka batches over explicit offset ranges, committed once.",
+        no_args_is_help=True,
+        add_completion=False,
+        # Rich tracebacks show local variables, and those may hold a password.
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(all_commands)
+    for panel, commands in PANELS.items():
+        for name, place in commands.items():
+            if is_known and name != called:
+                continue
+            if name == GROUP:
+                group = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
+                for of_group, at in OF_GROUP.items():
+                    add(group, of_group, at)
+                app.add_typer(group, name=GROUP, rich_help_panel=panel)
+            else:
+                add(app, name, place, panel)
+    return app
+
+
+def add(app: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
+    module, _, attribute = place.partition(":")
+    found = getattr(importlib.import_module(f"kafka_ingest.{module}"), attribute)
+    if isinstance(found, type):
+        from kafka_ingest.cli.made_commands import command_of  # noqa: PLC0415 - it imports what verbs need
+
+        app.command(name, help=found.__doc__, rich_help_panel=panel)(command_of(found))
+    else:
+        app.command(name, rich_help_panel=panel)(found)
 
 
 def main() -> None:
@@ -75,7 +123,7 @@ def main() -> None:
             sys.excepthook = unexpected_in_json
             code = answer_in_json()
         else:
-            app()
+            app_of(sys.argv[1:])()
     except SystemExit as ended:
         code = ended.code
     try:
@@ -88,7 +136,7 @@ def main() -> None:
 
 def answer_in_json() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app_of(sys.argv[1:])(standalone_mode=False) or 0)
     except TyperException as error:
         print_error_json("WRONG_USE", error.format_message(), error.exit_code)
         return error.exit_code
@@ -103,20 +151,7 @@ def print_version(*, asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def all_commands(
     *, _: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help=VERSION)] = False
 ) -> None:
     """Take the options of no command."""
-
-
-def in_panels(commands: list[CommandInfo]) -> list[CommandInfo]:
-    by_name = {each.name or str(getattr(each.callback, "__name__", "")): each for each in commands}
-    found = [(panel, by_name.pop(name, None)) for panel, names in PANELS.items() for name in names]
-    for panel, command in found:
-        if command is not None:  # one that is a group of commands
-            command.rich_help_panel = panel
-    return [*(command for _, command in found if command is not None), *by_name.values()]
-
-
-app.registered_commands = in_panels(app.registered_commands)

@@ -17,7 +17,7 @@ from kafka_ingest.foundation.foreign_json import storable
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.sinks.choose import import_for_commit
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
-from kafka_ingest.verbs.abandon import committed_lines
+from kafka_ingest.verbs.answer import committed_lines
 from kafka_ingest.write_step import Opened, submission
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

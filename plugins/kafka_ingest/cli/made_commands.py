@@ -16,9 +16,7 @@ from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, 
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, out, progress, show, step
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
-from kafka_ingest.verbs.answer import Line
-from kafka_ingest.verbs.check_installation import Check
-from kafka_ingest.verbs.every import COMMANDS_ONLY, IN_ORDER
+from kafka_ingest.verbs.answer import Check, Line
 from kafka_ingest.verbs.request import (
     Argument,
     Call,
@@ -76,13 +74,6 @@ class ShellCall(Call):
 
     def tell(self, line: Line) -> None:
         progress.print(f"  {line.text}", style=line.style, markup=False, soft_wrap=True)
-
-
-def add_made_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
-    for verb in (*IN_ORDER, *COMMANDS_ONLY):
-        if verb.command is not None:
-            group, _, name = verb.command.rpartition(" ")
-            (groups[group] if group else app).command(name, help=verb.__doc__)(command_of(verb))
 
 
 def command_of(verb: type[Request]) -> Callable[..., None]:

@@ -4,18 +4,16 @@ from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
 
-from kafka_ingest.batches.commit_batch import IN_ONE, Committed, pinned_attempt
+from kafka_ingest.batches.commit_batch import pinned_attempt
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.restore import RestoreDecision, decide_restore, restore
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.batch import Batch, BatchState
-from kafka_ingest.model.dead_letters import where_they_are
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
-from kafka_ingest.verbs.answer import Answer, Line, mirror_lines
+from kafka_ingest.verbs.answer import Answer, Line, committed_lines
 from kafka_ingest.verbs.request import (
     BATCH,
     MOST_LISTED,
@@ -227,15 +225,3 @@ def shown_restored(decision: RestoreDecision, into: list[UUID]) -> Iterator[Line
         yield Line(f"nothing of batch {decision.batch.batch_id} is left to restore")
     elif into:
         yield Line(f"committed with {', '.join(map(str, into))}")
-
-
-def committed_lines(committed: Committed) -> Iterator[Line]:
-    output = committed.batch.plan.output
-    rows = sum(count.rows for count in committed.counts)
-    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
-    if letters := sum(count.dead_letters for count in committed.counts):
-        yield Line(f"{counted(letters, 'record')} became dead letters: {where_they_are(output)}")
-    if filtered := sum(count.filtered for count in committed.counts):
-        yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
-    yield from mirror_lines(committed.mirrored.failure)

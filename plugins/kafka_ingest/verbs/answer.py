@@ -1,6 +1,6 @@
 """What a command answers: a document for programs, lines and tables for people, an exit code for both."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,8 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kafka_ingest.batches.commit_batch import IN_ONE, Committed
 from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.foreign_json import storable
+from kafka_ingest.model.dead_letters import where_they_are
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import StoredOffset
 
@@ -106,6 +109,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One check: ``error`` is None where it passed."""
+
+    about: str
+    found: str
+    error: KafkaIngestError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a command. ``only_shown``: something would be done, and was not.
 
@@ -132,6 +144,18 @@ def document_of_error(error: KafkaIngestError) -> dict[str, Any]:
 
 def mirror_lines(failure: str | None) -> list[Line]:
     return [Line(f"the consumer group was not moved: {failure}", "yellow", aside=True)] if failure is not None else []
+
+
+def committed_lines(committed: Committed) -> Iterator[Line]:
+    output = committed.batch.plan.output
+    rows = sum(count.rows for count in committed.counts)
+    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
+    yield Line(f"{done} {counted(rows, 'row')} into {output}{IN_ONE if committed.in_one else ''}")
+    if letters := sum(count.dead_letters for count in committed.counts):
+        yield Line(f"{counted(letters, 'record')} became dead letters: {where_they_are(output)}")
+    if filtered := sum(count.filtered for count in committed.counts):
+        yield Line(f"{counted(filtered, 'record')} {were(filtered)} filtered")
+    yield from mirror_lines(committed.mirrored.failure)
 
 
 def in_words(value: object) -> str:

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,7 @@ from kafka_ingest.sinks.usable_places import nearest_existing
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.spark_submission import check_master
+from kafka_ingest.verbs.answer import Check
 from kafka_ingest.verbs.check_airflow import check_one_host, looked_at, notifiers, pool
 from kafka_ingest.verbs.check_feed import columns, driver, expressions, open_batch, schemas, uses_python
 
@@ -51,15 +51,6 @@ RPC_PROTECTION = ("spark.authenticate", "spark.network.crypto.enabled")
 """Without them, the network traffic between driver and executors shows the read's settings, the secret included."""
 
 JARS = ("kafka-clients-", "spark-token-provider-kafka-0-10_2.13-", "commons-pool2-")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check: ``error`` is None where it passed."""
-
-    about: str
-    found: str
-    error: KafkaIngestError | None = None
 
 
 def examine(files: list[FeedFile], find_connection: FindConnection, environment: Mapping[str, str]) -> Iterator[Check]:

@@ -12,8 +12,7 @@ from kafka_ingest.settings.run_request import Text, without_lineage
 from kafka_ingest.settings.setting_types import Settings, describe
 from kafka_ingest.verbs.abandon import Abandon, Restore
 from kafka_ingest.verbs.adopt import Adopt
-from kafka_ingest.verbs.answer import Answer
-from kafka_ingest.verbs.check_installation import Check
+from kafka_ingest.verbs.answer import Answer, Check
 from kafka_ingest.verbs.clean import Clean
 from kafka_ingest.verbs.coverage import Coverage
 from kafka_ingest.verbs.database import CopyTables, Fold, Rename, Upgrade

@@ -24,8 +24,7 @@ from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
 from kafka_ingest.settings.run_request import blank_is_none
 from kafka_ingest.settings.setting_types import Settings
-from kafka_ingest.verbs.answer import Answer, Line
-from kafka_ingest.verbs.check_installation import Check
+from kafka_ingest.verbs.answer import Answer, Check, Line
 
 LONGEST_REASON: Final = 2_000
 
