@@ -1,15 +1,19 @@
 """A client that several feeds share, where its cluster lets nobody in."""
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from kafka_ingest.cluster import kafka_client
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.log_questions import LogQuestions
 from kafka_ingest.errors import KafkaIngestError, KafkaLoginRefusedError, KafkaUnavailableError
 from kafka_ingest.foundation.tried import each_tried, tried
+from kafka_ingest.model.offsets import TopicPartition, Unavailable
 
 
 class Client(contextlib.AbstractContextManager["Client"]):
@@ -96,3 +100,20 @@ def test_a_refused_password_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(KafkaLoginRefusedError, match="wrong password"):
             cluster.ask()
     assert cluster.tries == 1
+
+
+def test_a_topic_that_does_not_say_its_leaders_is_asked_once_for_all_bounds_of_its_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def describe(topics: Iterable[str]) -> dict[str, KafkaError]:
+        asked.extend(topics)
+        return {topic: KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART) for topic in topics}
+
+    client = Cluster(monkeypatch, None).client
+    monkeypatch.setattr(client, "describe_topics", describe)
+    partitions = [TopicPartition("orders", number) for number in range(3)]
+    found = LogQuestions(client).log_bounds(partitions)
+    assert asked == ["orders"]
+    assert {type(each) for each in found.values()} == {Unavailable}

@@ -1,7 +1,11 @@
 """What an output topic's cluster says, which records it cannot keep, and how rows are read; without a broker."""
 
+from concurrent.futures import Future
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -88,6 +92,18 @@ def test_the_missing_right_on_the_group_is_no_passing_error() -> None:
     found = OutputCluster(SETTINGS).named("orders_clean", error)
     assert isinstance(found, OutputNotUsableError)
     assert "read the group 'kafka_ingest'" in str(found)
+
+
+def test_a_topic_without_a_leader_is_not_asked_where_it_ends_as_librdkafka_may_end_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described: Future[Any] = Future()
+    described.set_result(SimpleNamespace(partitions=[SimpleNamespace(leader=None)]))
+    admin = SimpleNamespace(describe_topics=lambda *_, **__: {"orders_clean": described})  # and no list_offsets
+    monkeypatch.setattr(OutputCluster, "_admin", lambda _: nullcontext(admin))
+    found = OutputCluster(SETTINGS)
+    with pytest.raises(OutputUnavailableError, match="LEADER_NOT_AVAILABLE"), found.named_errors("orders_clean"):
+        found.end_of("orders_clean")
 
 
 def test_a_silent_broker_is_waited_for_as_long_as_the_connection_says() -> None:

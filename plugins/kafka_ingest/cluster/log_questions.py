@@ -20,12 +20,15 @@ from kafka_ingest.model.offsets import FirstRecord, Isolation, LogBounds, Newest
 
 
 def list_offsets(
-    client: KafkaClient, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    client: KafkaClient,
+    specs: Mapping[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel,
+    leaders: Mapping[str, Mapping[int, bool] | KafkaError] | None = None,
 ) -> dict[TopicPartition, Future[Any]]:
-    """Ask one bulk ListOffsets request; the answers are futures, by partition."""
+    """Ask one bulk ListOffsets request; the answers are futures, by partition. ``leaders``: where they were asked."""
     if not specs:
         return {}
-    leaders = client.leaders({tp.topic for tp in specs})
+    leaders = client.leaders({tp.topic for tp in specs}) if leaders is None else leaders
     failed = {tp: error for tp in specs if (error := why_not(leaders[tp.topic], tp.partition)) is not None}
     asked = {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items() if tp not in failed}
     futures = (
@@ -132,8 +135,10 @@ class LogQuestions(Questions):
             "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
         }
         with self._client.time_limited(f"the log bounds of {counted(len(topic_partitions), 'partition')}"):
+            # Once for all three: of a topic that does not say its leaders, the client remembers nothing.
+            leaders = self._client.leaders({tp.topic for tp in topic_partitions}) if topic_partitions else {}
             answers = [
-                list_offsets(self._client, dict.fromkeys(topic_partitions, spec), isolation)
+                list_offsets(self._client, dict.fromkeys(topic_partitions, spec), isolation, leaders)
                 for spec, isolation in questions.values()
             ]
             return {

@@ -199,8 +199,10 @@ class OutputCluster:
         """Return the high watermark of a topic of one partition: where what is being written ends, too."""
         place = ClientTopicPartition(name, 0)
         with self._admin() as admin:
-            # Without the leaders known, librdkafka may end the process: see KafkaClient.leaders.
-            admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)[name].result()
+            # Of a partition whose leader is not known, librdkafka may end the process: see KafkaClient.leaders.
+            described = admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)[name].result()
+            if described.partitions[0].leader is None:
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             asked = admin.list_offsets(
                 {place: OffsetSpec.latest()},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
