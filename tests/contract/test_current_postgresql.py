@@ -16,6 +16,7 @@ import pytest
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
 from tests.contract.sink_outputs import Died, Fault, PostgresqlOutput, made, opened
 from tests.postgresql_tables import (
+    connect,
     connections_to_postgresql,
     execute,
     postgresql_at,
@@ -302,6 +303,21 @@ def test_a_table_that_may_have_several_rows_of_a_key_is_refused(output: CurrentO
     execute(output.path, "CREATE UNIQUE INDEX ON {} (id)")
     output.take(Event(1, "c", 1, "Chur"))
     assert output.rows() == [(1, "Chur", "1")]
+
+
+def test_a_table_to_which_different_keys_are_equal_is_refused(output: CurrentOutput) -> None:
+    key = pa.array(["A"])
+    output.take(Event(0, "c", 1, "Bern"), key=key)
+    # Which only collations of ICU can be, that this server is built without.
+    execute(output.path, 'CREATE COLLATION {schema}.no_case FROM "C"')
+    changed: LiteralString = (
+        "UPDATE pg_collation SET collisdeterministic = false WHERE collnamespace = {}::regnamespace"
+    )
+    with connect() as connection:
+        connection.execute(psycopg.sql.SQL(changed).format(schema_of(output.path)))
+    execute(output.path, "ALTER TABLE {} ALTER key TYPE text COLLATE {schema}.no_case")
+    with pytest.raises(OutputNotUsableError, match="whose collations tell all texts apart"):
+        output.take(Event(1, "c", 1, "Bern"), key=key)
 
 
 def test_rows_of_keys_cannot_be_expired_or_replaced_by_batch(output: CurrentOutput) -> None:

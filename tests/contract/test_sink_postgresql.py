@@ -224,6 +224,26 @@ def test_a_table_that_lacks_a_column_gets_it_or_is_written_without_as_the_feed_s
     assert output.seen() == rows_of(published)
 
 
+def test_names_that_sql_has_a_use_for_are_names_of_columns(output: PostgresqlOutput) -> None:
+    with connect() as connection:
+        words = [word for (word,) in connection.execute("SELECT word FROM pg_get_keywords() WHERE catcode <> 'U'")]
+    names = [*words, 'a"b', "a'b", "100%", "%(x)s", ":x", "a\nb", "a;--", "Ä" * 31, "A", "a"]
+    decoded = PostgresqlOutput(output.path, DECODED)
+    publish_decoded(decoded, plan_to(decoded, 1), {name: pa.array([name] * ROWS) for name in names})
+    selected = psycopg.sql.SQL(", ").join(map(psycopg.sql.Identifier, names))
+    assert execute(output.path, "SELECT DISTINCT {selected} FROM {}", selected=selected) == [tuple(names)]
+
+
+def test_texts_stay_as_they_are_whatever_encoding_the_role_or_the_database_has(
+    output: PostgresqlOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = PostgresqlOutput(output.path, DECODED)
+    with monkeypatch.context() as patched:
+        patched.setenv("PGCLIENTENCODING", "LATIN1")
+        publish_decoded(decoded, plan_to(decoded, 1), {"note": pa.array(["Zürich €"] * ROWS)})
+    assert set(rows_in_postgresql(output.path, "note")) == {("Zürich €",)}
+
+
 # ── What a batch is refused for ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -236,9 +256,10 @@ def test_a_table_that_lacks_a_column_gets_it_or_is_written_without_as_the_feed_s
             pa.array([b"a"] * 4 + [b"\xff"] * 6, pa.binary()).view(pa.string()),
             "invalid byte sequence .* in column note",
         ),
-        (pa.array([0] * 4 + [-(2**62)] * 6, pa.timestamp("us", "UTC")), "timestamp out of range in column note"),
+        (pa.array([0] * 4 + [-(2**63)] * 6, pa.timestamp("us", "UTC")), "a time before 4713 BC in column note"),
+        (pa.array([0] * 4 + [2**31 - 1] * 6, pa.date32()), "date out of range in column note"),
     ],
-    ids=["text", "jsonb", "no UTF-8", "time"],
+    ids=["text", "jsonb", "no UTF-8", "time", "day"],
 )
 def test_a_value_that_no_column_can_hold_is_refused_before_the_batch_is_committing_with_its_offset(
     output: PostgresqlOutput, column: "pa.Array[Any]", found: str
@@ -395,6 +416,47 @@ def test_a_view_by_the_name_of_the_table_of_late_rows_is_refused_there_and_no_pa
     assert output.sink.check_late is not None
     with pytest.raises(OutputNotUsableError, match="a view, or something else that is no table"):
         output.sink.check_late()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE UNLOGGED TABLE {} (" + RAW + ")"],
+        [
+            "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
+            "CREATE UNLOGGED TABLE {schema}.rest PARTITION OF {} DEFAULT",
+        ],
+    ],
+    ids=["table", "partition"],
+)
+def test_a_table_that_a_crash_of_the_server_would_empty_is_refused_by_a_plan(
+    output: PostgresqlOutput, statements: list[LiteralString]
+) -> None:
+    for statement in statements:
+        execute(output.path, statement)
+    with pytest.raises(OutputNotUsableError, match="found orders UNLOGGED, or a partition of it"):
+        output.sink.publisher.examine()
+
+
+def test_a_server_that_takes_no_changes_is_refused_by_a_plan(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer
+) -> None:
+    url = postgresql_server.url("postgres").update_query_dict({"options": "-c default_transaction_read_only=on"})
+    refused = sink_of(postgresql_at(output.path), to(url))
+    with pytest.raises(OutputNotUsableError, match="found transactions that only read: a standby, or"):
+        refused.publisher.examine()
+
+
+def test_a_limit_of_time_that_ends_a_statement_is_to_be_raised(postgresql_server: PostgresqlServer) -> None:
+    url = postgresql_server.url("postgres").update_query_dict({"options": "-c statement_timeout=1"})
+    limited = database.Database(DatabaseSettings(CONN_ID, url))
+    with (
+        pytest.raises(
+            OutputUnavailableError, match=r"due to statement timeout\. No offset was moved; raise this limit"
+        ),
+        limited.named_transaction("orders") as connection,
+    ):
+        connection.execute(text("SELECT pg_sleep(60)"))
 
 
 def test_a_path_with_another_outputs_files_is_refused(output: PostgresqlOutput) -> None:

@@ -43,7 +43,8 @@ def test_columns_that_a_select_adds_are_of_the_state() -> None:
     ("columns", "found"),
     [
         ({"key": "string", "city": "string"}, "found no column value"),
-        ({"key": "struct", "key.kafka_x": "int", "value": "binary"}, "do not begin with kafka_, found kafka_x"),
+        ({"key": "struct", "key.kafka_x": "int", "value": "binary"}, "do not begin with kafka_ and .*, found kafka_x"),
+        ({"key": "string", "value": "struct", "value.`a\nb`": "string"}, "have no line break, found a\nb: rename"),
         ({"key": "string", "value": "struct", "value.key": "string"}, "other names than key and value"),
     ],
 )

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_ingest.model.proof import HeldLog, OffsetRuns
+from kafka_ingest.sinks import found_offsets
 from kafka_ingest.sinks.found_offsets import FoundOffsets
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -51,6 +52,18 @@ def test_rows_in_order_are_one_run_across_files_and_batches() -> None:
     assert (log.topic_id, log.rows, runs(log.offsets), runs(log.doubled)) == ("id-1", 5, [(0, 5)], [])
     assert {batch: runs(found) for batch, found in log.of_batches.items()} == {ONE: [(0, 3)], OTHER: [(3, 5)]}
     assert log.files == [("file-0", 0, 3), ("file-1", 3, 5)]
+
+
+def test_files_of_which_the_runs_were_put_together_meanwhile_are_still_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(found_offsets, "AT_ONCE", 2)
+    [log] = held(*(of(number, number + 1, batch=UUID(int=number)) for number in range(1, 8)))
+    assert (log.rows, runs(log.offsets), runs(log.doubled)) == (14, [(1, 9)], [(2, 8)])
+    assert {batch: runs(found) for batch, found in log.of_batches.items()} == {
+        UUID(int=number): [(number, number + 2)] for number in range(1, 8)
+    }
+    assert log.files_of(3, 4) == ["file-1", "file-2"]
 
 
 def test_offsets_of_two_files_are_doubled_and_those_of_three_counted_once() -> None:

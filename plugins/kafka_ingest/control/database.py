@@ -88,7 +88,9 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
         limits = {key: value for key, value in limits.items() if key not in settings.url.query}
         # https://www.pgbouncer.org/features.html: behind a transaction pool, a statement prepared in one transaction is
         # missing in the next, which another server process may serve.
-        return create_engine(settings.url, poolclass=NullPool, connect_args={**limits, "prepare_threshold": None})
+        # Without the encoding, texts would be in that of the role or the database, which may lack characters.
+        own = {"client_encoding": "UTF8", "prepare_threshold": None}
+        return create_engine(settings.url, poolclass=NullPool, connect_args={**limits, **own})
     file = settings.sqlite_file
     if create:
         try:

@@ -101,10 +101,10 @@ class EventLayout:
         others = {name: (name,) for name in columns if name not in {"key", "value"} and not name.startswith("kafka_")}
         marks = {"__deleted", "__op"} if row is None and fields else set()
         state = {**of_value, **others}
-        if reserved := [name for name in (*keys, *state) if name.startswith("kafka_")]:
+        if reserved := [name for name in (*keys, *state) if name.startswith("kafka_") or "\n" in name]:
             raise ColumnsChangedError(
-                f"expected columns of records that do not begin with kafka_, found {', '.join(reserved)}: rename them "
-                "by a select"
+                "expected columns of records that do not begin with kafka_ and have no line break, found "
+                f"{', '.join(reserved)}: rename them by a select"
             )
         if ("key" in keys and "key" in state) or ("value" in keys and "value" in state and not fields):
             raise ColumnsChangedError("expected other names than key and value in key and value: rename them by select")

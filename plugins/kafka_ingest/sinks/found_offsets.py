@@ -26,6 +26,8 @@ PARTS = ("kafka_topic", "kafka_topic_id", "kafka_partition", BATCH_COLUMN)
 """The columns that say whose offset a row has. Earlier versions wrote no id, other programs may leave out the batch."""
 NEEDED = ("kafka_topic", "kafka_partition", OFFSET)
 ONE = pa.scalar(1, pa.int64())
+AT_ONCE = 10_000
+"""So many tables of runs become one: each takes 3 KB, also with a single run, and there may be a million files."""
 
 TopicIds = Callable[[UUID | None, str], str | None]
 """Finds the id of a topic by the batch that has read it, for rows that do not say it."""
@@ -104,6 +106,8 @@ class FoundOffsets:
             "end": pc.add(offsets.take(last), ONE),
         }
         self._runs.append(pa.table(runs))
+        if len(self._runs) == AT_ONCE:
+            self._runs = [pa.concat_tables(self._runs).combine_chunks()]
 
     def _whose_are(self, rows: int, columns: Columns) -> Any:  # noqa: ANN401 - Arrow's own
         codes: Any = pa.repeat(pa.scalar(0, pa.int64()), rows)

@@ -31,7 +31,7 @@ from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
-from kafka_ingest.sinks.postgresql.database import DISK_FULL, FREE_SPACE, DatabaseSettings
+from kafka_ingest.sinks.postgresql.database import NEXT_STEP, DatabaseSettings
 from kafka_ingest.sinks.postgresql.named_table import NamedTable, name_of_copy
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -44,6 +44,8 @@ A_NUL = "a NUL character"
 DATA_EXCEPTION = "22"
 """How the server's codes of values begin that it cannot hold."""
 LEAVE_OUT = "Let where leave such records out; a batch of raw records has to be abandoned before."
+EARLIEST = pa.scalar(-210_866_803_200_000_000, pa.int64())
+"""PostgreSQL's first time, in microseconds since 1970."""
 AS_IT_IS = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -118,7 +120,7 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: 
         if (error.sqlstate or "").startswith(DATA_EXCEPTION):
             raise refused_value(staged, table.name, error, events) from None
         said = settings.without_secrets(str(error).partition("\n")[0])
-        next_step = FREE_SPACE if error.sqlstate == DISK_FULL else "run this again"
+        next_step = NEXT_STEP.get(error.sqlstate or "", "run this again")
         raise OutputUnavailableError(
             f"{table.schema}.{table.name}: rows of batch {staged.receipt.batch_id} could not be copied through "
             f"connection {settings.conn_id!r}: {said}. Nothing was published and no offset was moved; {next_step}."
@@ -173,6 +175,10 @@ def schema_of_copy(rows: pa.Schema) -> pa.Schema:
 def as_copied(batch: pa.RecordBatch, name: str) -> "pa.Array[Any]":
     """Return a column as it is copied: what has parts as JSON."""
     column: pa.Array[Any] = batch.column(name)
+    if pa.types.is_timestamp(column.type):  # of the lowest one the driver says nothing, and another is -infinity
+        early: Any = pc.less(column.cast(pa.int64()), EARLIEST)
+        if pc.any(early).as_py():
+            raise bad_value(batch, name, pc.index(early, value=True).as_py(), "a time before 4713 BC")
     if not pa.types.is_nested(column.type):
         return column
     if column.null_count == len(column):

@@ -10,10 +10,14 @@ from functools import cached_property
 from typing import Final
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, select, text
+from sqlalchemy.dialects.postgresql.base import RESERVED_WORDS
 from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import without_secrets
+
+# SQLAlchemy 2.0 knows PostgreSQL's older words, and quotes no others, such as a field's name.
+RESERVED_WORDS.update({"collation", "concurrently", "lateral", "system_user", "tablesample"})
 
 CONNECT_S: Final = 30
 LOCK_TIMEOUT_S: Final = 60
@@ -21,13 +25,20 @@ LOCK_TIMEOUT_S: Final = 60
 INSUFFICIENT_PRIVILEGE: Final = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 LOCK_NOT_AVAILABLE: Final = "55P03"
 DISK_FULL: Final = "53100"
-FREE_SPACE: Final = "free space on the server, then run this again"
+NEXT_STEP: Final = {
+    DISK_FULL: "free space on the server, then run this again",
+    **dict.fromkeys(("57014", "25P03", "25P04", "57P05"), "raise this limit for the role, then run this again"),
+}
+"""What to do after some errors: of a limit of time, too, that the role, the database or the server has."""
 DURABLE: Final = (
     "SELECT set_config('lock_timeout', :lock_timeout, true), set_config('synchronous_commit', "
     "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, "
     "true)"
 )
 """For one transaction. Offsets move after a commit, so it has to be on the disk, whatever the role's default is."""
+
+IN_UTF8: Final = {"client_encoding": "UTF8"}
+"""As texts are sent. By default the server takes them to be in the role's encoding, or its own, and changes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class DatabaseSettings:
         """What libpq calls its parameters, the password among them. A URL could not name a socket's directory."""
         url = self.url
         fields = {"host": url.host, "port": url.port, "dbname": url.database}
-        found = {**fields, "user": url.username, "password": url.password, **self.limits, **url.query}
+        found = {**fields, "user": url.username, "password": url.password, **self.limits, **url.query, **IN_UTF8}
         return {name: str(value) for name, value in found.items() if value}
 
     @property
@@ -68,7 +79,7 @@ class Database:
 
     @cached_property
     def _engine(self) -> Engine:
-        arguments = {**self.settings.limits, "prepare_threshold": None}
+        arguments = {**self.settings.limits, **IN_UTF8, "prepare_threshold": None}
         return create_engine(self.settings.url, poolclass=NullPool, connect_args=arguments)
 
     @contextmanager
@@ -109,8 +120,8 @@ class Database:
                 f"{found} Another session has held a lock for more than {LOCK_TIMEOUT_S} s: pg_stat_activity and "
                 "pg_blocking_pids() name it. No offset was moved; run this again once it has ended."
             )
-        if state == DISK_FULL:
-            return OutputUnavailableError(f"{found} No offset was moved; {FREE_SPACE}.")
+        if state in NEXT_STEP:
+            return OutputUnavailableError(f"{found} No offset was moved; {NEXT_STEP[state]}.")
         return OutputUnavailableError(
             f"{found} No offset was moved; run this again when the database answers: the batch's mark in it then says "
             "whether it was done."

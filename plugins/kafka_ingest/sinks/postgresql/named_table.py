@@ -57,16 +57,21 @@ COLUMNS: Final = text(
 )
 RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
 TABLES: Final = {"r", "p"}
+UNLOGGED: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_class WHERE relpersistence = 'u' AND (oid = to_regclass(:name) OR oid IN "
+    "(SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
+)
 RIGHTS: Final = text(
-    "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace "
-    "WHERE nspname = :schema"
+    "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE'), "
+    "current_setting('transaction_read_only') = 'on' FROM pg_namespace WHERE nspname = :schema"
 )
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
 IS_UNIQUE: Final = text(
     "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(:name) AND indisunique AND indisvalid AND "
     "indimmediate AND indpred IS NULL AND indexprs IS NULL AND indnatts = indnkeyatts AND :columns = (SELECT "
     "array_agg(attname::text ORDER BY attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = "
-    "ANY(indkey)))"
+    "ANY(indkey)) AND NOT EXISTS (SELECT FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation WHERE "
+    "attrelid = indrelid AND attnum = ANY(indkey) AND NOT collisdeterministic))"
 ).bindparams(bindparam("columns", type_=ARRAY(Text())))
 COPIES: Final = text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND starts_with(tablename, :name)")
 
@@ -167,8 +172,10 @@ class NamedTable:
                 f"{self}: expected its schema, found none of that name through connection "
                 f"{self.database.settings.conn_id!r}. Make it, or correct sink.table."
             )
-        missing = [right for right, has in zip(("USAGE", "CREATE"), rights, strict=True) if not has]
+        *has_rights, is_read_only = rights
+        missing = [right for right, has in zip(("USAGE", "CREATE"), has_rights, strict=True) if not has]
         problems = [f"no right {right} of the schema" for right in missing]
+        problems += ["transactions that only read: a standby, or default_transaction_read_only"] * is_read_only
         of_table = self.named(self.name)
         if "USAGE" in missing:
             return problems
@@ -176,6 +183,9 @@ class NamedTable:
             return [*problems, *(f"{each} there already: rename or drop it" for each in self._taken_in(connection))]
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
+        for name in (self.name, self.marks.name):
+            if connection.execute(UNLOGGED, self.named(name)).scalar_one():
+                problems.append(f"{name} UNLOGGED, or a partition of it, which a crash of the server empties")
         of_states = ["UPDATE", "DELETE"] if self.state is not None else []
         for name, called, changes in (
             (self.name, "the table", of_states),
@@ -250,7 +260,8 @@ class NamedTable:
             if key and not connection.execute(IS_UNIQUE, unique).scalar_one():
                 raise OutputNotUsableError(
                     f"{self}: expected a primary key or a unique index of the columns of records' keys, "
-                    f"{', '.join(key)}, and no others, found none. Make one, or give the feed another sink.table."
+                    f"{', '.join(key)}, and no others, whose collations tell all texts apart, found none. Make one, or "
+                    "give the feed another sink.table."
                 )
             for name, kind in columns.items():
                 if name not in there:
