@@ -1,7 +1,6 @@
-"""The dead letters of a table in PostgreSQL: rows of a table beside it, exactly as they came, and those of before."""
+"""The dead letters of a table in PostgreSQL: rows of a table beside it, exactly as they came."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,23 @@ from tests.contract.conftest import SqlStore
 from tests.contract.lives import stop_before
 from tests.contract.test_dead_letters_of_tables import (
     DEAD,
-    every,
     in_database,
     in_postgresql,
     letters_in,
-    produce,
     rows_in,
 )
 from tests.contract.test_offsets_in_transaction import letters, stored
 from tests.contract.test_replay import differences, replay
 from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
-from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.batches.commit_batch import publish_letters
 from kafka_ingest.errors import KafkaIngestError, OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.place import DATA
-from kafka_ingest.model.published_output import FilesState, PublishedReceipt
-from kafka_ingest.sinks.batch_folders import dead_letter_objects_sink
-from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 from kafka_ingest.verbs.abandon import abandon
-from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.dead_letters import give_up_dead_letters
 
 
@@ -45,46 +38,7 @@ def feed(postgresql: SqlStore, lake: Path) -> WholeFeed:
     return in_postgresql(postgresql, lake)
 
 
-def as_an_earlier_version_has_them(feed: WholeFeed) -> None:
-    """Publish the letters of the only batch as files, as versions before did."""
-    [batch_id] = feed.states()
-    [attempt] = feed.control.attempts(batch_id)
-    published = feed.sink.archive.published_receipt(batch_id)
-    receipt = published.receipt.of_dead_letters()
-    files = dead_letter_objects_sink(output_of_dead_letters(feed.settings.output).place, None)
-    (Path(output_of_dead_letters(feed.settings.output).uri) / f"kafka_batch={batch_id}").mkdir(parents=True)
-    files.publisher.publish(staged_dead_letters(attempt.directory), PublishedReceipt(published.plan, receipt, ()))
-
-
-def test_letters_that_an_earlier_version_published_as_files_stay_there_and_are_found_and_replayed_with_newer_ones(
-    feed: WholeFeed, postgresql: SqlStore
-) -> None:
-    at_rest(feed)
-    as_an_earlier_version_has_them(feed)
-    postgresql.execute("DELETE FROM shop.orders_dead_letters")
-    assert (letters_in(feed), differences(feed)) == (DEAD, [])
-    [first] = feed.states()
-    produce(feed)
-    at_rest(feed)
-    assert differences(feed) == []
-    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
-    assert len(letters(postgresql)) == len(letters_in(feed)) - len(DEAD) > 0
-
-    feed.decoding = TEXT
-    assert len(replay(feed)) == 1
-    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
-    assert differences(feed) == []
-    assert give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops") == len(DEAD)
-    place = Path(output_of_dead_letters(feed.settings.output).uri)
-    assert not list(place.glob("*/*"))
-    hidden = place.with_name(f"{place.name}.kafka-ingest") / "removed" / str(first)
-    hidden.mkdir(parents=True)  # the earlier version died between hiding and deleting
-    give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops")
-    assert not hidden.exists()
-    assert differences(feed) == []
-
-
-def test_rows_that_an_earlier_version_has_published_get_their_letters_before_the_offsets_move(
+def test_rows_that_are_published_without_their_letters_get_them_before_the_offsets_move(
     feed: WholeFeed, postgresql: SqlStore
 ) -> None:
     stop_before(feed, "letters.publish")
@@ -99,26 +53,6 @@ def test_rows_that_an_earlier_version_has_published_get_their_letters_before_the
     feed.letters.publisher.publish(*staged(feed))
     assert sorted(letters(postgresql).elements()) == DEAD
     assert feed.letters.publisher.known_batches() == [str(batch_id)]
-
-
-def test_letters_whose_receipt_alone_an_earlier_version_had_kept_are_published_as_its_files(
-    feed: WholeFeed, postgresql: SqlStore
-) -> None:
-    stop_before(feed, "letters.publish")
-    postgresql.execute("DELETE FROM shop.orders_dead_letters")
-    directory, published = staged(feed)
-    as_files = parquet_sink(Path(output_of_dead_letters(feed.settings.output).uri))
-    as_files.archive.keep(published)
-    (directory / DATA).rename(directory / "elsewhere")
-    with pytest.raises(OutputConflictError, match=r"neither its staged files .* nor its published ones"):
-        feed.letters.publisher.publish(directory, published)
-    (directory / "elsewhere").rename(directory / DATA)
-    rebuilt = replace(feed, control=InMemoryControlTables())
-    decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
-    adopt(decision, rebuilt.control, feed.sink, reason="tables lost", actor="ops", letters=feed.letters)
-    assert [each.files.state for each in feed.letters.publisher.published_receipts()] == [FilesState.INTACT]
-    at_rest(feed)
-    assert (letters_in(feed), differences(feed), letters(postgresql)) == (DEAD, [], Counter())
 
 
 def staged(feed: WholeFeed) -> tuple[Any, PublishedReceipt]:

@@ -48,13 +48,11 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import OutputLocation
-from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.table_options import DECODED, RECORDS, CurrentState
 from kafka_ingest.observing.explain_file import explain_batch
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, ConnectionFields, FindConnection
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
-from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.verbs import check_installation
 from kafka_ingest.verbs.adopt import decide_adoption
@@ -473,23 +471,15 @@ def test_after_a_failover_the_offsets_are_those_of_the_rows_and_what_was_lost_is
     assert ([each.plan.batch_id for each in decision.to_revoke], [*decision.to_publish]) == ([lost], [])
 
 
-@pytest.mark.parametrize("are_files", [False, True])
-def test_dead_letters_that_were_lost_with_rows_and_offsets_are_read_again_and_those_in_files_stop_the_plan(
-    feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer, *, are_files: bool
+def test_dead_letters_that_were_lost_with_rows_and_offsets_are_read_again(
+    feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer
 ) -> None:
     one.execute("ALTER TABLE shop.orders DROP COLUMN key")
     decoding = at_rest(replace(reaching(feed, one.settings.url, **{RECORDS: DECODED}), decoding=JSON))
     with failing_over(postgresql_server, one) as fail_over:
         feed.log.produce(0, 2)
-        lost = max(at_rest(decoding).states())
+        at_rest(decoding)
         fail_over()
-    if are_files:
-        kept = decoding.sink.archive.published_receipt(lost)
-        as_files = PublishedReceipt(kept.plan, kept.receipt.of_dead_letters(), ())
-        KeptReceipts(decoding.letters.archive.folder).keep(as_files)
-        with pytest.raises(OutputUnknownError, match=str(lost)):
-            decoding.plan("run 3")
-        return
     at_rest(decoding)
     assert (stored(one), rows(one) + letters(one)) == ([7], of_partition_0(7))
 

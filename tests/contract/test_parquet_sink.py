@@ -40,7 +40,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.sinks.parquet.directory import ParquetDirectory, write_success_files
+from kafka_ingest.sinks.parquet.directory import write_success_files
 
 ROUNDS = 25
 BATCH = batch_id_of(1)
@@ -750,17 +750,6 @@ def test_marks_of_complete_days_are_no_batches_and_stay_when_batches_expire(two_
         sink.archive.note_removal(Removal(batch_id_of(number), RemovalCause.EXPIRED, NOON, "test", "old"))
         sink.remover.hide(batch_id_of(number))
     assert below(two_batches) == {"dt=2026-03-01/_SUCCESS": b""}
-
-
-def test_a_mark_does_not_let_the_names_of_an_output_be_read_again(output: Path):
-    Staged(output).publish()
-    directory = ParquetDirectory.at(output)
-    parquet_sink(output).publisher.known_batches(batch_id_of(1))
-    assert directory.listed.is_unchanged()
-
-    mark(output)
-
-    assert directory.listed.is_unchanged()
 
 
 COUNTS = [

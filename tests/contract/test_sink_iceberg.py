@@ -49,7 +49,6 @@ from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.one_try import OneTry
-from kafka_ingest.sinks.iceberg.places import is_absent
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -713,35 +712,8 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
             refuse()
 
 
-def test_a_table_is_known_to_be_absent_only_where_a_catalog_in_a_database_and_the_disk_say_so(
-    output: IcebergOutput, tmp_path: Path
-) -> None:
-    publish(output, plan_to(output, 1))
-    lake = connections_beside(output.path).catalog("lake")
-    absent = [is_absent(place, lake, name_at(place), None) for place in (output.path, tmp_path / "other")]
-    assert absent == [False, True]
-    other_catalog = replace(lake, name="other")
-    assert [is_absent(place, other_catalog, "shop.orders", None) for place in (output.path, tmp_path)] == [False, True]
-    assert not is_absent(tmp_path / "other", replace(lake, kind="rest"), "shop.other", None)
-    refused = replace(lake, properties={"uri": f"sqlite:///{tmp_path}/none/catalog.db?timeout=1"})
-    with pytest.raises(OutputUnavailableError, match=r"Iceberg table shop.other in .* could not be read through conn"):
-        is_absent(tmp_path / "other", refused, "shop.other", None)
-
-
-def test_a_catalog_in_postgresql_without_its_tables_is_left_to_the_library_which_makes_them(
-    postgresql_server: PostgresqlServer, tmp_path: Path
-) -> None:
-    database = postgresql_server.control_database(EMPTY)
-    uri = database.url.render_as_string(hide_password=False)
-    settings = CatalogSettings("lake", "lake", {"type": "sql", "uri": uri})
-    assert not is_absent(tmp_path / "orders", settings, "shop.orders", None)
-    iceberg_table.catalog_of(settings, tmp_path / "orders", None)
-    assert is_absent(tmp_path / "orders", settings, "shop.orders", None)
-    postgresql_server.drop_database(database)
-
-
 @pytest.mark.long
-def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_a_first_plan_does_without_the_library(
+def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_a_plan_imports_no_pyarrow(
     output: IcebergOutput,
 ) -> None:
     publish(output, plan_to(output, 1))
@@ -765,7 +737,6 @@ child = os.fork()
 if child == 0:
     for uri in ({settings["uri"]!r}, "sqlite:///{output.path.parent}/new.db"):
         assert publisher_of("{output.path.parent}/first", uri).known_batches() == []
-    assert "pyiceberg" not in sys.modules
     assert len(publisher_of({str(output.path)!r}, {settings["uri"]!r}).known_batches(LEAST_ID)) == 1
     os._exit(bool({{"pyarrow", "fsspec", "requests"}} & sys.modules.keys()))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

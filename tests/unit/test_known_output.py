@@ -171,7 +171,6 @@ def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years
         (True, False, "this", False),
         (False, False, "this", True),
         (True, True, "this", False),
-        (True, True, "this, with letters in files", True),
         (True, False, "another feed", True),
         (True, False, "another output", True),
     ],
@@ -179,7 +178,6 @@ def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years
         "one database",
         "two databases",
         "with dead letters",
-        "with dead letters in files",
         "of another feed",
         "of another output",
     ],
@@ -199,8 +197,6 @@ def test_a_batch_that_one_database_has_lost_with_its_offsets_stops_no_plan(
         asked.append((batch_ids, actor))
         return batch_ids
 
-    if of.endswith("in files"):
-        monkeypatch.setattr(InMemorySink, "is_kept", lambda *_: True)
     monkeypatch.setattr(feed.control, "are_in", lambda _: are_in)
     monkeypatch.setattr(feed.sink, "in_transaction", lambda look: look(object()))
     monkeypatch.setattr(feed.sink, "lost", lost)

@@ -23,7 +23,6 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PublishedBatch
-from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -176,18 +175,13 @@ def lost_with_tables(
     sinks: Sinks,
     actor: str | None,
 ) -> set[str]:
-    """Return which of a feed's batches only receipts know: one database lost rows and offsets. An actor ends them.
-
-    Not those with dead letters that are files, as of earlier versions: they would be there twice.
-    """
+    """Return which of a feed's batches only receipts know: one database lost rows and offsets. An actor ends them."""
     sink = sinks(target)
     if not batch_ids or sink.lost is None or sink.in_transaction is None or not sink.in_transaction(control.are_in):
         return set()
     kept = [found for each in batch_ids if (found := sink.archive.published_receipt(UUID(each))) is not None]
-    its = [each for each in kept if (each.plan.feed_id, each.plan.output) == (feed_id, target)]
-    letters = sinks(output_of_dead_letters(target)).archive
-    without = (each for each in its if not each.receipt.dead_letters or not letters.is_kept(each.plan.batch_id))
-    lost = sink.lost({str(each.plan.batch_id) for each in without}, None)
+    its = (each.plan for each in kept if (each.plan.feed_id, each.plan.output) == (feed_id, target))
+    lost = sink.lost({str(plan.batch_id) for plan in its}, None)
     # One that was open when the copy was made is published by its next commit, with the same receipt.
     ended = {each for each in lost if not is_open(UUID(each), control)}
     return lost if actor is None else sink.lost(ended, actor) | (lost - ended)

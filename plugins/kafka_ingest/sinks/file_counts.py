@@ -6,12 +6,13 @@ Of a table also what is in rows that other programs have moved. Importing this i
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from kafka_ingest.errors import NotADataFileError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.offsets import TopicPartition, listing, span_of, union
+from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.published_output import (
     FileContents,
     FileProblem,
@@ -55,6 +56,24 @@ def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
     yield from partitions_that_differ(written, contents)
 
 
+Files = Iterable[tuple[str, Opened, WrittenFile | None]]
+"""Existing files: the name, the place, and the entry in the receipt."""
+Held = dict[TopicPartition, list[tuple[Opened, PartitionContents]]]
+Offsets = Any
+"""An array of Arrow's."""
+
+
+def held_in(files: Files, *, closely: bool) -> tuple[Held, list[FileProblem]]:
+    found: Held = {}
+    problems: list[FileProblem] = []
+    for name, path, written in files:
+        partitions, problem = look_into(path, name, written, closely=closely)
+        problems += [problem] if problem is not None else []
+        for held in partitions:
+            found.setdefault(held.topic_partition, []).append((path, held))
+    return found, problems
+
+
 def look_at_named(
     path_of: Callable[[str], Opened], there: Collection[str], receipt: Receipt | None, *, closely: bool
 ) -> PublishedLook:
@@ -64,34 +83,14 @@ def look_at_named(
     content.
     """
     expected = {file.name: file for file in receipt.files} if receipt is not None else {}
-    files: dict[TopicPartition, list[tuple[Opened, PartitionContents]]] = {}
-    problems: list[FileProblem] = []
-    for name in sorted(there):
-        partitions, problem = look_into(path_of(name), name, expected.get(name), closely=closely)
-        problems += [problem] if problem is not None else []
-        for held in partitions:
-            files.setdefault(held.topic_partition, []).append((path_of(name), held))
+    found, problems = held_in(((name, path_of(name), expected.get(name)) for name in sorted(there)), closely=closely)
     problems += [
         FileProblem(name, written, f"{path_of(name)} is not there", is_there=False)
         for name, written in expected.items()
         if name not in there
     ]
-    counts = [count_of(topic_partition, of_partition) for topic_partition, of_partition in sorted(files.items())]
+    counts = [count_of(each, found[each]) for each in sorted(found)]
     return PublishedLook(counts, problems, sorted(set(there) - expected.keys()))
-
-
-def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Opened, PartitionContents]]) -> PublishedCount:
-    bounds = sorted((each.smallest_offset, each.largest_offset) for _, each in files)
-    offsets = sum(each.distinct_offsets for _, each in files)
-    if any(later[0] <= earlier[1] for earlier, later in itertools.pairwise(bounds)):
-        # They may share offsets: only reading all of them shows which are in both.
-        offsets = len(pa.concat_arrays([DataFile(path).offsets(topic_partition) for path, _ in files]).unique())
-    return PublishedCount(
-        topic_partition, sum(each.rows for _, each in files), offsets, bounds[0][0], max(b[1] for b in bounds)
-    )
-
-
-Held = dict[TopicPartition, list[tuple[Opened, PartitionContents]]]
 
 
 def look_at_batch(
@@ -103,39 +102,51 @@ def look_at_batch(
     the batch's rows that are elsewhere.
     """
     there = staged_sizes(place, receipt)
-    own: Held = {}
-    problems: list[FileProblem] = []
-    gone = [file for file in receipt.files if file.name not in named]
-    for file in receipt.files:
-        path = place / file.name
-        if file.name not in named:
-            continue
-        if file.name not in there:
-            said = f"{path} is not there, and the table names it"
-            problems.append(FileProblem(file.name, file, said, is_there=False))
-            continue
-        partitions, problem = look_into(path, file.name, file, closely=closely)
-        problems += [problem] if problem is not None else []
-        for held in partitions:
-            own.setdefault(held.topic_partition, []).append((path, held))
-    elsewhere = contents_by_partition(moved)
-    if sum(held.rows for held in elsewhere.values()) < sum(file.rows for file in gone):
+    own, gone = ([file for file in receipt.files if (file.name in named) is is_named] for is_named in (True, False))
+    found, problems = held_in(
+        ((file.name, place / file.name, file) for file in own if file.name in there), closely=closely
+    )
+    problems += [
+        FileProblem(file.name, file, f"{place / file.name} is not there, and the table names it", is_there=False)
+        for file in own
+        if file.name not in there
+    ]
+    elsewhere = offsets_by_partition(moved)
+    if sum(map(len, elsewhere.values())) < sum(file.rows for file in gone):
         lost = "the table does not name it as it was published, nor hold all of its rows elsewhere"
         problems += [FileProblem(file.name, file, f"{place / file.name}: {lost}", is_there=False) for file in gone]
-    counts = [count_of_all(each, own.get(each, []), elsewhere.get(each)) for each in sorted(own.keys() | elsewhere)]
+    counts = [count_of(each, found.get(each, []), elsewhere.get(each)) for each in sorted(found.keys() | elsewhere)]
     return PublishedLook(counts, problems)
 
 
-def contents_by_partition(positions: Iterable[pa.Table]) -> dict[TopicPartition, PartitionContents]:
-    offsets: dict[TopicPartition, list[pa.Array[pa.Int64Scalar]]] = {}
+def count_of(
+    topic_partition: TopicPartition, files: Sequence[tuple[Opened, PartitionContents]], moved: Offsets | None = None
+) -> PublishedCount:
+    """Return what files hold of a partition, and rows that are elsewhere, by their offsets."""
+    parts = [held for _, held in files]
+    parts += [contents_of(topic_partition, moved, 0)] if moved is not None else []
+    bounds = sorted((each.smallest_offset, each.largest_offset) for each in parts)
+    offsets = sum(each.distinct_offsets for each in parts)
+    if any(later[0] <= earlier[1] for earlier, later in itertools.pairwise(bounds)):
+        # They may share offsets: only reading all of them shows which are in both.
+        every = [DataFile(path).offsets(topic_partition) for path, _ in files]
+        offsets = len(pa.concat_arrays([*every, *([moved] if moved is not None else [])]).unique())
+    rows = sum(each.rows for each in parts)
+    return PublishedCount(topic_partition, rows, offsets, bounds[0][0], max(largest for _, largest in bounds))
+
+
+def offsets_by_partition(positions: Iterable[pa.Table]) -> dict[TopicPartition, Offsets]:
+    offsets: dict[TopicPartition, list[Offsets]] = {}
     for table in positions:
         for topic_partition in partitions_of(table):
             found = rows_of(table, topic_partition)["kafka_offset"].combine_chunks()
             offsets.setdefault(topic_partition, []).append(found)
-    return {
-        topic_partition: contents_of(topic_partition, pa.concat_arrays(chunks), sys.maxsize)
-        for topic_partition, chunks in offsets.items()
-    }
+    return {topic_partition: pa.concat_arrays(chunks) for topic_partition, chunks in offsets.items()}
+
+
+def contents_by_partition(positions: Iterable[pa.Table]) -> dict[TopicPartition, PartitionContents]:
+    found = offsets_by_partition(positions)
+    return {each: contents_of(each, offsets, sys.maxsize) for each, offsets in found.items()}
 
 
 def contents_of_files(files: Iterable[Opened]) -> list[PartitionContents]:
@@ -144,22 +155,3 @@ def contents_of_files(files: Iterable[Opened]) -> list[PartitionContents]:
         return [held for file in files for held in DataFile(file).contents(intervals=sys.maxsize).partitions]
     except NotADataFileError as error:
         raise StagedOutputUnusableError(str(error)) from error
-
-
-def count_of_all(
-    topic_partition: TopicPartition, own: list[tuple[Opened, PartitionContents]], elsewhere: PartitionContents | None
-) -> PublishedCount:
-    if elsewhere is None:
-        return count_of(topic_partition, own)
-    intervals = list(elsewhere.intervals)
-    for path, _ in own:
-        found = DataFile(path).contents(intervals=sys.maxsize).intervals
-        intervals += [each for each in found if each.topic_partition == topic_partition]
-    parts = [elsewhere, *(held for _, held in own)]
-    return PublishedCount(
-        topic_partition,
-        sum(held.rows for held in parts),
-        span_of(union(intervals)),
-        min(held.smallest_offset for held in parts),
-        max(held.largest_offset for held in parts),
-    )

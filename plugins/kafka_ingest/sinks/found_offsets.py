@@ -25,9 +25,12 @@ OFFSET = "kafka_offset"
 PARTS = ("kafka_topic", "kafka_topic_id", "kafka_partition", BATCH_COLUMN)
 """The columns that say whose offset a row has. Earlier versions wrote no id, other programs may leave out the batch."""
 NEEDED = ("kafka_topic", "kafka_partition", OFFSET)
-ONE = pa.scalar(1, pa.int64())
 AT_ONCE = 10_000
-"""So many tables of runs become one: each takes 3 KB, also with a single run, and there may be a million files."""
+"""So many arrays of runs become one: a small one takes much more than its runs, and there may be a million files."""
+Numbers = Any
+"""Numpy's array of integers."""
+Runs = tuple[Numbers, Numbers, Numbers, Numbers]
+"""Whose they are, in which file, where they start and where they end."""
 
 TopicIds = Callable[[UUID | None, str], str | None]
 """Finds the id of a topic by the batch that has read it, for rows that do not say it."""
@@ -44,7 +47,7 @@ class FoundOffsets:
         self.foreign_rows = 0
         self._whose: dict[tuple[Log, UUID | None], int] = {}
         self._files: list[str] = []
-        self._runs: list[pa.Table] = []
+        self._runs: list[Runs] = []
 
     def add_file(self, name: str, path: Opened, known: Mapping[str, object]) -> None:
         """Take a Parquet file's rows in; ``known`` are values that all its rows have, if it has not their column."""
@@ -90,69 +93,70 @@ class FoundOffsets:
             self._add_runs(name, columns.pop(OFFSET), columns)
 
     def _add_runs(self, name: str, offsets: Any, columns: Columns) -> None:  # noqa: ANN401 - Arrow's own
-        arrays = [each for each in columns.values() if isinstance(each, pa.Array)]
-        breaks: list[Any] = [pc.not_equal(pc.subtract(offsets[1:], offsets[:-1]), ONE)]
-        breaks += [pc.not_equal(each[1:], each[:-1]) for each in arrays]
-        broken: Any = pc.indices_nonzero(reduce(pc.or_, breaks))
-        last = pa.concat_arrays([broken.cast(pa.int64()), pa.array([len(offsets) - 1])])
-        first = pa.concat_arrays([pa.array([0]), pc.add(last[:-1], ONE)])
-        columns = {k: each.take(first) if isinstance(each, pa.Array) else each for k, each in columns.items()}
+        numbers = offsets.to_numpy()
+        is_broken = np.diff(numbers) != 1
+        for each in columns.values():
+            if isinstance(each, pa.Array):
+                is_broken |= pc.not_equal(each[1:], each[:-1]).to_numpy(zero_copy_only=False)
+        broken = np.flatnonzero(is_broken)
+        first, last = np.append(0, broken + 1), np.append(broken, len(numbers) - 1)
         if self._files[-1:] != [name]:
             self._files.append(name)
-        runs = {
-            "whose": self._whose_are(len(first), columns),
-            "file": pa.repeat(pa.scalar(len(self._files) - 1, pa.int32()), len(first)),
-            "start": offsets.take(first),
-            "end": pc.add(offsets.take(last), ONE),
-        }
-        self._runs.append(pa.table(runs))
+        whose = self._whose_are(first, columns)
+        self._runs.append((whose, np.full(len(first), len(self._files) - 1), numbers[first], numbers[last] + 1))
         if len(self._runs) == AT_ONCE:
-            self._runs = [pa.concat_tables(self._runs).combine_chunks()]
+            self._runs = [self._together()]
 
-    def _whose_are(self, rows: int, columns: Columns) -> Any:  # noqa: ANN401 - Arrow's own
-        codes: Any = pa.repeat(pa.scalar(0, pa.int64()), rows)
-        values: list[list[Any]] = []
-        for column in (columns[each] for each in PARTS):
-            encoded = column.dictionary_encode() if isinstance(column, pa.Array) else None
-            values.append([column] if encoded is None else encoded.dictionary.to_pylist())
-            if encoded is not None:
-                codes = pc.add(pc.multiply(codes, len(values[-1])), encoded.indices.cast(pa.int64()))
-        different = codes.dictionary_encode()
-        numbers = [self._number(parts_of(code, values)) for code in different.dictionary.to_pylist()]
-        return pa.array(numbers, pa.int32()).take(different.indices)
+    def _together(self) -> Runs:
+        whose, files, starts, ends = (np.concatenate(each) for each in zip(*self._runs, strict=True))
+        return whose, files, starts, ends
 
-    def _number(self, parts: list[Any]) -> int:
-        topic, topic_id, partition, batch = parts
+    def _whose_are(self, rows: Numbers, columns: Columns) -> Numbers:
+        parts = [
+            columns[each].take(pa.array(rows)).dictionary_encode() if isinstance(columns[each], pa.Array) else None
+            for each in PARTS
+        ]
+        values = [
+            [columns[name]] if part is None else part.dictionary.to_pylist()
+            for name, part in zip(PARTS, parts, strict=True)
+        ]
+        places = [np.zeros(len(rows), int) if part is None else part.indices.to_numpy() for part in parts]
+        sizes = list(map(len, values))
+        codes: Any = pa.array(np.ravel_multi_index(places, sizes)).dictionary_encode()
+        different = zip(*np.unravel_index(codes.dictionary.to_numpy(), sizes), strict=True)
+        numbers = [self._number(*(of[place] for of, place in zip(values, each, strict=True))) for each in different]
+        return np.array(numbers)[codes.indices.to_numpy()]
+
+    def _number(self, topic: str, topic_id: str | None, partition: int, batch: str | None) -> int:
         return self._whose.setdefault(((topic, topic_id or None, partition), batch_named(batch)), len(self._whose))
 
     def held(self, topic_ids: TopicIds) -> list[HeldLog]:
         if not self._runs:
             return []
-        whose = list(zip(with_ids(self._whose, topic_ids), (batch for _, batch in self._whose), strict=True))
-        logs = sorted({log for log, _ in whose}, key=str)
-        # In the order of logs and of batches, whose ids have a time: then runs mostly are in order, too.
-        places = sorted(set(whose), key=lambda each: (str(each[0]), str(each[1])))
+        whose, files, starts, ends = self._together()
+        places = list(zip(with_ids(self._whose, topic_ids), (batch for _, batch in self._whose), strict=True))
+        logs = sorted({log for log, _ in places}, key=str)
         log_at = {log: number for number, log in enumerate(logs)}
-        place_at = {place: number for number, place in enumerate(places)}
-        runs = pa.concat_tables(self._runs).combine_chunks()
-        runs = with_codes(runs, "log", [log_at[log] for log, _ in whose], "whose")
-        runs = with_codes(runs, "place", [place_at[place] for place in whose], "whose")
+        log_of = np.array([log_at[log] for log, _ in places])[whose]
         spans: list[list[tuple[str, int, int]]] = [[] for _ in logs]
-        files: Any = runs.group_by(["log", "file"]).aggregate([("start", "min"), ("end", "max")])
-        for each in files.sort_by("start_min").to_pylist():
+        of_files: Any = pa.table({"log": log_of, "file": files, "start": starts, "end": ends})
+        of_files = of_files.group_by(["log", "file"]).aggregate([("start", "min"), ("end", "max")])
+        for each in of_files.sort_by("start_min").to_pylist():
             spans[each["log"]].append((self._files[each["file"]], each["start_min"], each["end_max"]))
+        order = np.argsort(starts, kind="stable")
+        whose, log_of, starts, ends = (each[order] for each in (whose, log_of, starts, ends))
         batches: list[dict[UUID | None, OffsetRuns]] = [{} for _ in logs]
-        runs = in_order(runs, "place")
-        for number, starts, ends in slices(runs, "place"):
-            log, batch = places[number]
-            batches[log_at[log]][batch] = joined(starts, ends)
+        different = sorted(set(places), key=lambda each: (str(each[0]), str(each[1])))
+        numbers = {place: number for number, place in enumerate(different)}
+        for number, of_batch in in_groups(np.array([numbers[place] for place in places])[whose], starts, ends):
+            log, batch = different[number]
+            batches[log_at[log]][batch] = joined(*of_batch)
         found: list[HeldLog] = []
-        runs = with_codes(runs, "log", [log_at[log] for log, _ in places], "place")
-        for number, starts, ends in slices(in_order(runs, "log"), "log"):
+        for number, of_log in in_groups(log_of, starts, ends):
             topic, topic_id, partition = logs[number]
-            rows = pc.sum(pc.subtract(ends, starts)).as_py()
-            of_log = joined(starts, ends), doubled_in(starts, ends), batches[number], spans[number]
-            found.append(HeldLog(TopicPartition(topic, partition), topic_id, rows, *of_log))
+            rows = int((of_log[1] - of_log[0]).sum())
+            parts = joined(*of_log), doubled_in(*of_log), batches[number], spans[number]
+            found.append(HeldLog(TopicPartition(topic, partition), topic_id, rows, *parts))
         return found
 
 
@@ -166,14 +170,6 @@ def constants(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, object]:
         if said.min == said.max and not said.null_count:
             found[column.path_in_schema] = said.min
     return found
-
-
-def parts_of(code: int, values: list[list[Any]]) -> list[Any]:
-    parts: list[Any] = []
-    for each in reversed(values):
-        code, which = divmod(code, len(each))
-        parts.append(each[which])
-    return parts[::-1]
 
 
 def batch_named(text: str | None) -> UUID | None:
@@ -194,64 +190,25 @@ def with_ids(whose: Iterable[tuple[Log, UUID | None]], topic_ids: TopicIds) -> l
     return [(topic, topic_id or only.get(topic), number) for topic, topic_id, number in logs]
 
 
-def with_codes(runs: pa.Table, name: str, codes: list[int], by: str) -> pa.Table:
-    return runs.append_column(name, pa.array(codes, pa.int32()).take(runs[by]))
+def in_groups(codes: Numbers, starts: Numbers, ends: Numbers) -> Iterator[tuple[int, tuple[Numbers, Numbers]]]:
+    """Yield the runs of each code, in the order that they have."""
+    order = np.argsort(codes, kind="stable")
+    codes, starts, ends = codes[order], starts[order], ends[order]
+    bounds = np.flatnonzero(np.diff(codes)) + 1
+    for each in zip(*(np.split(array, bounds) for array in (codes, starts, ends)), strict=True):
+        yield int(each[0][0]), each[1:]
 
 
-def in_order(runs: pa.Table, column: str) -> pa.Table:
-    """Return runs by a column and their starts; most are in that order, and sorting takes longer than reading them."""
-    runs = runs.select([column, "start", "end"])
-    whose, starts = (runs[each].combine_chunks() for each in (column, "start"))
-    same = pc.and_(pc.equal(whose[1:], whose[:-1]), pc.greater_equal(starts[1:], starts[:-1]))
-    if pc.all(pc.or_(pc.greater(whose[1:], whose[:-1]), same)).as_py() in {True, None}:
-        return runs
-    if len(scattered := offset_by_offset(runs, column)):
-        return scattered
-    return runs.sort_by([(column, "ascending"), ("start", "ascending")])
-
-
-def offset_by_offset(runs: pa.Table, column: str) -> pa.Table:
-    """Return runs of one offset each, in order; none where that is not faster, or the numbers are too large.
-
-    Shuffled rows are nearly all runs of their own. Numbers are sorted ten times as fast as rows with several columns.
-    """
-    whose, starts, ends = (runs[each].to_numpy().astype(np.int64) for each in (column, "start", "end"))
-    lengths, base = ends - starts, starts.min()
-    span = ends.max() - base
-    if lengths.sum() > 2 * len(runs) or (int(whose.max()) + 1) * int(span) >= 2**63:
-        return runs.slice(0, 0)
-    found = np.repeat(whose * span + starts - base, lengths)
-    found += np.arange(len(found)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    found.sort()
-    whose, starts = np.divmod(found, span)
-    starts += base
-    return pa.table({column: whose.astype(np.int32), "start": starts, "end": starts + 1})
-
-
-def slices(runs: pa.Table, column: str) -> Iterator[tuple[int, Any, Any]]:
-    starts, ends = (runs[each].combine_chunks() for each in ("start", "end"))
-    reached = 0
-    counts: Any = runs[column].value_counts()
-    for each in counts.to_pylist():
-        yield each["values"], starts.slice(reached, each["counts"]), ends.slice(reached, each["counts"])
-        reached += each["counts"]
-
-
-def doubled_in(starts: Any, ends: Any) -> OffsetRuns:  # noqa: ANN401 - Arrow's own
+def doubled_in(starts: Numbers, ends: Numbers) -> OffsetRuns:
     """Return the offsets of more than one of some runs that are sorted by their starts."""
-    before = pc.cumulative_max(ends)[:-1]
-    twice = pc.less(starts[1:], before)
-    return joined(starts[1:].filter(twice), pc.min_element_wise(ends[1:], before).filter(twice))
+    before = np.maximum.accumulate(ends)[:-1]
+    twice = starts[1:] < before
+    return joined(starts[1:][twice], np.minimum(ends[1:], before)[twice])
 
 
-def joined(starts: Any, ends: Any) -> OffsetRuns:  # noqa: ANN401 - Arrow's own
+def joined(starts: Numbers, ends: Numbers) -> OffsetRuns:
     """Return the same offsets in as few runs as can be; they are sorted by their starts."""
-    reach = pc.cumulative_max(ends)
-    opens = pc.greater(starts[1:], reach[:-1])
-    found = [starts[:1], starts[1:].filter(opens)], [reach[:-1].filter(opens), reach[-1:]]
-    return OffsetRuns(*(integers(pa.concat_arrays(each)) for each in found))
-
-
-def integers(array: Any) -> memoryview:  # noqa: ANN401 - Arrow's own
-    """Return the 64-bit integers of an array without nulls, where Arrow has them."""
-    return memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
+    reach = np.maximum.accumulate(ends)
+    opens = starts[1:] > reach[:-1]
+    found: Any = [starts[:1], starts[1:][opens]], [reach[:-1][opens], reach[-1:]]
+    return OffsetRuns(*(np.concatenate(each).data.cast("B").cast("q") for each in found))

@@ -5,7 +5,6 @@ since cannot use; Airflow forks its tasks. So :mod:`.table` is imported when the
 """
 
 import importlib.util
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -20,7 +19,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, CatalogSettings, FindCatalog
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
-from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES, is_absent
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
 from kafka_ingest.sinks.tables.table_format import refuse_strangers
 from kafka_ingest.sinks.usable_places import beside, check_has_package
@@ -48,7 +47,6 @@ def check_can_reach(settings: CatalogSettings) -> None:
         )
 
 
-WITH_LIBRARY = "kafka_ingest.sinks.iceberg.table"
 CATALOG, TABLE = "catalog", "table"
 """The options of an output: the id of the catalog's connection, and the table's name with its namespace."""
 
@@ -96,10 +94,6 @@ class IcebergOutput:
 
         return IcebergTable(self.output, settings, name, self._access, self.options)
 
-    def _is_absent(self) -> bool:
-        """Whether there surely is no table yet, so that the library need not be imported; once it is, it says so."""
-        return WITH_LIBRARY not in sys.modules and is_absent(self.output, *self._in_catalog, self._access)
-
     @cached_property
     def commits(self) -> "IcebergCommits":
         table = self._table
@@ -117,8 +111,7 @@ class IcebergOutput:
                 f"expected a path without {' '.join(NOT_IN_LOCATIONS)}, which end the path in an Iceberg location, "
                 f"found {wrong[0]!r} in {self.output}. Give the feed another sink.path."
             )
-        if not self._is_absent():
-            self._table.check_writable()
+        self._table.check_writable()
         self._check_no_other_files()
 
     def _check_no_other_files(self) -> None:
@@ -134,8 +127,6 @@ class IcebergOutput:
 
     def published(self) -> set[str]:
         """Return the ids of the batches that the table knows as published; a first plan imports no pyarrow."""
-        if self._is_absent():
-            return set()
         with self.one_reading():
             return self.commits.rows().published() if self._table.open() is not None else set()
 
@@ -143,7 +134,7 @@ class IcebergOutput:
         return self._table.columns_left_out()
 
     def columns(self, written: WrittenColumns) -> WrittenColumns:
-        if self._is_absent() or (table := self._table.open()) is None:
+        if (table := self._table.open()) is None:
             return {}
         from kafka_ingest.sinks.iceberg.columns import SAME, listed  # noqa: PLC0415 - the library, see above
 
@@ -151,7 +142,7 @@ class IcebergOutput:
 
     def misfits(self, written: WrittenColumns) -> Iterator[str]:
         yield from wrong_names(last_names(written), NOT_IN_NAMES)
-        if self._is_absent() or (table := self._table.open()) is None:
+        if (table := self._table.open()) is None:
             return
         from kafka_ingest.sinks.iceberg.columns import misfits  # noqa: PLC0415 - the library, see above
 

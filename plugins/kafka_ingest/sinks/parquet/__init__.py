@@ -10,7 +10,6 @@ Polars read hidden directories too::
     P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be published
     P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
     P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.publisher`)
-    P.kafka-ingest/listed.json                    since when P's names need no reading (:mod:`.directory`)
 """
 
 from pathlib import Path

@@ -45,7 +45,6 @@ class ParquetPublisher(AnyColumns):
         self._output = directory.output
         self._staging = directory.staging
         self._receipts = directory.receipts
-        self._listed = directory.listed
 
     def data_needs(self, _directory: Place) -> DataNeeds:
         return DataNeeds(partition_by=self._terms)
@@ -65,28 +64,20 @@ class ParquetPublisher(AnyColumns):
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
 
-        By receipts and visible files: either may be missing, lost or not in a backup, without the other. With ``since``
-        the output's names are read only where it changed since each had its receipt.
+        By receipts and visible files: either may be missing, lost or not in a backup, without the other.
         """
-        with storage_errors(self._output):
-            is_unchanged = since is not None and self._listed.is_unchanged()
-        if is_unchanged:
-            with storage_errors(self._receipts.folder):
-                return sorted(self._receipts.batch_ids(since))
         with storage_errors(self._output):
             try:
                 # In this order: a batch's receipt is kept before it is visible.
-                listing = self._listed.read()
+                visible = self._directory.visible()
             except NotADirectoryError as error:
                 raise OutputNotUsableError(
                     f"expected {self._output} to be below directories, found: {error}. Correct sink.path."
                 ) from error
         with storage_errors(self._receipts.folder):
-            kept = self._receipts.batch_ids()
-        if since is not None and listing.batch_ids <= kept:
-            self._listed.note(listing)
+            kept = self._receipts.batch_ids(since)
         least = str(since) if since is not None else ""
-        return sorted(batch_id for batch_id in kept | listing.batch_ids if batch_id >= least)
+        return sorted(batch_id for batch_id in kept | visible if batch_id >= least)
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         return self._receipts.published(self.known_batches(), self._found)
@@ -178,8 +169,7 @@ class ParquetPublisher(AnyColumns):
             self._refuse_revoked(directory, receipt.batch_id)
             if receipt.late_rows:
                 move_late_rows(data, directory / DATA_LATE)
-            with self._listed.kept_up():
-                data.rename(target)
+            data.rename(target)
         except (FileNotFoundError, StagedOutputUnusableError) as error:
             if self._is_published(target, receipt):
                 return
@@ -294,22 +284,21 @@ class ParquetRemover:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
         with storage_errors(target):
             directory.staging.check_mounted()
-            with directory.listed.kept_up():
-                make_directory_durably(self._removed)
-                # What an earlier try moved there is of the same batch, and to be deleted all the same.
-                if target.is_dir() and hidden.exists():
-                    shutil.rmtree(hidden)
-                with contextlib.suppress(FileNotFoundError):
-                    target.rename(hidden)
-                sync(self._removed)
-                if directory.output.is_dir():
-                    sync(directory.output)
-                if (late := directory.late_place_of(batch_id)).is_dir():
-                    if (hidden / LATE_FOLDER).exists():
-                        shutil.rmtree(hidden / LATE_FOLDER)
-                    move_late_rows(late, hidden)
-                    late.rmdir()
-                    sync(late.parent)
+            make_directory_durably(self._removed)
+            # What an earlier try moved there is of the same batch, and to be deleted all the same.
+            if target.is_dir() and hidden.exists():
+                shutil.rmtree(hidden)
+            with contextlib.suppress(FileNotFoundError):
+                target.rename(hidden)
+            sync(self._removed)
+            if directory.output.is_dir():
+                sync(directory.output)
+            if (late := directory.late_place_of(batch_id)).is_dir():
+                if (hidden / LATE_FOLDER).exists():
+                    shutil.rmtree(hidden / LATE_FOLDER)
+                move_late_rows(late, hidden)
+                late.rmdir()
+                sync(late.parent)
 
     def unfinished(self) -> list[str]:
         receipts = self._directory.receipts
@@ -337,17 +326,16 @@ class ParquetRemover:
         directory, aside = self._directory, self.aside(batch_id)
         with storage_errors(directory.place_of(batch_id)):
             directory.staging.check_mounted()
-            with directory.listed.kept_up():
-                for name in names:
-                    source, hidden = directory.file(batch_id, name), aside / name
-                    make_directory_durably(hidden.parent)
-                    with contextlib.suppress(FileNotFoundError):
-                        source.rename(hidden)
-                    sync(hidden.parent)
-                    # Polars refuses a directory that holds no file.
-                    for folder in source.parents[: len(Path(name).parts)]:
-                        if folder.is_dir():
-                            sync(folder)
-                        with contextlib.suppress(OSError):
-                            folder.rmdir()
-                            sync(folder.parent)
+            for name in names:
+                source, hidden = directory.file(batch_id, name), aside / name
+                make_directory_durably(hidden.parent)
+                with contextlib.suppress(FileNotFoundError):
+                    source.rename(hidden)
+                sync(hidden.parent)
+                # Polars refuses a directory that holds no file.
+                for folder in source.parents[: len(Path(name).parts)]:
+                    if folder.is_dir():
+                        sync(folder)
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+                        sync(folder.parent)

@@ -9,21 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
     BindParameter,
     Connection,
-    FromClause,
-    Insert,
     Table,
     Text,
-    Uuid,
     cast,
     delete,
     func,
-    insert,
     literal,
     select,
     update,
@@ -42,20 +38,16 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.omissions import MOST_REFUSED, RefusedRows, refused_by_cause
 from kafka_ingest.model.read_again import ReplacedRange
-from kafka_ingest.model.table_options import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.table_options import CurrentState
 from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import how_to_abandon
-from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
-from kafka_ingest.sinks.postgresql.dead_letters import LettersTable, OtherCountError
-from kafka_ingest.sinks.postgresql.named_table import IN_ONE, NamedTable
+from kafka_ingest.sinks.postgresql.dead_letters import LettersTable
+from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable, OtherCountError
 from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused, cause_of, is_refusal, refused_rows
 from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
-
-OF_EVENTS: Final = {CHANGE, UNAVAILABLE_COLUMNS}
 
 
 def in_one(*, one: bool) -> BindParameter[Any]:
@@ -70,6 +62,11 @@ class Copied:
     table: NamedTable
     rows: Table
     number: int
+
+
+def of_rows(copies: Sequence[Copied]) -> list[Copied]:
+    """Return the copies without that of dead letters, none of which a table refuses."""
+    return [each for each in copies if each.table.beside is not LETTERS]
 
 
 class PostgresqlCommits:
@@ -125,7 +122,7 @@ class PostgresqlCommits:
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see _copy
 
         check_files(staged.data, staged.receipt, lambda _: (), (), alike=True)
-        copies = self._copy(staged)
+        copies = of_rows(self._copy(staged))
         self._make_partitions(copies)
         if copies and self._table.state is not None:
             self._table.make_marks()
@@ -140,7 +137,7 @@ class PostgresqlCommits:
         """
         batch_id, rows = staged.receipt.batch_id, staged.receipt.rows
         for _ in range(2):
-            if self.mark(batch_id) is not None or not (copies := self._copy(staged)):
+            if self.mark(batch_id) is not None or not (copies := of_rows(self._copy(staged))):
                 return ()
             self._make_partitions(copies)
             there, found = 0, list[Refused]()
@@ -183,7 +180,7 @@ class PostgresqlCommits:
             ) from error
         except (DBAPIError, OutputUnavailableError) as error:
             if isinstance(error, DBAPIError) and is_refusal(error):
-                raise self._refused(mark, staged, () if replaced else copies, error) from None
+                raise self._refused(mark, staged, () if replaced else of_rows(copies), error) from None
             # Landed, a rival's, or neither: the mark says it. Where there is none, the next run asks again.
             if (found := self.mark(mark.batch_id)) is not None:
                 return found
@@ -215,17 +212,10 @@ class PostgresqlCommits:
             for table in self._there(connection) if replaced else ():
                 connection.execute(delete(table).where(of_ranges(table, replaced)))
             for each in copies:
-                if staged is not None and self._table.state is not None:
-                    self._apply(connection, staged, each.rows, self._table.state)
-                    continue
-                counting = connection.execution_options(preserve_rowcount=True)
-                found = counting.execute(self._insertion(connection, mark.batch_id, each.table, each.rows)).rowcount
-                if found != each.number:
-                    raise OtherCountError(
-                        f"expected to add {counted(each.number, 'row')}, found that {found:,} were added"
-                    )
-            if self._letters is not None and staged is not None:
-                self._letters.add_of(connection, staged)
+                if staged is not None and each.table.state is not None:
+                    self._apply(connection, staged, each.rows, each.table.state)
+                else:
+                    each.table.add(connection, mark.batch_id, each.rows, each.number)
             self._table.drop_copies(connection, mark.batch_id)
             if self._complete is not None and self._complete(connection):
                 marks = self._table.marks
@@ -291,48 +281,21 @@ class PostgresqlCommits:
         """Do nothing: a transaction that was answered is on the disk."""
 
     def _copy(self, staged: Staged | None) -> list[Copied]:
-        """Return the tables with an attempt's rows, which are copied where they are not yet."""
+        """Return the tables with an attempt's rows and dead letters, which are copied where they are not yet."""
         if staged is None:
             return []
-        if self._letters is not None:
-            self._letters.copy_of(staged)
-        if staged.receipt.late_rows:
-            self._late.check_usable()
-        parts = ((table, staged.part(late=table is self._late)) for table in (self._table, self._late))
-        return [self._copied(table, part) for table, part in parts if part.receipt.files]
-
-    def _copied(self, to: NamedTable, staged: Staged) -> Copied:
         # A third of a second and a driver, in the task that commits only.
-        from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415
+        from kafka_ingest.sinks.postgresql.copied_rows import copied  # noqa: PLC0415
 
-        state = to.state
-        events = copied_rows.events_of(staged, state) if state is not None else None
-        kinds = copied_rows.columns_of(events.schema if events is not None else copied_rows.schema_of_files(staged))
-        to.fit({name: kinds[name] for name in kinds if name not in OF_EVENTS}, events.key if events else ())
-        table = copied_rows.copied_table(staged, kinds, to)
-        copied = Copied(to, table, staged.receipt.rows)
-        for last in (False, True):
-            with to.transaction() as connection:
-                if to.has(connection, table):
-                    return copied
-            try:
-                copied_rows.copy_rows(staged, table, to.database.settings, events)
-            except OutputUnavailableError:
-                if last:
-                    raise
-        return copied
+        parts = [(self._table, staged.part(late=False)), (self._late, staged.part(late=True))]
+        if self._letters is not None and (letters := self._letters.of(staged)) is not None:
+            parts.append((self._letters.table, letters))
+        return [Copied(table, copied(part, table), part.receipt.rows) for table, part in parts if part.receipt.files]
 
     def _make_partitions(self, copies: Sequence[Copied]) -> None:
         for each in copies:
             if each.table.by_time is not None:
                 make_partitions(each.table, each.rows, each.table.by_time)
-
-    def _insertion(self, connection: Connection, batch_id: UUID, to: NamedTable, rows: FromClause) -> Insert:
-        there = to.columns_in(connection)
-        values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in rows.c]
-        return insert(to.with_columns(there)).from_select(
-            [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
-        )
 
     def _refused(
         self, mark: Mark, staged: Staged | None, copies: Sequence[Copied], error: DBAPIError
@@ -361,7 +324,7 @@ class PostgresqlCommits:
         state = to.state
         if events is not None and state is not None:
             return lambda part: replace(events, events=part).apply(connection, batch_id, state, ())
-        return lambda part: connection.execute(self._insertion(connection, batch_id, to, part))
+        return lambda part: connection.execute(to.insertion(connection, batch_id, part))
 
     @contextmanager
     def _undone(self) -> Iterator[Connection]:

@@ -9,7 +9,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from itertools import pairwise
 from typing import Any
@@ -26,13 +26,13 @@ from sqlalchemy.schema import CreateTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
-from kafka_ingest.model.table_options import CHANGE, CurrentState
+from kafka_ingest.model.table_options import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
 from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import NEXT_STEP, DatabaseSettings
-from kafka_ingest.sinks.postgresql.named_table import NamedTable, name_of_copy
+from kafka_ingest.sinks.postgresql.named_table import LETTERS, NamedTable, name_of_copy
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
@@ -47,6 +47,7 @@ LEAVE_OUT = "Let where leave such records out; a batch of raw records has to be 
 EARLIEST = pa.scalar(-210_866_803_200_000_000, pa.int64())
 """PostgreSQL's first time, in microseconds since 1970."""
 AS_IT_IS = json.JSONEncoder(ensure_ascii=False)
+OF_EVENTS = {CHANGE, UNAVAILABLE_COLUMNS}
 
 
 class NulCharacterError(ValueError):
@@ -87,11 +88,31 @@ MakesRows = ChangeEvents | Letters
 """What makes other rows of those that were staged."""
 
 
-def copied_table(staged: Staged, kinds: Mapping[str, str], to: NamedTable) -> Table:
-    """Return the table with an attempt's rows of these columns: of what is jsonb in the output, it has the text."""
+def copied(staged: Staged, to: NamedTable) -> Table:
+    """Return the table with an attempt's rows for one of the output, which is made, or gets their columns.
+
+    They are copied where they are not yet. Of what is jsonb in the output, the copy has the text.
+    """
+    if to.beside is not None:
+        to.check_usable()
+    schema = schema_of_files(staged)
+    events = ChangeEvents(schema, to.state) if to.state is not None else None
+    makes = Letters(schema) if to.beside is LETTERS else events
+    kinds = columns_of(makes.schema if makes is not None else schema)
+    to.fit({name: kinds[name] for name in kinds if name not in OF_EVENTS}, events.key if events is not None else ())
     columns = [Column(name, Text() if has_parts(kind) else type_of(kind)) for name, kind in kinds.items()]
     name = name_of_copy(staged.receipt.batch_id, staged.receipt.attempt) + to.end_of_copies
-    return Table(name, MetaData(schema=to.schema), *columns, prefixes=["UNLOGGED"])
+    table = Table(name, MetaData(schema=to.schema), *columns, prefixes=["UNLOGGED"])
+    for last in (False, True):
+        with to.transaction() as connection:
+            if to.has(connection, table):
+                return table
+        try:
+            copy_rows(staged, table, to.database.settings, makes)
+        except OutputUnavailableError:
+            if last:
+                raise
+    return table
 
 
 def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: MakesRows | None = None) -> None:

@@ -1,8 +1,7 @@
 """The dead letters of a table in PostgreSQL: rows of a table beside it, added by the transaction that adds the rows.
 
-For a table ``shop.orders`` it is ``shop.orders_dead_letters``; the batch's mark is that of ``shop.orders``. Earlier
-versions have published files (:mod:`kafka_ingest.sinks.batch_folders`) whose receipts are kept beside them: they stay
-there, and are found by these.
+For a table ``shop.orders`` it is ``shop.orders_dead_letters``; the batch's mark, and its receipt, are those of
+``shop.orders``.
 """
 
 import base64
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, Uuid, cast, delete, func, insert, literal, select, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Connection, Table, delete, func, select, text
 
 from kafka_ingest.errors import (
     BatchStateError,
@@ -24,7 +22,7 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import copy_file, make_folder, open_to_write
+from kafka_ingest.foundation.storage import make_folder, open_to_write
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.gap import Removal
@@ -37,9 +35,7 @@ from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
-from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.sinks.postgresql import columns as its
-from kafka_ingest.sinks.postgresql.named_table import NamedTable
+from kafka_ingest.sinks.postgresql.named_table import NamedTable, OtherCountError
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows
 from kafka_ingest.sinks.staged_files import StagedFiles
 from kafka_ingest.sinks.staged_parquet import check_listing
@@ -59,10 +55,6 @@ BROUGHT_AT_ONCE: Final = 100
 """Rows, whose values may be large."""
 
 
-class OtherCountError(Exception):
-    """A transaction inserted another number of rows than the receipt says; it was undone."""
-
-
 class LettersTable:
     """The table itself. ``given_up``: whether an operator gave the letters of a batch up."""
 
@@ -74,70 +66,29 @@ class LettersTable:
     def table(self) -> NamedTable:
         return self._find()
 
-    def check_usable(self) -> None:
-        """Raise OutputNotUsableError where letters cannot be added."""
-        self.table.check_usable()
-
-    def copy(self, staged: Staged) -> None:
-        """Bring an attempt's letters to the server, where they are not yet, and make the table or its columns."""
-        from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415 - a driver, for commits only
-
-        letters = copied_rows.Letters(copied_rows.schema_of_files(staged))
-        kinds = copied_rows.columns_of(letters.schema)
-        self.check_usable()
-        self.table.fit(kinds)
-        table = copied_rows.copied_table(staged, kinds, self.table)
-        with self.table.transaction() as connection:
-            if self.table.has(connection, table):
-                return
-        copied_rows.copy_rows(staged, table, self.table.database.settings, letters)
-
-    def copy_of(self, staged: Staged) -> None:
-        """Do the same for an attempt at the rows, where it has letters."""
-        if (of_letters := self._beside(staged)) is not None:
-            self.copy(of_letters)
-
-    def add_of(self, connection: Connection, staged: Staged) -> None:
-        """Add the copied letters of an attempt at the rows, in the transaction that adds these."""
-        if (of_letters := self._beside(staged)) is not None:
-            self.add(connection, of_letters)
-
-    def _beside(self, staged: Staged) -> Staged | None:
+    def of(self, staged: Staged) -> Staged | None:
+        """Return the letters of an attempt at the rows, None where it has none to be added."""
         receipt = staged.receipt
         if not receipt.dead_letters or self._given_up(receipt.batch_id):
             return None
         return Staged("", staged.data.parent / DEAD_LETTERS / DATA, receipt.of_dead_letters())
 
-    def add(self, connection: Connection, staged: Staged) -> None:
-        """Add copied letters; raises OtherCountError where not all are there."""
-        from kafka_ingest.sinks.postgresql import copied_rows  # noqa: PLC0415 - see copy
-
-        there = self.table.columns_in(connection)
-        kinds = copied_rows.columns_of(copied_rows.schema_of_files(staged))
-        copied = copied_rows.copied_table(staged, kinds, self.table)
-        values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in copied.c]
-        insertion = insert(self.table.with_columns(there)).from_select(
-            [*copied.c.keys(), BATCH_COLUMN], select(*values, literal(staged.receipt.batch_id, Uuid()))
-        )
-        found = connection.execution_options(preserve_rowcount=True).execute(insertion).rowcount
-        if found != staged.receipt.rows:
-            expected = counted(staged.receipt.rows, "dead letter")
-            raise OtherCountError(f"expected to add {expected} to {self.table}, found that {found:,} were added")
-
     def add_alone(self, staged: Staged) -> None:
-        """Add the letters of a batch whose rows an earlier version has published, or `adopt`; safe to repeat."""
-        self.copy(staged)
+        """Add the letters of a batch whose rows are published without them, as by `adopt`; safe to repeat."""
+        from kafka_ingest.sinks.postgresql.copied_rows import copied  # noqa: PLC0415 - a driver, for commits only
+
+        table, batch_id, rows = self.table, staged.receipt.batch_id, copied(staged, self.table)
         try:
-            with self.table.database.one_at_a_time(str(self.table)) as connection:
-                if not self.count(connection, staged.receipt.batch_id):
-                    self.add(connection, staged)
-                self.table.drop_copies(connection, staged.receipt.batch_id)
+            with table.database.one_at_a_time(str(table)) as connection:
+                if not self.count(connection, batch_id):
+                    table.add(connection, batch_id, rows, staged.receipt.rows)
+                table.drop_copies(connection, batch_id)
         except OtherCountError as error:
-            with self.table.transaction() as connection:
-                self.table.drop_copies(connection, staged.receipt.batch_id)
+            with table.transaction() as connection:
+                table.drop_copies(connection, batch_id)
             raise OutputUnavailableError(
-                f"{self.table}: {error}. No offset was moved; run this again. Where that does not help, a trigger, a "
-                "rule or a policy keeps rows out: take it away."
+                f"{table}: {error}. No offset was moved; run this again. Where that does not help, a trigger, a rule "
+                "or a policy keeps rows out: take it away."
             ) from error
 
     def count(self, connection: Connection, batch_id: UUID) -> int:
@@ -227,18 +178,13 @@ def arrow_types() -> dict[str, "pa.DataType"]:
 
 
 class LetterReceipts(KeptReceipts):
-    """The receipts of letters: those of files are kept here, of rows the batch's own receipt says it."""
+    """The receipts of letters, of which the batch's own receipt says all; marks of those that were given up."""
 
     def __init__(self, folder: Any, check_mounted: Callable[[], None], of_rows: KeptReceipts) -> None:  # noqa: ANN401
         super().__init__(folder, check_mounted)
         self._of_rows = of_rows
 
-    def is_of_files(self, batch_id: UUID) -> bool:
-        return self.is_kept(batch_id)
-
     def _read(self, batch_id: UUID) -> dict[str, Any] | None:
-        if (kept := super()._read(batch_id)) is not None:
-            return kept
         found = self._of_rows.published_receipt(batch_id)
         if found is None or not found.receipt.dead_letters:
             return None
@@ -248,32 +194,32 @@ class LetterReceipts(KeptReceipts):
 
 
 class LetterRows(DeadLetterObjects):
-    """Publishes letters that the transaction of their rows has not added, and deletes given up ones, files as well."""
+    """Publishes letters that the transaction of their rows has not added, and deletes given up ones."""
 
     def __init__(self, output: Place, of_rows: Place, letters: LettersTable, access: StoreAccess | None) -> None:
         super().__init__(output, access)
         self._letters = letters
         self.staging = StagedFiles(beside(of_rows) / "staging", access)
         kept = KeptReceipts(self.opened(beside(of_rows) / "receipts"))
-        self.receipts: LetterReceipts = LetterReceipts(
-            self.opened(beside(output) / "receipts"), self.staging.check_mounted, kept
-        )
+        notes = self.opened(beside(output) / "receipts")
+        self.receipts: LetterReceipts = LetterReceipts(notes, self.staging.check_mounted, kept)
+
+    def staged_place(self, receipt: Receipt) -> Place:
+        return staged_dead_letters(self.staging.attempt_directory(receipt.batch_id, receipt.attempt)) / DATA
 
     def examine(self) -> None:
-        self._letters.check_usable()
+        self._letters.table.check_usable()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         least = str(since) if since is not None else ""
-        found = {*super().known_batches(since), *self._letters.batches()}
-        return sorted(each for each in found if each >= least)
+        return sorted(each for each in self._letters.batches() if each >= least)
 
     def _found(self, published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
-        batch_id = published.plan.batch_id
-        if removal is not None or self.receipts.is_of_files(batch_id):
+        if removal is not None:
             return super()._found(published, removal)
         expected = published.receipt.rows
         with self._letters.table.transaction() as connection:
-            there = self._letters.count(connection, batch_id)
+            there = self._letters.count(connection, published.plan.batch_id)
         if there == expected:
             return FoundFiles(FilesState.INTACT, rows=there)
         said = f"{self._letters.table} holds {there:,} of its {counted(expected, 'dead letter')}"
@@ -282,12 +228,6 @@ class LetterRows(DeadLetterObjects):
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         batch_id = published.receipt.batch_id
         if self.receipts.removal(batch_id) is not None:
-            return
-        if self.receipts.is_of_files(batch_id):
-            if isinstance(self._output, Path):  # there an earlier version kept the receipt before it moved the files
-                files = parquet_sink(self._output).publisher
-                files.prepare()
-                files.publish(directory, published)
             return
         with self._letters.table.transaction() as connection:
             if self._letters.count(connection, batch_id):
@@ -304,13 +244,8 @@ class LetterRows(DeadLetterObjects):
         super().hide(batch_id)
         self._letters.delete(batch_id)
 
-    def delete_hidden(self, batch_id: UUID) -> None:
-        if isinstance(self._output, Path) and (remover := parquet_sink(self._output).remover) is not None:
-            remover.delete_hidden(batch_id)  # an earlier version hid files there, and may have died before this
-
     def unfinished(self) -> list[str]:
-        left = self._letters.rows().visible(set(self.receipts.removed_batches()))
-        return sorted({*super().unfinished(), *left})
+        return sorted(self._letters.rows().visible(set(self.receipts.removed_batches())))
 
 
 class LettersInspector(FolderInspector):
@@ -322,65 +257,51 @@ class LettersInspector(FolderInspector):
         self._letters = letters
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
-        receipt = self._receipts.receipt(batch_id)
-        if receipt is None or self._rows.receipts.is_of_files(batch_id):
-            return super().look_at(batch_id, closely=closely)
+        if (receipt := self._receipts.receipt(batch_id)) is None:
+            return PublishedLook()
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
 
         moved = self._letters.rows().rows_elsewhere(batch_id)
-        return look_at_batch(self._rows.opened(staged_place(self._rows, receipt)), receipt, (), moved, closely=closely)
+        return look_at_batch(self._opened(self._rows.staged_place(receipt)), receipt, (), moved, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
-        """Return where a file of a batch is or, of letters that are rows, where it was staged."""
-        receipt = None if self._rows.receipts.is_of_files(batch_id) else self._receipts.receipt(batch_id)
-        return super().path(batch_id, file) if receipt is None else staged_place(self._rows, receipt) / file.name
+        """Return where a file of letters was staged, which are rows."""
+        receipt = self._receipts.receipt(batch_id)
+        return super().path(batch_id, file) if receipt is None else self._rows.staged_place(receipt) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        if self._rows.receipts.is_of_files(batch_id):
-            return super().holds(batch_id, file, topic_partition, offset)
+        del file
         return self._letters.rows().holds_elsewhere(batch_id, topic_partition, offset)
 
 
-def staged_place(rows: LetterRows, receipt: Receipt) -> Place:
-    return staged_dead_letters(rows.staging.attempt_directory(receipt.batch_id, receipt.attempt)) / DATA
-
-
 class LettersReader(PublishedDeadLetters):
-    """Finds letters again; those that are rows are brought to the attempt that decodes them again, as a file."""
+    """Finds letters again, and brings them to the attempt that decodes them again, as a file."""
 
     def __init__(self, rows: LetterRows, letters: LettersTable) -> None:
         super().__init__(rows.receipts, rows.place_of, rows.opened)
-        self._rows = rows
         self._letters = letters
 
     def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
-        # All in one folder, which Spark needs, those of an earlier version, too.
-        names = [path.name for path, _ in self._sources(batch_id)]
-        return tuple(attempt / REPLAYED / f"{PUBLISHED}{batch_id}" / name for name in names)
+        # In a folder that says the batch, which Spark needs.
+        folder = attempt / REPLAYED / f"{PUBLISHED}{batch_id}"
+        return tuple(folder / path.name for path, _ in self._sources(batch_id))
 
     def bring(self, batch_id: UUID, attempt: Place) -> None:
         import pyarrow.parquet  # noqa: PLC0415 - see LettersOfBatch
 
-        kinds = arrow_types()
-        for path, source in self._sources(batch_id):
-            target = self._opened(attempt / REPLAYED / f"{PUBLISHED}{batch_id}" / path.name)
-            with storage_errors(attempt):
-                make_folder(target.parent)
-                if self._rows.receipts.is_of_files(batch_id):
-                    copy_file(self._opened(path), target)
-                    continue
-                with source() as letters, open_to_write(target) as file:
-                    batches = letters.iter_batches()
-                    first = next(batches)
-                    schema = pyarrow.schema([(name, kinds[name]) for name in first.schema.names])
-                    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
-                        for batch in (first, *batches):
-                            writer.write_batch(batch)
+        kinds, [target] = arrow_types(), map(self._opened, self.files(batch_id, attempt))
+        with storage_errors(attempt), self._letters.letters(batch_id) as letters:
+            make_folder(target.parent)
+            with open_to_write(target) as file:
+                batches = letters.iter_batches()
+                first = next(batches)
+                schema = pyarrow.schema([(name, kinds[name]) for name in first.schema.names])
+                with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+                    for batch in (first, *batches):
+                        writer.write_batch(batch)
 
     def _sources(self, batch_id: UUID) -> Sequence[tuple[Place, Callable[[], AbstractContextManager[Any]]]]:
-        if self._rows.receipts.is_of_files(batch_id):
-            return super()._sources(batch_id)
         if (removal := self._receipts.removal(batch_id)) is not None:
             raise BatchStateError(f"batch {batch_id}: its dead letters were given up: {removal}")
         table, receipt = self._letters.table, self._receipts.receipt(batch_id)
@@ -397,7 +318,7 @@ class LettersReader(PublishedDeadLetters):
 
 
 def letters_sink(output: Place, of_rows: Place, letters: LettersTable, access: StoreAccess | None) -> Sink:
-    """Return the roles of the letters of the output ``of_rows``; ``output`` is where earlier versions have files."""
+    """Return the roles of the letters of the output ``of_rows``; beside ``output`` is noted which were given up."""
     rows = LetterRows(output, of_rows, letters, access)
     return Sink(
         staging=rows.staging,

@@ -15,15 +15,20 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Connection,
+    FromClause,
     Index,
+    Insert,
     MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
     Uuid,
     bindparam,
+    cast,
     false,
     func,
+    insert,
+    literal,
     select,
     text,
     true,
@@ -32,6 +37,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.schema import CreateColumn, DropTable
 
 from kafka_ingest.errors import ColumnsChangedError, OutputNotUsableError
+from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import LATE, TIME, PartitionTerm
 from kafka_ingest.model.table_options import DEFAULT, HOW_TO_TAKE_IT, MARKS, CurrentState, TableOptions
@@ -92,6 +98,10 @@ class Beside:
 
 LETTERS: Final = Beside("dead letters", "error_class", "_letters")
 LATE_ROWS: Final = Beside("late rows", LATE, "_late")
+
+
+class OtherCountError(Exception):
+    """A transaction inserted another number of rows than the receipt says; it was undone."""
 
 
 class NamedTable:
@@ -304,6 +314,22 @@ class NamedTable:
             Index(f"{self.name}{POSITIONS}", *position, unique=True)
             Index(f"{self.name}{BATCHES}", table.c[BATCH_COLUMN], postgresql_using="brin")
         return table
+
+    def insertion(self, connection: Connection, batch_id: UUID, rows: FromClause) -> Insert:
+        """Return what adds copied rows of a batch."""
+        there = self.columns_in(connection)
+        values = [cast(each, JSONB) if there[each.key].type == its.JSON else each for each in rows.c]
+        return insert(self.with_columns(there)).from_select(
+            [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
+        )
+
+    def add(self, connection: Connection, batch_id: UUID, rows: FromClause, number: int) -> None:
+        """Add copied rows of a batch; raises OtherCountError where they are not as many then."""
+        counting = connection.execution_options(preserve_rowcount=True)
+        found = counting.execute(self.insertion(connection, batch_id, rows)).rowcount
+        if found != number:
+            what = f"{counted(number, 'dead letter')} to {self}" if self.beside is LETTERS else counted(number, "row")
+            raise OtherCountError(f"expected to add {what}, found that {found:,} were added")
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
         """Drop what was copied of a batch, or of one attempt at it: with rows also what is for the tables beside."""
