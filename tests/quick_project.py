@@ -45,6 +45,7 @@ built_once = cache(typer.main.get_command)
 zipped_once = cache(package_zip)
 
 
+ALL_COMMANDS = command_line.app_of()
 BEYOND_SETTINGS = ("KAFKA_INGEST_FEEDS", "SPARK_LOCAL_DIRS")
 OF_A_TEST = (*BEYOND_SETTINGS, "PYTEST_", "AIRFLOW", "KAFKA_INGEST_DATA")
 """What differs from test to test, and says nothing of where Java, Spark and the jars are."""
@@ -102,7 +103,7 @@ class QuickProject(Project, LikeSpark):
             patch.object(assembly, "installation", installed_once),
             patch.object(typer.testing, "_get_command", built_once),
         ):
-            done = CliRunner().invoke(command_line.app, arguments, env=of_project | environment)
+            done = CliRunner().invoke(ALL_COMMANDS, arguments, env=of_project | environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Answer(done.exit_code, done.stdout, done.stderr)

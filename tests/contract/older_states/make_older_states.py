@@ -49,7 +49,8 @@ QUESTIONS = ("batches", "gaps", "history", "coverage")
 ASK = """
 import json, sys
 from typer.testing import CliRunner
-from kafka_ingest.cli.app import app
+from kafka_ingest.cli import app as command_line
+app = command_line.app_of() if hasattr(command_line, "app_of") else command_line.app
 feed, *questions = sys.argv[1:]
 print(json.dumps({each: json.loads(CliRunner().invoke(app, [each, feed, "--json"]).stdout) for each in questions}))
 """
