@@ -836,8 +836,8 @@ class InMemoryControlTables:
     def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
         return self.state.ledger_events(feed_id)
 
-    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
-        found = [event for owner, event in self.state.events if owner == feed_id and event.kind == kind]
+    def journal(self, feed_id: UUID, *, kinds: Collection[str], limit: int) -> list[Event]:
+        found = [event for owner, event in self.state.events if owner == feed_id and event.kind in kinds]
         return found[::-1][:limit]
 
     def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:

@@ -116,7 +116,7 @@ class SqlStore:
         self._change_stored_offset(topic_partition, topic_id=topic_id)
 
     def events(self, kind: str) -> list[Event]:
-        return self.connect().events(ORDERS_FEED, kind, limit=100)
+        return self.connect().journal(ORDERS_FEED, kinds=[kind], limit=100)
 
     def gaps(self) -> list[Gap]:
         return self.connect().gaps(ORDERS_FEED)
@@ -157,7 +157,7 @@ class MemoryStore:
         self._change_stored_offset(topic_partition, topic_id=topic_id)
 
     def events(self, kind: str) -> list[Event]:
-        return self._tables.events(ORDERS_FEED, kind, limit=100)
+        return self._tables.journal(ORDERS_FEED, kinds=[kind], limit=100)
 
     def gaps(self) -> list[Gap]:
         return self._tables.gaps(ORDERS_FEED)

@@ -881,8 +881,8 @@ def test_the_newest_events_of_a_kind_are_found_up_to_a_limit(sql_control: SqlCon
         sql_control.record_event(ORDERS_FEED, "reset", actor=f"ops {number}", batch_id=None, detail={})
         sql_control.record_event(ORDERS_FEED, "gap", actor="planner", batch_id=None, detail={})
 
-    assert [event.actor for event in sql_control.events(ORDERS_FEED, "reset", limit=2)] == ["ops 4", "ops 3"]
-    assert sql_control.events(OTHER_FEED, "reset") == []
+    assert [event.actor for event in sql_control.journal(ORDERS_FEED, kinds=["reset"], limit=2)] == ["ops 4", "ops 3"]
+    assert sql_control.journal(OTHER_FEED, kinds=["reset"], limit=1) == []
 
 
 def test_rows_by_partition_counts_what_was_committed_by_live_batches_and_backfills(sql_control: SqlControlTables):

@@ -81,7 +81,9 @@ def assert_filled_once(feed: WholeFeed) -> None:
     assert [partition.problems for partition in coverage_of(rows).values()] == [[], [], []]
     assert {gap.state for gap in rows.gaps} == {"closed"}
     assert union(gap.offset_range for gap in rows.gaps) == [HOLE]
-    closed = [gap for event in feed.control.events(feed_id, "gap_closed", limit=100) for gap in event.detail["gaps"]]
+    closed = [
+        gap for event in feed.control.journal(feed_id, kinds=["gap_closed"], limit=100) for gap in event.detail["gaps"]
+    ]
     assert sum(gap["end_offset"] - gap["start_offset"] for gap in closed) == HOLE.span
     assert {gap["closed_by_batch"] for gap in closed} == {str(gap.closed_by_batch) for gap in rows.gaps}
 

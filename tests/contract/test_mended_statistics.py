@@ -228,7 +228,7 @@ def test_the_command_shows_what_is_missing_and_mends_it_once_with_a_line_in_the_
     assert done.document == shown.document | {"executed": True}
     again = mend_statistics(parts, DECIDED)
     assert (again.document["lacking"], again.document["executed"], table(older).version()) == ({}, False, version + 1)
-    [event] = control.events(ORDERS_FEED, "statistics_mended", limit=9)
+    [event] = control.journal(ORDERS_FEED, kinds=["statistics_mended"], limit=9)
     assert (event.actor, event.detail["reason"], event.detail["named"]) == (*astuple(DECIDED), done.document["named"])
 
 

@@ -93,7 +93,7 @@ def test_a_gap_that_an_operator_filed_or_acknowledged_is_decided(sql_control: Sq
     # What was acknowledged is no alert any more; an operator's own skip is one for the others.
     causes = [each.cause for each in sql_control.gap_decisions()[ORDERS_FEED]]
     assert sorted(causes) == [GapCause.BEHIND, GapCause.SKIPPED]
-    [event] = sql_control.events(ORDERS_FEED, "gap_acknowledged")
+    [event] = sql_control.journal(ORDERS_FEED, kinds=["gap_acknowledged"], limit=1)
     assert (event.actor, event.detail["reason"]) == ("ops", "the owner has them elsewhere")
     with pytest.raises(FeedChangedError):
         sql_control.acknowledge_gap(before, first, "twice", actor="ops")

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_ingest import write_step
 from kafka_ingest.airflow_tasks import feed_tasks
-from kafka_ingest.airflow_tasks.dags.maintenance_dag import MirrorOperator
+from kafka_ingest.airflow_tasks.dags.maintenance_dag import MaintenanceOperator
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperator, spark_failed
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
 from kafka_ingest.errors import (
@@ -185,7 +185,7 @@ def written(folder: Path, name: str) -> FeedFile:
 def test_a_group_that_another_file_claims_since_the_task_was_started_is_not_moved(tmp_path: Path) -> None:
     file = written(tmp_path, "orders")
     assert file.feed is not None
-    task = MirrorOperator(task_id="mirror", feed=file.feed, file=file)
+    task = MaintenanceOperator(task_id="mirror", step="mirror", feed=file.feed, file=file)
     written(tmp_path, "copy")
 
     with pytest.raises(AirflowSkipException, match=r"its group is not moved: .*kafka\.group 'g' is also that of"):

@@ -176,7 +176,7 @@ def test_a_chunk_is_committed_without_kafka_and_without_the_group(feed: Backfill
     assert (committed.batch.state, committed.by_us) == (BatchState.COMMITTED, True)
     assert [count.rows for count in committed.counts] == [40]
     assert (feed.kafka.questions, feed.kafka.groups[GROUP], feed.stored_offsets()) == ([], group, before)
-    assert feed.control.events(feed.feed_id, "mirror_failed") == []
+    assert feed.control.journal(feed.feed_id, kinds=["mirror_failed"], limit=1) == []
 
 
 def test_a_group_that_was_moved_by_others_is_left_to_the_next_live_commit(feed: Backfilled, chunk: BatchPlan) -> None:

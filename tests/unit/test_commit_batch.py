@@ -544,7 +544,7 @@ def test_a_mirror_that_fails_is_recorded_and_never_fails_the_commit(
     committed = feed.commit(plan.batch_id, actor="run 1")
     assert committed.mirrored == Mirrored(GROUP, reason)
     assert_committed(feed, plan)
-    (event,) = feed.control.events(plan.feed_id, "mirror_failed")
+    (event,) = feed.control.journal(plan.feed_id, kinds=["mirror_failed"], limit=1)
     assert (event.actor, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
 
 
@@ -560,7 +560,7 @@ def test_an_answer_that_is_lost_after_kafka_set_the_group_is_no_failure(
     monkeypatch.setattr(feed.kafka, "set_group_offsets", answer_is_lost)
 
     assert feed.commit(plan.batch_id).mirrored.failure is None
-    assert feed.control.events(plan.feed_id, "mirror_failed") == []
+    assert feed.control.journal(plan.feed_id, kinds=["mirror_failed"], limit=1) == []
 
 
 def test_a_request_that_never_arrived_is_a_failure_that_is_recorded(
@@ -572,7 +572,7 @@ def test_a_request_that_never_arrived_is_a_failure_that_is_recorded(
     monkeypatch.setattr(feed.kafka, "set_group_offsets", never_arrives)
 
     assert "did not answer" in str(feed.commit(plan.batch_id).mirrored.failure)
-    [event] = feed.control.events(plan.feed_id, "mirror_failed")
+    [event] = feed.control.journal(plan.feed_id, kinds=["mirror_failed"], limit=1)
     assert "did not answer" in event.detail["reason"]
 
 

@@ -118,13 +118,14 @@ def test_each_feed_of_a_topic_is_maintained_and_one_that_fails_leaves_the_others
     airflow.plan()
     done: list[str] = []
 
-    def maintain(parts: FeedParts) -> None:
+    def maintain(parts: FeedParts, _: str) -> None:
         done.append(parts.feed.name)
         if parts.feed.name == "shop-orders":
             raise KafkaUnavailableError("no broker answers")
 
     monkeypatch.setattr(maintenance_dag, "find_connection_in_task", find_connection_from_shell)
-    monkeypatch.setattr(maintenance_dag, "steps_of", lambda *_, **__: [maintain])
+    monkeypatch.setattr(maintenance_dag, "steps_of", lambda *_, **__: ["clean"])
+    monkeypatch.setattr(maintenance_dag, "STEPS", {"clean": maintain})
     context: Any = {"dag_run": SimpleNamespace(dag_id="maintain_feeds", run_id="1")}
     assert MaintainFleetOperator(task_id="shop.fleet", fleet="shop").execute(context) == 0, "none was planned"
     monkeypatch.setattr(SqlControlTables, "feed", lambda *_: object())
@@ -162,7 +163,7 @@ def test_feeds_of_a_fleet_that_share_an_output_are_cleaned_by_its_task_and_their
     assert sorted(maintenance_dag.maintenance_dag().task_ids) == tasks
     done: list[tuple[str, bool]] = []
 
-    def steps_of(feed: Feed, _: str, *, is_shared: bool) -> list[object]:
+    def steps_of(feed: Feed, *, is_shared: bool) -> list[str]:
         done.append((feed.name, is_shared))
         return []
 

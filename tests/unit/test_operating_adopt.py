@@ -385,7 +385,7 @@ def test_tables_that_are_lost_twice_are_rebuilt_twice(feed: FeedInMemory) -> Non
 def test_adopting_is_in_the_journal_with_who_and_why(feed: FeedInMemory) -> None:
     lose_tables(feed)
     adopt(feed)
-    (event,) = feed.control.events(feed.control.feed("orders").feed_id, "adopted")
+    (event,) = feed.control.journal(feed.control.feed("orders").feed_id, kinds=["adopted"], limit=1)
     assert (event.actor, event.detail["reason"]) == ("operator", "the disk died")
 
 

@@ -295,7 +295,7 @@ def test_gaps_ahead_in_the_old_topic_do_not_reach_into_the_new_one(feed: FeedInM
 def test_who_decided_and_why_is_in_the_journal_with_what_was_and_what_is(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = topic(log(0, 30), topic_id="topic-id-2")
     choose(feed, Choice.START_OVER)
-    (event,) = feed.control.events(feed.control.feed("orders").feed_id, "reset")
+    (event,) = feed.control.journal(feed.control.feed("orders").feed_id, kinds=["reset"], limit=1)
     assert (event.actor, event.detail["reason"], event.detail["same_records"]) == ("operator", "made again", [])
     old = [(row["partition"], row["topic_id"], row["next_offset"]) for row in event.detail["removed"]]
     new = [(row["partition"], row["topic_id"], row["next_offset"]) for row in event.detail["partitions"]]
@@ -580,7 +580,7 @@ def test_a_batch_read_before_the_connection_led_elsewhere_can_be_accepted(
 @pytest.mark.usefixtures("read_across")
 def test_who_accepted_and_why_is_in_the_journal(feed: FeedInMemory) -> None:
     batch = accept(feed)
-    (event,) = feed.control.events(batch.plan.feed_id, "receipt_accepted")
+    (event,) = feed.control.journal(batch.plan.feed_id, kinds=["receipt_accepted"], limit=1)
     assert (event.actor, event.batch_id) == ("operator", batch.batch_id)
     assert event.detail == {"attempt": 1, "reason": "read before"}
 
@@ -693,7 +693,7 @@ def test_a_receipt_that_was_not_pinned_is_not_in_the_journal_as_accepted(
     feed.sink.interleaved = lambda: feed.control.abandon(batch_id, reason="rival", actor="rival")
     with pytest.raises(BatchStateError):
         accept(feed)
-    assert feed.control.events(feed.control.feed("orders").feed_id, "receipt_accepted") == []
+    assert feed.control.journal(feed.control.feed("orders").feed_id, kinds=["receipt_accepted"], limit=1) == []
 
 
 def test_a_cluster_whose_leaders_count_anew_is_not_taken_for_one_that_lost_what_was_read() -> None:

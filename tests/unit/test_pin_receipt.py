@@ -271,13 +271,13 @@ def test_an_invalid_receipt_does_not_hide_a_later_valid_one(
     feed.spark_writes(second)
     assert pin_first(feed, plan) is True
     assert feed.control.batch(plan.batch_id).pinned_attempt == 2
-    assert len(feed.control.events(plan.feed_id, "receipt_refused", limit=10)) == 1
+    assert len(feed.control.journal(plan.feed_id, kinds=["receipt_refused"], limit=10)) == 1
 
 
 def test_attempts_without_a_receipt_are_no_news(feed: FeedInMemory, plan: BatchPlan, attempt: Attempt) -> None:
     assert attempt.attempt == 1
     assert pin_first(feed, plan) is False
-    assert feed.control.events(plan.feed_id, "receipt_refused") == []
+    assert feed.control.journal(plan.feed_id, kinds=["receipt_refused"], limit=1) == []
 
 
 def test_nothing_is_asked_of_kafka_while_there_is_no_receipt(

@@ -193,7 +193,7 @@ def test_chunks_come_after_every_batch_there_is_even_where_the_clock_was_set_bac
 def test_what_was_asked_for_is_in_the_journal(feed: Backfilled) -> None:
     outcome = feed.backfill(selection=OpenGaps())
 
-    [event] = feed.control.events(feed.feed_id, "backfill_planned")
+    [event] = feed.control.journal(feed.feed_id, kinds=["backfill_planned"], limit=1)
     assert event.detail["request"] == {"by": "a test"}
     assert event.detail["chunks"] == [str(chunk.batch_id) for chunk in outcome.chunks]
 
@@ -463,7 +463,7 @@ def test_a_plan_of_a_feed_that_another_process_writes_to_all_the_time_fails_afte
 
     assert feed.kafka.questions.count("log_bounds") == 5
     assert feed.chunks() == []
-    assert feed.control.events(feed.feed_id, "backfill_planned") == []
+    assert feed.control.journal(feed.feed_id, kinds=["backfill_planned"], limit=1) == []
 
 
 def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> None:

@@ -264,7 +264,7 @@ def test_an_invalid_receipt_is_refused_and_noted_and_the_batch_is_read_again(fee
     feed.sink.receipts[attempt.directory] = b'{"version": 1, "batch_id": "'
     assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
-    (event,) = feed.control.events(plan.feed_id, "receipt_refused")
+    (event,) = feed.control.journal(plan.feed_id, kinds=["receipt_refused"], limit=1)
     assert (event.actor, event.batch_id, event.detail["attempt"]) == ("run 2", plan.batch_id, 1)
     assert "cannot be read" in event.detail["reason"]
 

@@ -467,7 +467,7 @@ def test_the_same_reset_twice_is_refused_the_second_time(feed: FeedInMemory) -> 
     reset(decision, feed.control, reason=WHY, actor="operator")
     with pytest.raises(FeedChangedError):
         reset(decision, feed.control, reason=WHY, actor="operator")
-    assert len(feed.control.events(decision.feed.feed_id, "reset", limit=9)) == 1
+    assert len(feed.control.journal(decision.feed.feed_id, kinds=["reset"], limit=9)) == 1
 
 
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────

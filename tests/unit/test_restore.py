@@ -41,7 +41,10 @@ def restored(feed: FeedInMemory, plan: BatchPlan, reason: str = "the last copy")
 
 def journal(feed: FeedInMemory, plan: BatchPlan) -> list[tuple[str, list[str]]]:
     """Return the reason and the batches of each line on a restore, newest first."""
-    return [(each.detail["reason"], each.detail["into"]) for each in feed.control.events(plan.feed_id, "restored", 9)]
+    return [
+        (each.detail["reason"], each.detail["into"])
+        for each in feed.control.journal(plan.feed_id, kinds=["restored"], limit=9)
+    ]
 
 
 def topic_is_gone(feed: FeedInMemory) -> None:

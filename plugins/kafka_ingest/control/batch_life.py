@@ -29,7 +29,7 @@ from kafka_ingest.control.offset_statements import (
     check_offsets_in_place,
     row_detail,
 )
-from kafka_ingest.control.read_again import check_still_replaceable, check_still_replayable, note_replayed
+from kafka_ingest.control.read_again import add_replayed, check_still_replaceable, check_still_replayable
 from kafka_ingest.control.row_sums import add_to_partitions
 from kafka_ingest.control.rows import batch_of, is_dag_run, newest_ledger_event, of_newest_published, stored_offsets
 from kafka_ingest.control.schema import attempt, batch
@@ -174,7 +174,7 @@ def complete(connection: Connection, row: RowMapping, actor: str) -> Batch:
     elif batch.plan.kind is BatchKind.BACKFILL:
         close_gaps(connection, row["feed_id"], batch.batch_id, actor)
     elif batch.plan.kind is BatchKind.REPLAY:
-        note_replayed(connection, batch.plan)
+        add_replayed(connection, batch.plan.replays)
     touch_feed(connection, row["feed_id"], more_rows=add_to_partitions(connection, batch))
     end: dict[str, Any] = {"committed_at": datetime.now(UTC), "committed_by": actor}
     at = move_batch(connection, committed, to_announce=is_dag_run(actor), **end)

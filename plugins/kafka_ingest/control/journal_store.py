@@ -19,16 +19,6 @@ class JournalStore(Store):
 
     journal = reads(events_of)
 
-    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
-        with self.reading() as connection:
-            query = (
-                select(event)
-                .where(event.c.feed_id == feed_id, event.c.kind == kind)
-                .order_by(event.c.event_id.desc())
-                .limit(limit)
-            )
-            return [event_of(row) for row in connection.execute(query).mappings()]
-
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         query = select(event.c.detail).where(
             event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
@@ -38,11 +28,8 @@ class JournalStore(Store):
         return None if detail is None else detail.get("request")
 
     def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
-        query = (
-            select(event).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS)).order_by(event.c.event_id)
-        )
         with self.reading() as connection:
-            return [event_of(row) for row in connection.execute(query).mappings()]
+            return events_of(connection, feed_id, kinds=LEDGER_KINDS)[::-1]
 
     def ledger(self, batch_id: UUID) -> list[Event]:
         with self.reading() as connection:

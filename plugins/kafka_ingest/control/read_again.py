@@ -5,7 +5,7 @@ a part of its plan.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, bindparam, select, update
@@ -27,23 +27,25 @@ LANDED = batch.c.state.in_((BatchState.COMMITTING.value, BatchState.COMMITTED.va
 """Batches that are published, or are about to be whatever else happens, unless an operator revokes them."""
 
 
+def plans_of(
+    connection: Connection, feed_id: UUID, kind: BatchKind, *conditions: ColumnElement[bool]
+) -> Iterator[tuple[BatchPlan, bool]]:
+    """Yield the plans of a feed's batches of a kind that is not live, by their ids, and whether each is open."""
+    query = select(batch.c.state, batch.c.plan).where(not_live_of(feed_id), batch.c.kind == kind.value, *conditions)
+    for row in connection.execute(query.order_by(batch.c.batch_id)):
+        yield BatchPlan.from_document(row.plan), BatchState(row.state).is_open
+
+
 def replacements(
     connection: Connection, feed_id: UUID, apart_from: UUID | None = None, states: ColumnElement[bool] = COUNTS
 ) -> list[Replacement]:
     """Return what batches that are open or committed replace, in the order of their ids."""
-    query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
-        not_live_of(feed_id), batch.c.kind == BatchKind.REPLACE.value, states
-    )
-    found: list[Replacement] = []
-    for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():
-        if row["batch_id"] == apart_from:
-            continue
-        plan, is_open = BatchPlan.from_document(row["plan"]), BatchState(row["state"]).is_open
-        found += [
-            Replacement(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], is_open)
-            for each in plan.replaces
-        ]
-    return found
+    return [
+        Replacement(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], is_open)
+        for plan, is_open in plans_of(connection, feed_id, BatchKind.REPLACE, states)
+        if plan.batch_id != apart_from
+        for each in plan.replaces
+    ]
 
 
 def not_taken_over(
@@ -163,16 +165,11 @@ def without_taken_over(
 
 def replays(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Replay]:
     """Return what batches that are open or committed replay, in the order of their ids."""
-    query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
-        not_live_of(feed_id), batch.c.kind == BatchKind.REPLAY.value, COUNTS, *conditions
-    )
-    found: list[Replay] = []
-    for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():
-        plan, is_open = BatchPlan.from_document(row["plan"]), BatchState(row["state"]).is_open
-        found += [
-            Replay(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], is_open) for each in plan.replays
-        ]
-    return found
+    return [
+        Replay(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], is_open)
+        for plan, is_open in plans_of(connection, feed_id, BatchKind.REPLAY, COUNTS, *conditions)
+        for each in plan.replays
+    ]
 
 
 def check_not_replayed(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
@@ -212,11 +209,6 @@ def check_still_replayable(connection: Connection, feed_id: UUID, batch_id: UUID
         )
 
 
-def note_replayed(connection: Connection, plan: BatchPlan) -> None:
-    """Move letters from the counts of the batches that published them to those of the replay, which is committed."""
-    add_replayed(connection, plan.replays)
-
-
 def count_replayed_again(connection: Connection, feed_id: UUID, batches: Collection[UUID]) -> None:
     """Write again how many letters of a feed's batches are replayed, where some of ``batches`` may replay or have any.
 
@@ -233,7 +225,7 @@ def count_replayed_again(connection: Connection, feed_id: UUID, batches: Collect
 
 
 def add_replayed(connection: Connection, letters: Collection[ReplayedLetters], *, may_lack: bool = False) -> None:
-    """Add to the ranges of batches how many of their letters were replayed.
+    """Add to the ranges of batches how many of their letters were replayed: they count for the replay from then on.
 
     ``may_lack``: batches may be missing, as in control tables that were rebuilt.
     """

@@ -143,7 +143,7 @@ def one_feed(
     gaps = sorted(control.gaps(snapshot.feed_id), key=lambda gap: gap.decided_at, reverse=True)
     gaps.sort(key=lambda gap: gap.closed_by_batch is not None)
     oldest = oldest_of(sources, feed, status)
-    events_of_gaps = control.events(snapshot.feed_id, ACKNOWLEDGED, GAPS_ACKNOWLEDGED)
+    events_of_gaps = control.journal(snapshot.feed_id, kinds=[ACKNOWLEDGED], limit=GAPS_ACKNOWLEDGED)
     acknowledged = [Gap.from_document(each.detail["gap"]) for each in events_of_gaps]
     decided = {gap.gap_id for gap in gaps if gap.is_decided(acknowledged)}
     undecided = sum(gap.closed_by_batch is None and gap.gap_id not in decided for gap in gaps)

@@ -229,9 +229,6 @@ class ControlObserver(ControlReader, Protocol):
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""
 
-    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
-        """Return the feed's newest events of a kind, newest first."""
-
     def journal(
         self,
         feed_id: UUID,

@@ -4,10 +4,10 @@ Removes expired staged output, folds old batches in the control tables, repairs 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context, get_parsing_context
@@ -39,53 +39,17 @@ class MaintenanceOperator(BaseOperator):
     With its ``file`` also where that shares something with another: what the step changes may be the other's.
     """
 
-    left_alone: ClassVar[str]
-
-    def __init__(self, *, feed: Feed, file: FeedFile | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own
+    def __init__(self, *, step: str, feed: Feed, file: FeedFile | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own
         super().__init__(**kwargs)
+        self.step = step
         self.feed = feed
         self.file = file
 
     def execute(self, context: Context) -> object:
         with errors_for_airflow():
             if self.file is not None and (error := checked_against_others(self.file).error) is not None:
-                raise AirflowSkipException(f"{self.left_alone}: {error}")
-            return self.step(planned_before(self.feed), actor=run_of(context))
-
-    def step(self, parts: FeedParts, *, actor: str) -> object:
-        raise NotImplementedError
-
-
-class CleanOperator(MaintenanceOperator):
-    """Removes expired staged output, and compares all published batches with the control tables."""
-
-    def step(self, parts: FeedParts, *, actor: str) -> object:  # noqa: ARG002 - staged files are no decision
-        return clean(parts)
-
-
-class FoldOperator(MaintenanceOperator):
-    """Folds the rows of batches that are older than the feed's ``control_retention``."""
-
-    left_alone = "its batches are not folded"
-
-    def step(self, parts: FeedParts, *, actor: str) -> object:
-        return fold_rows(parts, actor=actor)
-
-
-class MirrorOperator(MaintenanceOperator):
-    """Brings the consumer group to the stored offsets, where a commit could not do so or another client moved it."""
-
-    left_alone = "its group is not moved"
-
-    def step(self, parts: FeedParts, *, actor: str) -> None:
-        mirror(parts, actor=actor)
-
-
-class HeadroomOperator(MaintenanceOperator):
-    """Warns of partitions that retention is about to reach before they are read."""
-
-    def step(self, parts: FeedParts, *, actor: str) -> object:  # noqa: ARG002 - it only looks
-        return warn_of_headroom(parts)
+                raise AirflowSkipException(f"{LEFT_ALONE[self.step]}: {error}")
+            return STEPS[self.step](planned_before(self.feed), run_of(context))
 
 
 class MaintainFleetOperator(BaseOperator):
@@ -110,7 +74,8 @@ class MaintainFleetOperator(BaseOperator):
             for parts in planned:
                 name = parts.feed.name
                 self.log.info("feed %s", name)
-                tries = [tried(step, parts) for step in steps_of(parts.feed, actor, is_shared=id(parts) in shared)]
+                names = steps_of(parts.feed, is_shared=id(parts) in shared)
+                tries = [tried(partial(STEPS[step], parts), actor) for step in names]
                 failures |= {f"{name}: {said(each.error)}": each.error for each in tries if each.error is not None}
             for failure in failures:
                 self.log.error("%s", failure)
@@ -129,19 +94,14 @@ def said(error: Exception) -> str:
     return f"{error.code}: {error}" if isinstance(error, KafkaIngestError) else str(error)
 
 
-def steps_of(feed: Feed, actor: str, *, is_shared: bool) -> list[Callable[[FeedParts], object]]:
+def steps_of(feed: Feed, *, is_shared: bool) -> list[str]:
     """Return what is done for a feed; what it shares with another, its group and its rows, may be the other's."""
-    steps: list[Callable[[FeedParts], object]] = [clean, warn_of_headroom]
-    if is_shared:
-        return steps
-    if feed.kafka.group is not None:
-        steps.append(partial(mirror, actor=actor))
-    if feed.control_retention is not None:
-        steps.append(partial(fold_rows, actor=actor))
-    return steps
+    asked = {"fold": feed.control_retention is not None, "mirror": feed.kafka.group is not None}
+    return ["clean", "headroom", *(step for step, is_asked in asked.items() if is_asked and not is_shared)]
 
 
-def clean(parts: FeedParts) -> dict[str, int]:
+def clean(parts: FeedParts, _actor: str) -> dict[str, int]:
+    """Remove expired staged output, and compare all published batches with the control tables."""
     removed, kept, failed, freed = 0, 0, 0, 0
     for staged in clean_up(expired_outputs(parts), parts.control, parts.sinks):
         if staged.kept is not None:
@@ -158,7 +118,8 @@ def clean(parts: FeedParts) -> dict[str, int]:
     return {"removed": removed, "kept": kept, "freed_bytes": freed}
 
 
-def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
+def fold_rows(parts: FeedParts, actor: str) -> dict[str, int]:
+    """Fold the rows of batches that are older than the feed's ``control_retention``."""
     counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
     feed_id, cut = known_feed(parts.control, parts.feed.name).feed_id, cut_of(parts.feed)
     for folded in fold(feed_id, cut, parts.control, actor=actor):
@@ -174,7 +135,8 @@ def fold_rows(parts: FeedParts, *, actor: str) -> dict[str, int]:
     return counts
 
 
-def mirror(parts: FeedParts, *, actor: str) -> None:
+def mirror(parts: FeedParts, actor: str) -> None:
+    """Bring the group to the stored offsets, where a commit could not do so or another client moved it."""
     parts.check_output_known()
     mirrored = parts.mirror(actor=actor)
     if mirrored.failure is not None:
@@ -183,7 +145,8 @@ def mirror(parts: FeedParts, *, actor: str) -> None:
     log.info("the consumer group %s is at the stored offsets", mirrored.group)
 
 
-def warn_of_headroom(parts: FeedParts) -> int:
+def warn_of_headroom(parts: FeedParts, _actor: str) -> int:
+    """Warn of partitions that retention is about to reach before they are read."""
     send_standing(parts)
     known = known_feed(parts.control, parts.feed.name)
     warnings = [str(found) for found in low_headroom(known, parts.kafka, parts.feed.kafka.isolation)]
@@ -192,6 +155,17 @@ def warn_of_headroom(parts: FeedParts) -> int:
     if not warnings:
         log.info("retention is near none of the feed's stored offsets")
     return len(warnings)
+
+
+STEPS: Final[Mapping[str, Callable[[FeedParts, str], object]]] = {
+    "clean": clean,
+    "headroom": warn_of_headroom,
+    # Afterwards: batches are folded once their staged output is removed.
+    "fold": fold_rows,
+    "mirror": mirror,
+}
+LEFT_ALONE: Final = {"fold": "its batches are not folded", "mirror": "its group is not moved"}
+"""What is not done for a feed that shares something with another."""
 
 
 def planned_before(feed: Feed) -> FeedParts:
@@ -211,13 +185,19 @@ ALL_OF_A_FLEET = timedelta(hours=12)
 def maintain(feed: Feed, file: FeedFile) -> None:
     # No task groups: their ids may not hold a dot, as a feed's name may.
     of_feed: dict[str, Any] = {"feed": feed, "owner": feed.airflow.owner, "pool": feed.airflow.pool}
-    clean = CleanOperator(task_id=f"{feed.name}.clean", **of_feed)
-    HeadroomOperator(task_id=f"{feed.name}.headroom", **of_feed)
-    if feed.control_retention is not None and file.contested is None:
-        # Afterwards: batches are folded once their staged output is removed. A failed clean-up does not stop this.
-        clean >> FoldOperator(task_id=f"{feed.name}.fold", trigger_rule="all_done", file=file, **of_feed)
-    if feed.kafka.group is not None and file.contested is None:
-        MirrorOperator(task_id=f"{feed.name}.mirror", file=file, **of_feed)
+    tasks = {
+        step: MaintenanceOperator(
+            task_id=f"{feed.name}.{step}",
+            step=step,
+            file=file if step in LEFT_ALONE else None,
+            # A failed clean-up does not stop folding.
+            trigger_rule="all_done" if step == "fold" else "all_success",
+            **of_feed,
+        )
+        for step in steps_of(feed, is_shared=file.contested is not None)
+    }
+    if "fold" in tasks:
+        tasks["clean"] >> tasks["fold"]
 
 
 def name_in(task_id: str | None) -> str | None:
