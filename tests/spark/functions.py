@@ -56,3 +56,9 @@ def with_a_name_twice(rows: DataFrame) -> DataFrame:
 
 def no_rows_at_all(rows: DataFrame) -> int:
     return rows.count()
+
+
+def in_another_time_zone(rows: DataFrame) -> DataFrame:
+    rows.sparkSession.conf.set("spark.sql.session.timeZone", "Pacific/Apia")
+    rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    return rows.selectExpr("*", "date_format(kafka_timestamp, 'xxx') as zone")

@@ -331,6 +331,20 @@ def test_what_a_function_returns_is_divided_by_the_partitions_of_a_table(spark: 
         transformed(Topic(spark, VALUES), tmp_path / "again", "with_a_date", needs=needs)
 
 
+def test_a_time_zone_that_a_function_sets_is_that_of_its_own_columns_and_of_no_partition_or_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    needs = DataNeeds(partition_by=terms_of(["hour(kafka_timestamp)"]))
+
+    transformed(Topic(spark, VALUES), tmp_path, "in_another_time_zone", needs=needs)
+
+    for path in (tmp_path / "data").rglob("*.parquet"):
+        assert path.parent.name == "kafka_hour=2025-12-31T19"  # in New York, as the session of this test has it
+        file = pyarrow.parquet.ParquetFile(path)
+        assert set(file.read()["zone"].to_pylist()) == {"+13:00"}
+        assert "INT96" not in {file.schema.column(number).physical_type for number in range(len(file.schema))}
+
+
 @pytest.mark.parametrize(
     ("function", "problem"),
     [

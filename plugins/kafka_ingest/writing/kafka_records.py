@@ -79,6 +79,11 @@ def activate(spark: SparkSession) -> Java:
     return spark._jsc.sc()
 
 
+def set_options(spark: SparkSession, builder: SparkSession.Builder) -> None:
+    """Give a session the settings of a builder, as pyspark does with one that it finds."""
+    SparkSession(spark.sparkContext, spark._jsparkSession, builder._options)
+
+
 def hadoop_settings(spark: SparkSession) -> Java:
     """Return Hadoop's settings, a site's own among them."""
     return spark._jsc.hadoopConfiguration()

@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from queue import Empty, Queue
-from threading import Thread
+from threading import Thread, local
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_ingest.foundation.tried import Tried, tried
 from kafka_ingest.model.spark_settings import SparkSettings
-from kafka_ingest.writing.kafka_records import activate, is_gone
+from kafka_ingest.writing.kafka_records import activate, is_gone, set_options
 from kafka_ingest.writing.session import AT_ONCE, fix_meaning
 
 
@@ -51,7 +52,40 @@ def own_session(spark: SparkSession, settings: SparkSettings, at_once: int) -> S
     session = spark.newSession()
     fix_meaning(session, activate(session), settings)
     session.conf.set(AT_ONCE, str(at_once))
+    answer_by_thread()
+    OWN.session = session
     return session
+
+
+class Own(local):
+    """What is a thread's own."""
+
+    session: SparkSession | None = None
+
+
+OWN = Own()
+
+
+@cache
+def answer_by_thread() -> None:
+    """Let a ``transform`` that asks pyspark for its session get its attempt's own, with the views of that.
+
+    To pyspark the active session is the one that made a DataFrame last, in whichever thread; at first it is the
+    application's.
+    """
+    active, get_or_create = SparkSession.getActiveSession, SparkSession.Builder.getOrCreate
+
+    def active_here() -> SparkSession | None:
+        return OWN.session or active()
+
+    def got_here(builder: SparkSession.Builder) -> SparkSession:
+        if OWN.session is None:
+            return get_or_create(builder)
+        set_options(OWN.session, builder)
+        return OWN.session
+
+    SparkSession.getActiveSession = staticmethod(active_here)  # type: ignore[method-assign]
+    SparkSession.Builder.getOrCreate = got_here  # type: ignore[assignment, method-assign]
 
 
 def side_by_side(

@@ -16,6 +16,7 @@ from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile, rows_by_partition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, Struct, WrongSchemaError, quoted, read_type
+from kafka_ingest.model.spark_settings import FIXED
 from kafka_ingest.model.written_columns import WrittenColumns, written_columns
 from kafka_ingest.writing.expressions import ExpressionRefusedError
 from kafka_ingest.writing.stage_files import POSITION
@@ -65,7 +66,12 @@ def returned_by(rows: DataFrame, name: str) -> DataFrame:
         raise ExpressionRefusedError(
             f"transform {name}: expected a function that the driver's Python can import, found none: {error}"
         ) from error
+    conf = rows.sparkSession.conf
+    meaning = {setting: value for setting in FIXED if (value := conf.get(setting, None)) is not None}
     made = called(rows)
+    # What follows is ours, and by these: of which day a row is, and how times are written.
+    for setting, value in meaning.items():
+        conf.set(setting, value)
     if not isinstance(made, DataFrame):
         raise ExpressionRefusedError(f"transform {name}: expected a DataFrame, found {type(made).__name__}")
     return made

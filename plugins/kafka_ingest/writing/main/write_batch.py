@@ -9,6 +9,7 @@ sys.path.insert(0, sys.argv[sys.argv.index("--package") + 1])
 from kafka_ingest.writing.fast_imports import fast_imports
 
 with fast_imports():
+    from kafka_ingest.writing.end_job import end_with
     from kafka_ingest.writing.head_start import head_start
 
     head_start()
@@ -18,4 +19,4 @@ with fast_imports():
         from kafka_ingest.writing.write_batch import main
 
 if __name__ == "__main__":
-    main()
+    end_with(main)
