@@ -29,9 +29,10 @@ from embedded_broker import KAFKA_VERSION, EmbeddedBroker
 from free_ports import LOOPBACK, random_free_ports
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.sinks.kafka_topic import produced_rows
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster
-from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
+from kafka_ingest.sinks.kafka_topic.commits import KafkaTopic
 from kafka_ingest.sinks.kafka_topic.marks import KafkaMarks
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged
 
@@ -147,7 +148,7 @@ def killing(when: str, kill: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def publish(commits: KafkaCommits, batch_id: UUID, staged: Staged) -> int:
+def publish(commits: KafkaTopic, batch_id: UUID, staged: Staged) -> int:
     """Publish a batch, again where that fails; return how often it failed."""
     until = time.monotonic() + AGAIN_WITHIN_S
     failed = 0
@@ -161,6 +162,11 @@ def publish(commits: KafkaCommits, batch_id: UUID, staged: Staged) -> int:
             time.sleep(1)
         else:
             return failed
+
+
+def topic_of(settings: KafkaClientSettings) -> KafkaTopic:
+    where = {"conn_id": settings.conn_id, "topic": OUTPUT}
+    return KafkaTopic(OutputLocation.at("kafka", "/nowhere", where), lambda _: OutputCluster(settings))
 
 
 def seen(cluster: OutputCluster) -> Counter[bytes]:
@@ -189,14 +195,14 @@ def main() -> int:
         settings = KafkaClientSettings("kafka_other", {"bootstrap.servers": servers})
         published: list[UUID] = [uuid4()]
         first = staged_rows(Path(folder) / str(published[0]))
-        publish(KafkaCommits(OutputCluster(settings), OUTPUT, same_partitions=True), published[0], first)
+        publish(topic_of(settings), published[0], first)
         for victim, topic in VICTIMS.items():
             for when in (IN_THE_MIDDLE, BEFORE_THE_MARK, BEFORE_THE_END):
                 wait_for_replicas(admin)
                 node = nodes[described(admin, topic)[0].leader.id]
                 published.append(uuid4())
                 staged = staged_rows(Path(folder) / str(published[-1]))
-                commits = KafkaCommits(OutputCluster(settings), OUTPUT, same_partitions=True)
+                commits = topic_of(settings)
                 began = time.monotonic()
                 with killing(when, node.kill):
                     failed = publish(commits, published[-1], staged)

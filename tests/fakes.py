@@ -1863,7 +1863,7 @@ class InMemorySink:
         self.staged.discard(directory)
         self.published[published.receipt.batch_id] = published
 
-    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:  # noqa: ARG002 - no files, no difference
+    def revoke(self, directory: Path, batch_id: UUID) -> None:
         self._reachable()
         if batch_id in self.published:
             raise BatchStateError(f"batch {batch_id} is published already, so it cannot be abandoned any more")

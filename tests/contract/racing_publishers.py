@@ -125,7 +125,7 @@ def take_steps(kind: str, steps: list[Step], barrier: Barrier) -> CameTo:
         try:
             if step.revokes:
                 receipt = step.published.receipt
-                publisher.revoke(step.directory, receipt.batch_id, rows=receipt.rows)
+                publisher.revoke(step.directory, receipt.batch_id)
             else:
                 publisher.publish(step.directory, step.published)
         except KafkaIngestError as error:

@@ -61,7 +61,7 @@ from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.delta import delta_sink, log_entry
-from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
+from kafka_ingest.sinks.kafka_topic.commits import KafkaTopic
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.postgresql.commits import PostgresqlCommits
 
@@ -379,8 +379,8 @@ class KafkaOutput(ParquetOutput):
 
     def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
         lost, conflict = (KafkaException(KafkaError(code)) for code in (KafkaError._TIMED_OUT, KafkaError._FENCED))
-        faulty = fault.around(KafkaCommits.try_once, is_it=lambda *_: True, lost=lost, conflict=conflict)
-        monkeypatch.setattr(KafkaCommits, "try_once", faulty)
+        faulty = fault.around(KafkaTopic.try_once, is_it=lambda *_: True, lost=lost, conflict=conflict)
+        monkeypatch.setattr(KafkaTopic, "try_once", faulty)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         found: Counter[tuple[str, int, int]] = Counter()

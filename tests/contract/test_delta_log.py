@@ -168,7 +168,7 @@ def test_a_log_says_what_the_library_reads_from_it(
     for number in AFTER:
         publish(output, plan_to(output, number))
     directory, published = written(output, plan_to(output, 6))
-    output.sink.publisher.revoke(directory, published.plan.batch_id, rows=0)
+    output.sink.publisher.revoke(directory, published.plan.batch_id)
     ids = [str(batch_id_of(number)) for number in (*BEFORE, *AFTER, 6, 7)]
     expected = table(output)
     transactions = [expected.transaction_version(batch_id) for batch_id in ids]
@@ -204,7 +204,7 @@ def test_an_entry_that_is_missing_stops_the_commit(output: DeltaOutput, checkpoi
     directory, published = written(output, plan_to(output, 4))
     for step in (
         lambda: output.sink.publisher.publish(directory, published),
-        lambda: output.sink.publisher.revoke(directory, batch_id_of(2), rows=1),
+        lambda: output.sink.publisher.revoke(directory, batch_id_of(2)),
     ):
         with pytest.raises(OutputUnavailableError, match=f"{missing.name}.*No offset was moved"):
             step()

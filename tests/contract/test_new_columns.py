@@ -230,7 +230,7 @@ def test_columns_are_added_with_files_only(lake: Any, path: Path, what: str) -> 
     if what == "empty":
         output.sink.publisher.publish(directory, published)
     else:
-        output.sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+        output.sink.publisher.revoke(directory, published.plan.batch_id)
     assert lake.columns(path) == had
 
 

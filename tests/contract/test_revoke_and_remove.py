@@ -31,7 +31,7 @@ def staged(request: pytest.FixtureRequest, output: Path) -> Staged:
 
 
 def revoke(staged: Staged) -> None:
-    staged.sink.publisher.revoke(staged.directory, staged.plan.batch_id, rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, staged.plan.batch_id)
 
 
 def assert_nothing_is_visible(staged: Staged) -> None:
@@ -242,8 +242,7 @@ def publisher(staged: Staged) -> Callable[[], None]:
 
 
 def revoker(staged: Staged) -> Callable[[], None]:
-    rows = staged.receipt.rows
-    return lambda: parquet_sink(staged.output).publisher.revoke(staged.directory, staged.plan.batch_id, rows=rows)
+    return lambda: parquet_sink(staged.output).publisher.revoke(staged.directory, staged.plan.batch_id)
 
 
 def test_a_revoke_of_a_batch_without_files_that_died_anywhere_is_finished_by_the_next_one(output: Path):

@@ -576,7 +576,7 @@ def test_a_committer_that_wakes_up_after_its_batchs_mark_left_the_table_publishe
     assert f"{marks.PREFIX}{batch_id_of(1)}" not in marks_of(output)
     IcebergOutput(output.path).sink.publisher.publish(late, published)
     with pytest.raises(BatchStateError):
-        output.sink.publisher.revoke(late, batch_id_of(1), rows=published.receipt.rows)
+        output.sink.publisher.revoke(late, batch_id_of(1))
     assert output.seen() == sum(map(rows_of, others), rows_of(published))
 
 
@@ -604,7 +604,7 @@ def test_a_committer_that_read_the_table_before_its_batch_was_published_publishe
 @pytest.mark.usefixtures("few_marks")
 def test_a_batch_that_was_revoked_stays_revoked_after_its_mark_left_the_table(output: IcebergOutput) -> None:
     late, published = written(output, plan_to(output, 1))
-    output.sink.publisher.revoke(late, batch_id_of(1), rows=published.receipt.rows)
+    output.sink.publisher.revoke(late, batch_id_of(1))
     for path in (output.path.with_name("orders.kafka-ingest") / "receipts").rglob("*.revoked"):
         path.unlink()
     for number in range(2, 9):
@@ -626,7 +626,7 @@ def test_a_mark_outlives_compaction_and_expired_snapshots(output: IcebergOutput)
     assert len(table_at(output.path).snapshots()) == 1
     output.sink.publisher.publish(directory, published)
     with pytest.raises(BatchStateError, match="is published already"):
-        output.sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+        output.sink.publisher.revoke(directory, published.plan.batch_id)
     assert output.seen() == rows_of(published) + rows_of(later)
 
 

@@ -63,13 +63,13 @@ def test_the_first_commit_makes_database_and_table_and_each_batch_is_published_o
     first, second = (written(output, plan_to(output, number)) for number in (1, 2))
     for _ in range(2):
         IcebergByGlue(output.path).sink.publisher.publish(*first)
-    output.sink.publisher.revoke(second[0], second[1].plan.batch_id, rows=second[1].receipt.rows)
+    output.sink.publisher.revoke(second[0], second[1].plan.batch_id)
     assert output.seen() == rows_of(first[1])
     assert output.table().location() == f"file://{output.path}"
     with pytest.raises(BatchRevokedError):
         IcebergByGlue(output.path).sink.publisher.publish(*second)
     with pytest.raises(BatchStateError):
-        output.sink.publisher.revoke(first[0], first[1].plan.batch_id, rows=first[1].receipt.rows)
+        output.sink.publisher.revoke(first[0], first[1].plan.batch_id)
     assert output.sink.publisher.known_batches() == [str(first[1].plan.batch_id)]
 
 

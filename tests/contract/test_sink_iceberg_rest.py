@@ -109,7 +109,7 @@ def test_a_commit_that_landed_is_found_whatever_its_answer_was(
         with server.failing(CatalogFault(COMMIT, kind, status)):
             publisher = again(output).sink.publisher
             if revokes:
-                publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+                publisher.revoke(directory, published.plan.batch_id)
             else:
                 publisher.publish(directory, published)
         commits = [each for each in server.asked if each.endswith("/tables/orders") and each.startswith("POST")]

@@ -91,9 +91,9 @@ def test_a_batch_is_seen_once_however_often_it_is_published_and_one_that_was_rev
     assert output.seen() == rows_of(published)
     assert output.sink.staging.read_receipt(directory) == published.receipt.as_bytes()
     with pytest.raises(BatchStateError):
-        output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
+        output.sink.publisher.revoke(directory, batch_id_of(1))
     second, not_published = written(output, plan_to(output, 2))
-    output.sink.publisher.revoke(second, batch_id_of(2), rows=not_published.receipt.rows)
+    output.sink.publisher.revoke(second, batch_id_of(2))
     with pytest.raises(BatchRevokedError):
         output.sink.publisher.publish(second, not_published)
     assert output.seen() == rows_of(published)

@@ -75,7 +75,7 @@ def test_a_revocation_whose_answer_is_lost_holds(output: InStore) -> None:
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
     with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):
-        output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
+        output.sink.publisher.revoke(directory, batch_id_of(2))
     with pytest.raises(BatchRevokedError):
         output.sink.publisher.publish(directory, published)
 
@@ -114,7 +114,7 @@ def test_what_a_committer_leaves_that_is_killed_at_the_put_that_decides_is_commi
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(first) + rows_of(published)
     with pytest.raises(BatchStateError):
-        output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
+        output.sink.publisher.revoke(directory, batch_id_of(2))
 
 
 def test_a_table_that_may_be_made_by_another_writer_at_this_moment_is_looked_for_again(output: InStore) -> None:

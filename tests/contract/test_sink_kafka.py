@@ -84,7 +84,7 @@ def test_the_end_of_a_transaction_that_comes_after_the_batch_was_taken_over_chan
     zombie = producer_of(output, batch_id)
     zombie.produce(topic_of(output.path), f"{batch_id} 0", partition=0)
     zombie.flush(30)
-    output.sink.publisher.revoke(directory, batch_id, rows=20)
+    output.sink.publisher.revoke(directory, batch_id)
     with pytest.raises(KafkaException, match=r"FENCED|EPOCH"):
         zombie.commit_transaction(30)
     assert output.seen() == Counter()
@@ -125,7 +125,7 @@ def test_a_commit_that_is_killed_within_its_transaction_leaves_nothing_and_the_n
     KafkaOutput(output.path).sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
     with pytest.raises(BatchStateError):
-        KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id, rows=20)
+        KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_mark_is_found_behind_those_that_were_aborted_and_that_the_log_cleaner
     while any(each.value() == b"never committed" for each in uncommitted(output)):
         time.sleep(0.1)
     with pytest.raises(BatchStateError):
-        KafkaOutput(output.path).sink.publisher.revoke(directory, batch_id, rows=20)
+        KafkaOutput(output.path).sink.publisher.revoke(directory, batch_id)
 
 
 def uncommitted(output: KafkaOutput) -> list[Message]:
@@ -173,7 +173,7 @@ def test_marks_that_were_deleted_make_every_answer_unknown(output: KafkaOutput, 
     first = TopicPartition(marks_of(output), 0, 1)
     admin.delete_records([first])[first].result()
     with pytest.raises(OutputNotUsableError, match="expected all records since offset 0, found that the first ones"):
-        KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id, rows=20)
+        KafkaOutput(output.path).sink.publisher.revoke(directory, published.plan.batch_id)
 
 
 def test_a_transaction_that_stays_open_hides_marks_and_is_named_with_what_ends_it(
@@ -187,9 +187,9 @@ def test_a_transaction_that_stays_open_hides_marks_and_is_named_with_what_ends_i
     assert killed.flush(30) == 0
     monkeypatch.setattr(marks, "PATIENCE_S", 0.5)
     with pytest.raises(OutputUnavailableError, match=rf"transactional.id kafka_ingest.{topic_of(output.path)}.{other}"):
-        KafkaOutput(output.path).sink.publisher.revoke(directory, hidden, rows=0)
+        KafkaOutput(output.path).sink.publisher.revoke(directory, hidden)
     producer_of(output, other)
-    KafkaOutput(output.path).sink.publisher.revoke(directory, hidden, rows=0)
+    KafkaOutput(output.path).sink.publisher.revoke(directory, hidden)
 
 
 def test_a_topic_without_the_mark_of_the_newest_batch_is_not_the_output(output: KafkaOutput, servers: str) -> None:
@@ -270,6 +270,4 @@ def test_the_topic_that_the_feed_reads_is_refused_by_its_id_whatever_connection_
         number = rows.schema.get_field_index("kafka_topic_id")
         pyarrow.parquet.write_table(rows.set_column(number, "kafka_topic_id", pa.array([found.topic_id] * 10)), path)
     with pytest.raises(OutputNotUsableError, match="expected another topic than the one that the feed reads"):
-        commits.KafkaCommits(
-            output.sink.publisher._table._cluster, topic_of(output.path), same_partitions=True
-        ).check_files(output.sink.publisher._parts.staged(directory, published.receipt))
+        output.sink.publisher._table.check_files(output.sink.publisher._parts.staged(directory, published.receipt))

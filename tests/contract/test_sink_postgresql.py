@@ -539,7 +539,7 @@ def test_what_was_copied_goes_with_the_attempt_or_when_its_batch_is_revoked(outp
     output.sink.staging.remove(directory)
     assert tables(output) == ["orders"]
     directory, published = taken(output, 2)
-    output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
+    output.sink.publisher.revoke(directory, batch_id_of(2))
     assert tables(output) == ["orders", "orders_kafka_batches"]
     with pytest.raises(BatchRevokedError):
         output.sink.publisher.publish(directory, published)

@@ -197,9 +197,9 @@ def test_whatever_becomes_of_a_revocation_the_next_one_completes_it(
     with monkeypatch.context() as patch:
         output.with_fault(patch, fault)
         with contextlib.suppress(Died, KafkaIngestError):
-            output.sink.publisher.revoke(directory, receipt.batch_id, rows=receipt.rows)
+            output.sink.publisher.revoke(directory, receipt.batch_id)
 
-    again(output).sink.publisher.revoke(directory, receipt.batch_id, rows=receipt.rows)
+    again(output).sink.publisher.revoke(directory, receipt.batch_id)
 
     with pytest.raises(BatchRevokedError):
         again(output).sink.publisher.publish(directory, published)
@@ -217,7 +217,7 @@ def test_a_publishing_that_landed_without_a_word_cannot_be_revoked(
         with contextlib.suppress(Died, KafkaIngestError):
             output.sink.publisher.publish(directory, published)
     with pytest.raises(BatchStateError):
-        again(output).sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+        again(output).sink.publisher.revoke(directory, published.plan.batch_id)
     assert output.seen() == rows_of(published)
 
 
@@ -231,7 +231,7 @@ def test_a_power_cut_at_any_call_to_the_file_system_is_repaired_by_the_next_try(
 
         def take(step: Output, directory: Path = directory, published: PublishedReceipt = published) -> None:
             if revokes:
-                step.sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+                step.sink.publisher.revoke(directory, published.plan.batch_id)
             else:
                 step.sink.publisher.publish(directory, published)
 

@@ -271,7 +271,7 @@ def publish_late(output: DeltaOutput) -> None:
 def test_a_replacement_that_was_revoked_first_replaces_nothing(table: DeltaOutput) -> None:
     old = publish(table, plan_to(table, 1))
     directory, new = written(table, replacing(table, 2, old.plan, 0))
-    table.sink.publisher.revoke(directory, new.plan.batch_id, rows=ROWS)
+    table.sink.publisher.revoke(directory, new.plan.batch_id)
     with pytest.raises(BatchRevokedError):
         table.sink.publisher.publish(directory, new)
     assert table.seen() == rows_of(old)
@@ -282,7 +282,7 @@ def test_a_replacement_that_was_published_first_cannot_be_revoked(table: DeltaOu
     directory, new = written(table, replacing(table, 2, old.plan, 0, 1))
     table.sink.publisher.publish(directory, new)
     with pytest.raises(BatchStateError):
-        table.sink.publisher.revoke(directory, new.plan.batch_id, rows=ROWS)
+        table.sink.publisher.revoke(directory, new.plan.batch_id)
     assert table.seen() == rows_of(new)
 
 

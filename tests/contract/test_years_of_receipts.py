@@ -124,7 +124,7 @@ def test_receipts_that_a_backup_left_behind_are_missed_though_publications_conti
 
 def test_a_receipt_that_lies_beside_the_mark_of_its_revoked_batch_is_not_taken_for_a_published_one(output: Path):
     staged = Staged(output)
-    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, batch_id_of(1))
     KeptReceipts(staged.kept.parent.parent).keep(staged.published)
     assert staged.kept.exists(), "a publisher that lost against the revoking operator kept it too late"
     assert not staged.sink.archive.is_kept(batch_id_of(1))

@@ -78,7 +78,7 @@ def test_after_a_crash_between_revoking_and_saying_so_a_commit_is_refused_and_ab
 ) -> None:
     plan = committing(feed)
     attempt = feed.control.attempts(plan.batch_id)[0]
-    feed.sink.publisher.revoke(attempt.directory, plan.batch_id, rows=plan.max_rows)
+    feed.sink.publisher.revoke(attempt.directory, plan.batch_id)
 
     with pytest.raises(BatchRevokedError):
         feed.commit(plan.batch_id)

@@ -118,7 +118,7 @@ class Publisher(Protocol):
         Raises BatchRevokedError where an operator was faster, OutputConflictError where something else is in its place.
         """
 
-    def revoke(self, directory: Place, batch_id: UUID, *, rows: int) -> None:
+    def revoke(self, directory: Place, batch_id: UUID) -> None:
         """Take a COMMITTING batch's staged files from every publisher, permanently; does nothing where that was done.
 
         Raises BatchStateError where the batch is published: of the two exactly one wins.

@@ -247,8 +247,7 @@ class DeadLetterObjects(AnyColumns):
                     copy_file(staged / file.name, target / file.name)
             self.receipts.keep(published)
 
-    def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
-        del rows
+    def revoke(self, _directory: Place, batch_id: UUID) -> None:
         with storage_errors(self._output):
             if self.receipts.is_kept(batch_id):
                 raise published_already(batch_id)

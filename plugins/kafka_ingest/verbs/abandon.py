@@ -131,7 +131,7 @@ def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost
         sink.publisher.prepare()
     else:
         check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-    sink.publisher.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)
+    sink.publisher.revoke(pinned_attempt(batch, control).directory, batch.batch_id)
 
 
 def would_abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> Answer:

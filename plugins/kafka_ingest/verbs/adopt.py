@@ -185,7 +185,7 @@ def adopt(
     """
     for published in decision.to_revoke:
         directory = sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt)
-        sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+        sink.publisher.revoke(directory, published.plan.batch_id)
     for published in decision.to_publish:
         sink.publisher.publish(
             sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt), published

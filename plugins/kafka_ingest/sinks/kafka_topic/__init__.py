@@ -41,9 +41,9 @@ def kafka_sink(
     No record says which one it was, and none can be taken out again, so nothing inspects or removes them. What writes
     to topics, or counts their records, is imported for feeds that do so only.
     """
-    topic = import_module(f"{__name__}.output").KafkaOutput(output, find_kafka, options)
+    topic = import_module(f"{__name__}.commits").KafkaTopic(output, find_kafka, options)
     sink = table_sink(topic, access, lacks=topic.lacks)
     parts = TableParts.of(topic, access)
-    contents = import_module(f"{__name__}.contents").TopicContents(parts.output, parts.receipts, lambda: topic.commits)
+    contents = import_module(f"{__name__}.contents").TopicContents(parts.output, parts.receipts, topic)
     roles = {"contents": contents, "most_rows": topic.most_rows}
     return replace(sink, inspector=None, remover=None, replacer=None, **roles)

@@ -1,4 +1,4 @@
-"""What changes an output topic: one transaction adds a batch's records and its mark, or the mark alone to revoke it.
+"""An output topic. One transaction adds a batch's records and its mark, or the mark alone to revoke it.
 
 1. A new producer with the batch's own ``transactional.id``: ``init_transactions`` ends what an earlier one of the batch
    has begun, committed or not, and fences it.
@@ -14,8 +14,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,12 +24,19 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
+from kafka_ingest.model.batch import canonical_json
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.read_again import ReplacedRange
-from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, OutputCluster, Topic, code_of
-from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.topics import MARKS_SUFFIX
+from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.sinks.kafka_topic import TOPIC
+from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, FindKafka, OutputCluster, Topic, code_of
+from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks, value_of
 from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
 from kafka_ingest.sinks.kafka_topic.transaction_time import LEAST_S, Pace, longest_s, most_rows
-from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged
 
 TRIES: Final = 3
 ANSWER_S: Final = 60.0
@@ -36,21 +44,100 @@ ANSWER_S: Final = 60.0
 QUEUE_KBYTES: Final = 65_536
 LEAST_REQUEST_BYTES, LARGEST_REQUEST_BYTES = 1_000_000, 1_000_000_000
 """Of librdkafka's message.max.bytes: room for a mark, and what it takes at most."""
+CONN_ID, PARTITIONS, BY_KEY = "conn_id", "partitions", "by_key"
+"""Options of an output besides the topic's name: the id of the cluster's connection, how records get a partition."""
+KEEPS_TIMES: Final = ("message.timestamp.type", "CreateTime")
 FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FATAL}
 )
 """Another process has taken over the batch, as far as the producer can know."""
 
 
-class KafkaCommits:
-    """Looks at one topic and adds to it: a :class:`.TableCommits`."""
+class KafkaTopic:
+    """One topic by its connection and name, which is asked for when it is first needed.
 
-    def __init__(self, cluster: OutputCluster, topic: str, *, same_partitions: bool) -> None:
-        self.marks = KafkaMarks(cluster, topic)
-        self.says = f"the marks in topic {self.marks.name} say"
-        self._cluster = cluster
-        self._name = topic
-        self._same_partitions = same_partitions
+    A :class:`.TableFormat`, and its own commits; batches are staged beside ``output``.
+    """
+
+    own_columns = False
+    data_folder = None
+
+    def __init__(self, output: OutputLocation, find_kafka: FindKafka, options: TableOptions = NO_TABLE_OPTIONS) -> None:
+        self.output = output.place
+        self.options = options
+        self._address: Mapping[str, str] = dict(output.options)
+        self._name = self._address.get(TOPIC, "")
+        self._same_partitions = self._address.get(PARTITIONS) != BY_KEY
+        self._find_kafka = find_kafka
+
+    @property
+    def commits(self) -> "KafkaTopic":
+        return self
+
+    @cached_property
+    def _cluster(self) -> OutputCluster:
+        if missing := [name for name in (CONN_ID, TOPIC) if name not in self._address]:
+            raise OutputNotUsableError(
+                f"expected to know which topic has the batches of {self.output}, found no {' and no '.join(missing)}: "
+                "its path alone does not say it. Ask by the feed or the batch instead."
+            )
+        return self._find_kafka(self._address[CONN_ID])
+
+    @cached_property
+    def marks(self) -> KafkaMarks:
+        return KafkaMarks(self._cluster, self._name)
+
+    @property
+    def says(self) -> str:
+        return f"the marks in topic {self.marks.name} say"
+
+    def check_installed(self) -> None:
+        """Do nothing: the client is there, it reads Kafka."""
+
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Spare nothing: a look reads those marks only that were not read before."""
+        return nullcontext()
+
+    def check_usable(self) -> None:
+        topic = self.topic()
+        name, value = KEEPS_TIMES
+        found = topic.setting(name)
+        wrong = [] if found == value else [f"{topic.name} with {name}={found} instead of {value}"]
+        wrong += [f"{topic.name}, which has the marks of another topic"] if topic.name.endswith(MARKS_SUFFIX) else []
+        with self._cluster.named_errors(self.marks.name):
+            wrong += self.marks.problems()
+        if wrong:
+            raise OutputNotUsableError(
+                f"expected topics that keep records and marks as they are written, found {listing(wrong)}. Nothing was "
+                "written. Correct their settings, or give the feed another sink.topic."
+            )
+
+    def published(self) -> set[str]:
+        return self.rows().published()
+
+    def lacks(self, batch_id: UUID) -> str:
+        """Return why this topic cannot be the one that a batch was published in; an empty text if it has its mark."""
+        name = self.marks.name
+        mark = self.mark_for_sure(batch_id)
+        if mark is not None and mark.outcome is Outcome.PUBLISHED:
+            return ""
+        return (
+            f"topic {name}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
+            "sink.topic lead where they led? Correct them; a topic that is to be a new one needs another sink.path, "
+            f"too. If the cluster has lost it, produce a record with key {batch_id} and value "
+            f"{canonical_json(value_of(Mark(batch_id, Outcome.PUBLISHED))).decode()} to {name}"
+        )
+
+    def columns_left_out(self) -> tuple[str, ...]:
+        return ()  # files have all of a record
+
+    def columns(self, written: WrittenColumns) -> WrittenColumns:
+        del written
+        return {}
+
+    def misfits(self, written: WrittenColumns) -> Iterator[str]:
+        del written
+        yield from ()  # raw records have the columns that they have
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark as readers see it now; that there is none, only :meth:`land` finds out for sure."""

@@ -6,7 +6,7 @@ read, all are there. Batches that were published at the same time lie among each
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,7 +16,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.proof import Evidence, HeldLog, Proof
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.kafka_topic.commits import KafkaCommits
+from kafka_ingest.sinks.kafka_topic.commits import KafkaTopic
 from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Records
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 
@@ -120,17 +120,16 @@ def shared_out(
 class TopicContents(OutputContents):
     """Counts the records of a topic: a :class:`.Contents`."""
 
-    def __init__(self, place: Place, receipts: KeptReceipts, commits: Callable[[], KafkaCommits]) -> None:
-        super().__init__(place, receipts, lambda: commits().rows())
-        self._find_commits = commits
+    def __init__(self, place: Place, receipts: KeptReceipts, topic: KafkaTopic) -> None:
+        super().__init__(place, receipts, topic.rows)
+        self._topic = topic
         self._landed: Landed = {}
         self._count = Count("", compacts=False)
 
     def evidence(self) -> Evidence:
-        evidence, commits = super().evidence(), self._find_commits()
-        topic = commits.topic()
+        evidence, topic = super().evidence(), self._topic.topic()
         # Marks come last, so that each record that is seen has its own; what was not yet known before may be unseen.
-        records, marked = commits.records(topic), commits.landed()
+        records, marked = self._topic.records(topic), self._topic.landed()
         known = evidence.proofs.keys() - evidence.unpublished
         proofs = {batch: evidence.proofs[batch] for batch in sorted(marked) if batch in known}
         self._landed = {batch: marked[batch] for batch in proofs}

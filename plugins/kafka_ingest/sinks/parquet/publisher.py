@@ -186,9 +186,8 @@ class ParquetPublisher(AnyColumns):
                 f"Either {put_back}."
             ) from error
 
-    def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
+    def revoke(self, place: Place, batch_id: UUID) -> None:
         # Publishing renames the same source, so exactly one of the two wins.
-        del rows
         directory = local(place)
         targets = self._directory.place_of(batch_id), directory / DATA_PUBLISHED
         revoked = directory / DATA_REVOKED

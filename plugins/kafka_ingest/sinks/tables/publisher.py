@@ -195,8 +195,7 @@ class TablePublisher:
             flush(above)
             above = above.parent
 
-    def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
-        del rows  # the mark alone decides, also of a batch that has none
+    def revoke(self, _directory: Place, batch_id: UUID) -> None:
         with storage_errors(self._output):
             self._staging.check_mounted()
             if not is_revoked(self._table.commits.land(Mark(batch_id, Outcome.REVOKED))):

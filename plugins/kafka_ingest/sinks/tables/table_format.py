@@ -179,12 +179,11 @@ def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, cl
 
 
 class TableCommits(Protocol):
-    """Looks at one table and commits to it: the first mark of a batch is final.
+    """Looks at one table and commits to it: the first mark of a batch is final."""
 
-    ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
-    """
-
-    says: str
+    @property
+    def says(self) -> str:
+        """The beginning of a sentence on what it says of a batch, such as "the log of /data/orders says"."""
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark as of now, None where it has none."""
