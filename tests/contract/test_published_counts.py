@@ -17,8 +17,8 @@ from tests.contract.staged_files import Staged, write_rows
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedCount
-from kafka_ingest.sinks.file_counts import look_at_named
 from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet_contents import look_at_named
 
 BATCH = batch_id_of(1)
 ORDERS_0 = orders(0)

@@ -19,7 +19,7 @@ from tests.kafka_outputs import SERVERS_VARIABLE, committed_records, make_topic,
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.sinks.kafka_topic import cluster, commits, marks, transaction_time
+from kafka_ingest.sinks.kafka_topic import cluster, commits, marks
 
 pytestmark = pytest.mark.long
 
@@ -251,7 +251,7 @@ def test_a_batch_that_may_outlast_what_brokers_allow_is_refused_with_the_number_
     output: KafkaOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, published = written(output, plan_to(output, 1))
-    monkeypatch.setattr(transaction_time, "ROWS_PER_S", 0.02)
+    monkeypatch.setattr(marks, "ROWS_PER_S", 0.02)
     with pytest.raises(
         OutputNotUsableError, match=r"20 rows may take 1,060 s in one transaction, and the brokers allow 900 s"
     ):

@@ -13,7 +13,7 @@ from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import PATIENCE_S, forget_group, live_member, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.cluster import group_questions
+from kafka_ingest.cluster import kafka_cluster
 
 
 def committed(servers: str, group: str, topic: str, partitions: Sequence[int] = (0, 1, 2)) -> list[TopicPartition]:
@@ -183,7 +183,7 @@ def test_more_partitions_than_one_request_carries_are_all_mirrored(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     group = mirrored_feed(quick, orders)
-    with patch.object(group_questions, "GROUP_COMMIT_PARTITIONS", 2):
+    with patch.object(kafka_cluster, "GROUP_COMMIT_PARTITIONS", 2):
         quick.run()
     assert [tp.offset for tp in committed(servers, group, orders)] == [10, 5, 0]
 

@@ -137,7 +137,7 @@ def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
         (f"after:{LIFE}:advance_stored_offsets", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
         (f"after:{LIFE}:BatchLife.complete_commit", "COMMITTED", {0: 7, 1: 5, 2: 0}, {0: 3, 1: 0, 2: 0}),
         (
-            "after:kafka_ingest.cluster.group_questions:GroupQuestions.set_group_offsets",
+            "after:kafka_ingest.cluster.kafka_cluster:GroupQuestions.set_group_offsets",
             "COMMITTED",
             {0: 7, 1: 5, 2: 0},
             {0: 7, 1: 5, 2: 0},

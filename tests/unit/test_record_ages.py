@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.fakes import FakeKafkaCluster, log, topic
 
-from kafka_ingest.cluster.topic_questions import retention_of
+from kafka_ingest.cluster.kafka_cluster import retention_of
 from kafka_ingest.model.offsets import FirstRecord, Retention, TopicPartition, Unavailable
 from kafka_ingest.observing.record_ages import NO_TIME, NOT_READ, OlderThan, age_of, older_records, oldest_ages
 

@@ -5,9 +5,8 @@ from confluent_kafka import Message
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, topic
 
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
-from kafka_ingest.sinks.kafka_topic.marks import pace_in
+from kafka_ingest.sinks.kafka_topic.marks import Pace, longest_s, most_rows, pace_in
 from kafka_ingest.sinks.kafka_topic.topic_rows import SeenMarks
-from kafka_ingest.sinks.kafka_topic.transaction_time import Pace, longest_s, most_rows
 
 QUARTER_OF_AN_HOUR_S = 900
 

@@ -31,8 +31,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, being_abandoned, published_already
-from kafka_ingest.sinks.staged_files import StagedFiles
-from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, difference
+from kafka_ingest.sinks.staged_files import StagedFiles, batch_sizes, check_listing, difference
 from kafka_ingest.sinks.usable_places import beside, check_usable, storage_errors
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class FolderInspector(BatchFolders):
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
         # A third of a second for pyarrow, which only a count should pay.
-        from kafka_ingest.sinks.file_counts import look_at_named  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import look_at_named  # noqa: PLC0415
 
         with storage_errors(self._place_of(batch_id)):
             receipt = self._receipts.receipt(batch_id)

@@ -25,7 +25,7 @@ from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
 from kafka_ingest.sinks.parquet import directory as parquet_files
 from kafka_ingest.sinks.postgresql.database import FindDatabase
-from kafka_ingest.sinks.tables.parts import place_in_table
+from kafka_ingest.sinks.tables.publisher import place_in_table
 from kafka_ingest.sinks.usable_places import BESIDE_OUTPUT, check_makeable, check_reachable, storage_errors
 
 

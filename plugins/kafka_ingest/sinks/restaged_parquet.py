@@ -22,7 +22,7 @@ from kafka_ingest.foundation.storage import (
 from kafka_ingest.model.offsets import OffsetRange, by_partition, intersect, span_of
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer
+from kafka_ingest.sinks.staged_files import check_listing, verify_footer
 
 
 def staged_data(places: Sequence[Opened], receipt: Receipt) -> Opened:

@@ -16,8 +16,16 @@ from typing import Self
 
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, UnknownFields
 from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, kinds_in, quoted, read_schema
-from kafka_ingest.writing.decode_dates import convert_dates, has_decimals, has_odd_decimal, textual
-from kafka_ingest.writing.decode_limits import has_key_twice, leaf_is_wrong, no_leaf, walked
+from kafka_ingest.writing.decode_limits import (
+    convert_dates,
+    has_decimals,
+    has_key_twice,
+    has_odd_decimal,
+    leaf_is_wrong,
+    no_leaf,
+    textual,
+    walked,
+)
 from kafka_ingest.writing.decoded_part import (
     FITS,
     SURE,
@@ -47,7 +55,7 @@ OPTIONS = {
     "allowBackslashEscapingAnyCharacter": "false",
     "allowUnquotedControlChars": "false",
     "multiLine": "false",
-    # What decides about values. Dates and times are read as texts (decode_dates.py), so no format of theirs matters.
+    # What decides about values. Dates and times are read as texts (decode_limits.py), so no format of theirs matters.
     "primitivesAsString": "false",
     "prefersDecimal": "false",
     "dropFieldIfAllNull": "false",

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from kafka_ingest.model.decoding import KEPT_UNKNOWN, FieldDecoding, UnknownFields
 from kafka_ingest.model.record_schema import Field, MapOf, Scalar, Struct, quoted, read_schema
-from kafka_ingest.writing.decode_dates import convert_dates, textual
+from kafka_ingest.writing.decode_limits import convert_dates, textual
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, converted_name, parsed_name, read_name, text
 from kafka_ingest.writing.json_values import JsonReader
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing import object_batches
-from kafka_ingest.writing.decode_dates import is_date, textual
+from kafka_ingest.writing.decode_limits import is_date, textual
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, named, once, text
 from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects

@@ -19,7 +19,7 @@ from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
-from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.tables.publisher import TableParts
 from kafka_ingest.sinks.tables.sink import table_sink
 
 TOPIC = "topic"

@@ -33,9 +33,8 @@ from kafka_ingest.model.topics import MARKS_SUFFIX
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic import TOPIC
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, FindKafka, OutputCluster, Topic, code_of
-from kafka_ingest.sinks.kafka_topic.marks import PACE, KafkaMarks, value_of
+from kafka_ingest.sinks.kafka_topic.marks import LEAST_S, PACE, KafkaMarks, Pace, longest_s, most_rows, value_of
 from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
-from kafka_ingest.sinks.kafka_topic.transaction_time import LEAST_S, Pace, longest_s, most_rows
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged
 
 TRIES: Final = 3

@@ -24,8 +24,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.batch_folders import PUBLISHED, FolderInspector, sizes_in
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_REVOKED, StagedFiles
-from kafka_ingest.sinks.staged_parquet import batch_sizes, difference
+from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_REVOKED, StagedFiles, batch_sizes, difference
 from kafka_ingest.sinks.usable_places import BESIDE_OUTPUT, beside, storage_errors
 
 if TYPE_CHECKING:

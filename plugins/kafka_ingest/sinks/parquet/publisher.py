@@ -31,8 +31,14 @@ from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.batch_folders import AnyColumns
 from kafka_ingest.sinks.kept_receipts import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.staged_files import DATA_LATE, DATA_PUBLISHED, DATA_REVOKED
-from kafka_ingest.sinks.staged_parquet import batch_sizes, check_listing, difference
+from kafka_ingest.sinks.staged_files import (
+    DATA_LATE,
+    DATA_PUBLISHED,
+    DATA_REVOKED,
+    batch_sizes,
+    check_listing,
+    difference,
+)
 from kafka_ingest.sinks.usable_places import check_one_file_system, make_usable, storage_errors
 
 

@@ -37,8 +37,7 @@ from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, Folde
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
 from kafka_ingest.sinks.postgresql.named_table import NamedTable, OtherCountError
 from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows
-from kafka_ingest.sinks.staged_files import StagedFiles
-from kafka_ingest.sinks.staged_parquet import check_listing
+from kafka_ingest.sinks.staged_files import StagedFiles, check_listing
 from kafka_ingest.sinks.tables.table_format import Staged
 from kafka_ingest.sinks.usable_places import beside, storage_errors
 
@@ -260,7 +259,7 @@ class LettersInspector(FolderInspector):
         if (receipt := self._receipts.receipt(batch_id)) is None:
             return PublishedLook()
         # A third of a second for pyarrow, which only a count should pay.
-        from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import look_at_batch  # noqa: PLC0415
 
         moved = self._letters.rows().rows_elsewhere(batch_id)
         return look_at_batch(self._opened(self._rows.staged_place(receipt)), receipt, (), moved, closely=closely)

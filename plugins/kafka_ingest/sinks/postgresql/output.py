@@ -29,7 +29,7 @@ from kafka_ingest.sinks.postgresql.database import Database, FindDatabase
 from kafka_ingest.sinks.postgresql.dead_letters import OPTIONS, LettersTable
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LATE_ROWS, LETTERS, NamedTable
 from kafka_ingest.sinks.postgresql.time_partitions import what_doctor_says
-from kafka_ingest.sinks.staged_parquet import check_listing
+from kafka_ingest.sinks.staged_files import check_listing
 from kafka_ingest.sinks.tables.publisher import is_revoked
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, Staged
 from kafka_ingest.sinks.usable_places import beside, check_has_package, storage_errors

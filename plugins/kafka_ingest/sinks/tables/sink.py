@@ -35,8 +35,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, Written
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.tables.parts import TableParts
-from kafka_ingest.sinks.tables.publisher import TablePublisher
+from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
 from kafka_ingest.sinks.usable_places import storage_errors
 
@@ -95,7 +94,7 @@ class TableReplacer:
         where records that were rows are none now, or the other way round.
         """
         # A third of a second, for replacements only.
-        from kafka_ingest.sinks.file_counts import contents_by_partition, contents_of_files  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import contents_by_partition, contents_of_files  # noqa: PLC0415
 
         self.check_can_replace()
         with storage_errors(self._parts.output):
@@ -203,7 +202,7 @@ class TableInspector:
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
         # A third of a second for pyarrow, which only a count should pay.
-        from kafka_ingest.sinks.file_counts import look_at_batch  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import look_at_batch  # noqa: PLC0415
 
         with storage_errors(self._parts.output):
             receipt = self._parts.receipts.receipt(batch_id)
