@@ -93,8 +93,6 @@ def copied(staged: Staged, to: NamedTable) -> Table:
 
     They are copied where they are not yet. Of what is jsonb in the output, the copy has the text.
     """
-    if to.beside is not None:
-        to.check_usable()
     schema = schema_of_files(staged)
     events = ChangeEvents(schema, to.state) if to.state is not None else None
     makes = Letters(schema) if to.beside is LETTERS else events

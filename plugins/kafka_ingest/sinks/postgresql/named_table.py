@@ -222,8 +222,10 @@ class NamedTable:
 
     def check_usable(self) -> None:
         with self.transaction() as connection:
-            wrong = self.problems_in(connection)
-        if wrong:
+            self._check_usable_in(connection)
+
+    def _check_usable_in(self, connection: Connection) -> None:
+        if wrong := self.problems_in(connection):
             raise OutputNotUsableError(
                 f"{self}: expected a table that batches can be added to, found {listing(wrong)}. Nothing was "
                 "written. Correct the table or the role's rights, or give the feed another sink.table. "
@@ -255,6 +257,8 @@ class NamedTable:
         OutputNotUsableError where it may have several rows of a key.
         """
         with self.database.one_at_a_time(str(self)) as connection:
+            if self.beside is not None:  # here, where no other process makes it
+                self._check_usable_in(connection)
             if not (there := self.columns_in(connection)):
                 made = self._new_table(columns, key)
                 made.create(connection)
