@@ -204,9 +204,7 @@ STEPS: dict[str, Step] = {
         life.replacing, life.replacement.plan, life.replacement.receipt
     ),
     "replace": lambda sink, life: sink.publisher.publish(life.replacing, life.replacement),
-    "revoke": lambda sink, life: sink.publisher.revoke(
-        life.again, life.revoked.plan.batch_id, rows=life.revoked.receipt.rows
-    ),
+    "revoke": lambda sink, life: sink.publisher.revoke(life.again, life.revoked.plan.batch_id),
     "size": lambda sink, life: sink.staging.size_bytes(life.again),
     "remove the other attempt": lambda sink, life: sink.staging.remove(life.again),
     "remove": lambda sink, life: sink.staging.remove(life.directory),

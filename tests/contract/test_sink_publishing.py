@@ -138,7 +138,7 @@ def test_an_empty_batch_is_published_and_shows_nothing(output: Output) -> None:
     assert known(output) == [str(batch_id_of(1))]
     with pytest.raises(BatchStateError):
         again(output).sink.publisher.revoke(
-            output.sink.staging.attempt_directory(batch_id_of(1), 1), published.plan.batch_id, rows=0
+            output.sink.staging.attempt_directory(batch_id_of(1), 1), published.plan.batch_id
         )
 
 
