@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.documents import Documented
@@ -61,20 +61,12 @@ MOST_REFUSED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRows:
+class RefusedRows(Documented):
     """Rows of one partition, by their offsets, that an output refuses for one cause; it holds no value of a row."""
 
     topic_partition: TopicPartition
     cause: str
     offsets: tuple[int, ...]
-
-    def as_document(self) -> dict[str, Any]:
-        topic, partition = self.topic_partition.topic, self.topic_partition.partition
-        return {"topic": topic, "partition": partition, "cause": self.cause, "offsets": list(self.offsets)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "RefusedRows":
-        return cls(TopicPartition.from_document(document), document["cause"], tuple(document["offsets"]))
 
     def __str__(self) -> str:
         more = f" and {len(self.offsets) - 1:,} more" if len(self.offsets) > 1 else ""

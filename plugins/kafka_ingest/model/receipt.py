@@ -11,7 +11,7 @@ from uuid import UUID
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.foundation.foreign_json import read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
-from kafka_ingest.model.documents import document_of, read_document
+from kafka_ingest.model.documents import Documented, document_of, read_document
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, span_of, union
 from kafka_ingest.model.omissions import LeftOut, NeverFound, ranges_read, wrongly_left_out
 from kafka_ingest.model.partition_term import is_late
@@ -24,6 +24,14 @@ RANGES_LEFT_OUT = 3
 DEAD_LETTERS = 4
 RESHAPED = 5
 """Format versions. A receipt is written in the oldest one that can hold it, byte for byte as earlier versions did."""
+
+NEEDED_FOR = {
+    SEVERAL_PARTITIONS_A_FILE: "has a file of several partitions",
+    RANGES_LEFT_OUT: "leaves ranges out",
+    DEAD_LETTERS: "has dead letters",
+    RESHAPED: "has filtered records",
+}
+"""What a receipt of each version has, which an older one could not hold."""
 
 WRITTEN = ("batch_id", "attempt", "plan_fingerprint", "document_sha256", "rows_read", "written_at", "written_by")
 """What every version of a receipt has."""
@@ -124,7 +132,7 @@ class RangeCount:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Filtered:
+class Filtered(Documented):
     """How many records of a partition the feed's ``where`` or ``transform`` has left out."""
 
     topic_partition: TopicPartition
@@ -372,35 +380,25 @@ class Receipt:
     @read_as_ours()
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
         """Read a receipt back; raises ForeignJsonError where it is damaged or of another version."""
-        versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED)
-        require_version(document, versions, "receipt")
-        return read_document(
+        require_version(document, (ONE_PARTITION_A_FILE, *NEEDED_FOR), "receipt")
+        receipt = read_document(
             cls,
             document,
-            files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
-            left_out=left_out_of(document),
-            dead_letters=dead_letters_of(document),
-            filtered=filtered_of(document),
-            in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
+            files=tuple(map(file_of, document["files"])),
+            dead_letters=tuple(map(file_of, document.get("dead_letters", ()))),
             columns=columns_of(document),
         )
+        version, holds = document["version"], receipt.version
+        if holds < version:
+            raise ValueError(f"a receipt of format version {version} {NEEDED_FOR[version]}, found none")
+        if holds > version:
+            raise ValueError(f"expected format version {holds} of a receipt with what it holds, found {version}")
+        return receipt
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Receipt":
         """Read a receipt back; raises ForeignJsonError where it is damaged or of another version."""
         return cls.from_document(read_foreign_object(content))
-
-
-def dead_letters_of(document: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
-    """Read a receipt's files of dead letters; raises ValueError where its version requires some and it has none."""
-    version = document["version"]
-    if version not in {DEAD_LETTERS, RESHAPED}:
-        return ()
-    entries = document["dead_letters"] if version == DEAD_LETTERS else document.get("dead_letters", ())
-    files = tuple(file_of(entry, DEAD_LETTERS) for entry in entries)
-    if not files and version == DEAD_LETTERS:
-        raise ValueError(f"a receipt of format version {DEAD_LETTERS} has dead letters, found none")
-    return files
 
 
 def columns_of(document: Mapping[str, Any]) -> Mapping[str, str] | None:
@@ -411,29 +409,6 @@ def columns_of(document: Mapping[str, Any]) -> Mapping[str, str] | None:
     if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
         raise TypeError(f"a receipt has columns, a JSON object of texts, found {str(columns)[:100]}")
     return columns
-
-
-def filtered_of(document: Mapping[str, Any]) -> tuple[Filtered, ...]:
-    """Read how many records a receipt says were filtered; raises ValueError where its version requires a reason."""
-    if document["version"] != RESHAPED:
-        return ()
-    filtered = tuple(
-        Filtered(TopicPartition.from_document(each), whole(each, "records")) for each in document.get("filtered", ())
-    )
-    if not filtered and document.get("in_any_order") is not True:
-        raise ValueError(f"a receipt of format version {RESHAPED} has filtered records, found none")
-    return filtered
-
-
-def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
-    """Read which ranges a receipt leaves out; raises ValueError where its version requires some and it has none."""
-    if document["version"] not in {RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED}:
-        return ()
-    entries = document["left_out"] if document["version"] == RANGES_LEFT_OUT else document.get("left_out", ())
-    left_out = tuple(map(LeftOut.from_document, entries))
-    if document["version"] == RANGES_LEFT_OUT and not left_out:
-        raise ValueError(f"a receipt of format version {RANGES_LEFT_OUT} leaves ranges out, found none")
-    return left_out
 
 
 def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
@@ -452,8 +427,7 @@ def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
     return named | (partitions[0] if version == ONE_PARTITION_A_FILE else {"partitions": partitions})
 
 
-def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
-    partitions = [entry] if version == ONE_PARTITION_A_FILE else entry["partitions"]
+def file_of(entry: Mapping[str, Any]) -> WrittenFile:
     return WrittenFile(
         name=said(entry, "name"),
         size_bytes=whole(entry, "size_bytes"),
@@ -465,6 +439,6 @@ def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
                 smallest_offset=whole(held, "smallest_offset"),
                 largest_offset=whole(held, "largest_offset"),
             )
-            for held in partitions
+            for held in entry.get("partitions", [entry])
         ),
     )
