@@ -13,7 +13,7 @@ import uuid6
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
 
 from kafka_ingest.control.database import Store, reads, transaction
-from kafka_ingest.control.rows import insert_rows
+from kafka_ingest.control.rows import batched, insert_rows
 from kafka_ingest.control.schema import alert, alert_notice, feed
 from kafka_ingest.model.alert import Alert, AlertKind, Change, NewAlert, Said
 from kafka_ingest.model.documents import read_row
@@ -21,8 +21,6 @@ from kafka_ingest.model.documents import read_row
 ALERTS_LOCK = 0x6B61666B62  # any number that nothing else locks in this database
 CLAIM_EXPIRES = timedelta(minutes=10)
 """After that the process that claimed a notification is taken for dead: notifiers have less time."""
-AT_ONCE = 500
-"""A statement has a limited number of parameters."""
 
 
 def alerts_of(connection: Connection, *conditions: ColumnElement[bool]) -> list[Alert]:
@@ -63,7 +61,7 @@ class AlertStore(Store):
                         "ended_at": None,
                     }
             insert_rows(connection, alert, list(rows.values()))
-            for some in in_parts(ended):
+            for some in batched(sorted(ended)):
                 # Clocks of several machines: none ends before it began.
                 later = func.max if connection.dialect.name == "sqlite" else func.greatest
                 connection.execute(
@@ -75,7 +73,7 @@ class AlertStore(Store):
     def forget_alerts(self, alert_ids: Collection[UUID]) -> None:
         with transaction(self._engine, "write") as connection:
             take_turn(connection)
-            for some in in_parts(alert_ids):
+            for some in batched(sorted(alert_ids)):
                 gone = select(alert.c.alert_id).where(alert.c.alert_id.in_(some), alert.c.ended_at.is_not(None))
                 connection.execute(delete(alert_notice).where(alert_notice.c.alert_id.in_(gone)))
                 connection.execute(delete(alert).where(alert.c.alert_id.in_(some), alert.c.ended_at.is_not(None)))
@@ -84,7 +82,7 @@ class AlertStore(Store):
         with transaction(self._engine, "write") as connection:
             take_turn(connection)
             claimed: set[UUID] = set()
-            for some in in_parts(alert_ids):
+            for some in batched(sorted(alert_ids)):
                 there = set(connection.execute(select(alert.c.alert_id).where(alert.c.alert_id.in_(some))).scalars())
                 of_these = (*of_notifier(notifier, change), alert_notice.c.alert_id.in_(some))
                 query = select(alert_notice.c.alert_id, alert_notice.c.said_at, alert_notice.c.claimed_at)
@@ -117,7 +115,7 @@ class AlertStore(Store):
     ) -> None:
         values = {"said_at": now, "error": None} if error is None else {"claimed_at": None, "error": error}
         with transaction(self._engine, "write") as connection:
-            for some in in_parts(alert_ids):
+            for some in batched(sorted(alert_ids)):
                 of_these = (*of_notifier(notifier, change), alert_notice.c.alert_id.in_(some))
                 connection.execute(
                     update(alert_notice).where(*of_these, alert_notice.c.said_at.is_(None)).values(**values)
@@ -132,9 +130,3 @@ def take_turn(connection: Connection) -> None:
     """Wait for other checks; on SQLite the transaction itself is the lock (BEGIN IMMEDIATE)."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(ALERTS_LOCK)))
-
-
-def in_parts(ids: Collection[UUID]) -> list[list[UUID]]:
-    """Return ids in parts that fit a statement."""
-    known = sorted(ids)
-    return [known[first : first + AT_ONCE] for first in range(0, len(known), AT_ONCE)]

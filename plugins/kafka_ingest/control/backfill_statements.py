@@ -1,7 +1,6 @@
 """Statements on backfills: their chunks and the gaps they close. Each runs in a transaction with the feed's lock."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
@@ -10,7 +9,7 @@ from kafka_ingest.control.batch_statements import insert_plan
 from kafka_ingest.control.coverage_rows import backfill_ranges
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, read_again_since, resets
-from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
+from kafka_ingest.control.offset_statements import file_gaps_behind, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.output_rows import kept
 from kafka_ingest.control.read_again import check_not_replayed
 from kafka_ingest.control.rows import COUNTS, gaps_of, newest_ledger_event, of_newest_published
@@ -19,7 +18,6 @@ from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
 from kafka_ingest.model.documents import range_of_row
-from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, listing
 from kafka_ingest.model.offsets import shared as offsets_shared
 from kafka_ingest.model.place import OutputLocation
@@ -33,7 +31,8 @@ def insert_backfill(connection: Connection, feed: FeedSnapshot, record: Backfill
     check_not_replayed(connection, feed.feed_id, record.chunks)
     for chunk in record.chunks:
         check_below_stored(connection, feed.feed_id, chunk.batch_id)
-    insert_gaps_behind(connection, feed, record.gaps, actor)
+    if record.gaps:
+        note_gaps(connection, feed.feed_id, file_gaps_behind(connection, feed, record.gaps, actor), actor, None)
     for chunk in record.chunks:
         note_ledger(connection, chunk)
     chunks = [str(chunk.batch_id) for chunk in record.chunks]
@@ -57,19 +56,6 @@ def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
         after = (published[1] or 0) if OutputLocation.from_document(published[0]) == chunk.output else upto
     of_chunk = update(batch).where(batch.c.batch_id == chunk.batch_id)
     connection.execute(of_chunk.values(ledger_after=after, ledger_upto=upto))
-
-
-def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Sequence[NewGap], actor: str) -> None:
-    """File gaps below the stored offsets, which do not move."""
-    if not new_gaps:
-        return
-    now = datetime.now(UTC)
-    gaps = [
-        gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
-        for new in new_gaps
-    ]
-    insert_gaps(connection, feed.feed_id, gaps)
-    note_gaps(connection, feed.feed_id, gaps, actor, None)
 
 
 def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:

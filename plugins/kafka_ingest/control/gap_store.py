@@ -8,6 +8,7 @@ from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import append_event, insert_holds, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
+    file_gaps_behind,
     gap_of,
     insert_gaps,
     note_gaps,
@@ -77,12 +78,7 @@ class OutputStore(Store):
             touch_feed(connection, feed.feed_id)
             add_lost_ranges(connection, feed.feed_id, lost)
             take_from_removed(connection, feed.feed_id, lost)
-            now = datetime.now(UTC)
-            filed = [
-                gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
-                for new in gaps
-            ]
-            insert_gaps(connection, feed.feed_id, filed)
+            filed = file_gaps_behind(connection, feed, gaps, actor)
             detail = {
                 "gaps": [found.as_document() for found in filed],
                 "lost": [each.as_document() for each in lost],

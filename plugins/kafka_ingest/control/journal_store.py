@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from kafka_ingest.control.database import Store, reads, transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed
-from kafka_ingest.control.rows import batch_row, event_of, events_of
+from kafka_ingest.control.rows import batch_row, events_of
 from kafka_ingest.control.schema import LEDGER_KINDS, event
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.event import Event
@@ -38,17 +38,9 @@ class JournalStore(Store):
                 raise BatchStateError(
                     f"batch {batch_id} is {row['state']}: only a COMMITTING one has a place in the ledger"
                 )
-            query = (
-                select(event)
-                .where(
-                    event.c.feed_id == row["feed_id"],
-                    event.c.kind.in_(LEDGER_KINDS),
-                    event.c.event_id > row["ledger_after"],
-                    event.c.event_id <= row["ledger_upto"],
-                )
-                .order_by(event.c.event_id)
-            )
-            return [event_of(entry) for entry in connection.execute(query).mappings()]
+            after, upto = row["ledger_after"], row["ledger_upto"]
+            found = events_of(connection, row["feed_id"], kinds=LEDGER_KINDS, after=after, before=upto + 1)
+            return found[::-1]
 
     def record_event(
         self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]

@@ -14,6 +14,7 @@ from kafka_ingest.control.rows import insert_rows, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import Batch, BatchKind
+from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.documents import row_of
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
@@ -76,20 +77,16 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
     for seed in seeds:
         if seed.topic_partition in known:
             resolved = connection.execute(
-                update(stored_offset)
-                .where(
-                    stored_offset.c.feed_id == feed_id,
-                    stored_offset.c.topic == seed.topic_partition.topic,
-                    stored_offset.c.partition == seed.topic_partition.partition,
-                    stored_offset.c.next_offset.is_(None),
-                )
+                each_stored_offset(feed_id)
+                .where(stored_offset.c.next_offset.is_(None))
                 .values(
                     first_offset=seed.first_offset,
                     next_offset=seed.next_offset,
                     seeded_by=seed.seeded_by,
                     leader_epoch=seed.leader_epoch,
                     updated_at=now,
-                )
+                ),
+                place_of(seed.topic_partition),
             ).rowcount
             if resolved != 1:
                 raise FeedChangedError(
@@ -122,20 +119,10 @@ def apply_jumps(
             for jump in elsewhere
         )
         raise OffsetsMovedError(f"stored offsets are not where a gap begins: {texts}. None was moved; plan again.")
-    key = ("topic", "partition")
     connection.execute(
-        update(stored_offset)
-        .where(stored_offset.c.feed_id == feed_id, *(stored_offset.c[name] == bindparam(f"at_{name}") for name in key))
         # The epoch belongs to the old offset; the next plan notes that of the new one.
-        .values(next_offset=bindparam("to_offset"), leader_epoch=None, updated_at=now),
-        [
-            {
-                "at_topic": jump.topic_partition.topic,
-                "at_partition": jump.topic_partition.partition,
-                "to_offset": jump.to_offset,
-            }
-            for jump in jumps
-        ],
+        each_stored_offset(feed_id).values(next_offset=bindparam("to_offset"), leader_epoch=None, updated_at=now),
+        [{**place_of(jump.topic_partition), "to_offset": jump.to_offset} for jump in jumps],
     )
     gaps = [
         gap_of(new, known[jump.topic_partition].topic_id, actor, now, applied_at=now)
@@ -153,7 +140,7 @@ def apply_jumps(
 
 
 def each_stored_offset(feed_id: UUID) -> Update:
-    """Return an update of one stored offset at a time: parameters ``of_topic`` and ``of_partition`` name it."""
+    """Return an update of one stored offset at a time, by the parameters of :func:`place_of`."""
     return update(stored_offset).where(
         stored_offset.c.feed_id == feed_id,
         stored_offset.c.topic == bindparam("of_topic"),
@@ -161,15 +148,16 @@ def each_stored_offset(feed_id: UUID) -> Update:
     )
 
 
+def place_of(topic_partition: TopicPartition) -> dict[str, Any]:
+    return {"of_topic": topic_partition.topic, "of_partition": topic_partition.partition}
+
+
 def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[TopicPartition, int]) -> None:
     if not epochs:
         return
     connection.execute(
         each_stored_offset(feed_id).values(leader_epoch=bindparam("seen_epoch")),
-        [
-            {"of_topic": tp.topic, "of_partition": tp.partition, "seen_epoch": epoch}
-            for tp, epoch in sorted(epochs.items())
-        ],
+        [{**place_of(tp), "seen_epoch": epoch} for tp, epoch in sorted(epochs.items())],
     )
 
 
@@ -190,6 +178,17 @@ def insert_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap]) -> N
     rows = [{"feed_id": feed_id, **row_of(new)} for new in gaps]
     if rows:
         connection.execute(insert(gap), rows)
+
+
+def file_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Sequence[NewGap], actor: str) -> list[Gap]:
+    """File gaps below the stored offsets, which do not move, and return them."""
+    now = datetime.now(UTC)
+    gaps = [
+        gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
+        for new in new_gaps
+    ]
+    insert_gaps(connection, feed.feed_id, gaps)
+    return gaps
 
 
 def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], actor: str, batch_id: UUID | None) -> None:

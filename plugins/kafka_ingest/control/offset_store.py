@@ -16,6 +16,7 @@ from kafka_ingest.control.offset_statements import (
     each_stored_offset,
     insert_gaps,
     insert_seeds,
+    place_of,
     row_detail,
     with_commas,
 )
@@ -82,8 +83,7 @@ def write_rows(connection: Connection, feed_id: UUID, rows: Sequence[StoredOffse
         ),
         [
             {
-                "of_topic": row.topic_partition.topic,
-                "of_partition": row.topic_partition.partition,
+                **place_of(row.topic_partition),
                 "to_first": row.first_offset,
                 "to_epoch": row.leader_epoch,
                 "to_next": row.next_offset if move.jump is None else move.from_offset,

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, union_all, update
 
 from kafka_ingest.control.log_cuts import resets
-from kafka_ingest.control.offset_statements import each_stored_offset
+from kafka_ingest.control.offset_statements import each_stored_offset, place_of
 from kafka_ingest.control.passed_offsets import same_topic
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, stored_offset
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
@@ -72,8 +72,7 @@ def write_rows_kept(connection: Connection, feed_id: UUID, kept: Mapping[TopicPa
     connection.execute(
         each_stored_offset(feed_id).values({name: bindparam(f"kept_{name}") for name in SUMS}),
         [
-            {"of_topic": tp.topic, "of_partition": tp.partition}
-            | {f"kept_{name}": value for name, value in zip(SUMS, sums, strict=True)}
+            place_of(tp) | {f"kept_{name}": value for name, value in zip(SUMS, sums, strict=True)}
             for tp, sums in sorted(kept.items())
         ],
     )

@@ -176,11 +176,14 @@ def events_of(
     *,
     kinds: Collection[str] = (),
     since: datetime | None = None,
+    after: int | None = None,
     before: int | None = None,
     limit: int | None = None,
 ) -> list[Event]:
-    """Return a feed's events, newest first; of all kinds where none is named. ``before``: only older ones."""
+    """Return a feed's events, newest first; of all kinds where none is named. Between two of them, by their numbers."""
     query = select(event).where(event.c.feed_id == feed_id)
+    if after is not None:
+        query = query.where(event.c.event_id > after)
     if before is not None:
         query = query.where(event.c.event_id < before)
     if kinds:
