@@ -89,10 +89,7 @@ class DataFile:
                 for group in range(file.num_row_groups)
                 if may_hold(file.metadata.row_group(group), "kafka_offset", offset)
             )
-            of_offset = (
-                group.filter(pc.equal(group["kafka_offset"], pa.scalar(offset, pa.int64()))) for group in groups
-            )
-            return any(topic_partition in partitions_of(found) for found in of_offset)
+            return any(holds(rows, topic_partition, offset) for rows in groups)
 
     def rows_by_hour(self, before: datetime) -> dict[datetime, int]:
         """Return how many rows are of each hour before a time; reads only row groups that may have any."""
@@ -122,6 +119,12 @@ class DataFile:
             raise NotADataFileError(
                 f"{self._path}: expected a data file of this project, found a damaged one, or another: {error}"
             ) from error
+
+
+def holds(rows: "pa.Table", topic_partition: TopicPartition, offset: int) -> bool:
+    """Whether the record of a position is among rows."""
+    of_offset = rows.filter(pc.equal(rows["kafka_offset"], pa.scalar(offset, pa.int64())))
+    return topic_partition in partitions_of(of_offset)
 
 
 def check_columns(file: pyarrow.parquet.ParquetFile) -> None:

@@ -6,7 +6,7 @@ alone leaves the table; of any other, the rows that stay are written to a new fi
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -17,7 +17,6 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
-from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.add_actions import statistics
@@ -25,7 +24,7 @@ from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import BATCHES, AddedFile
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
-from kafka_ingest.sinks.parquet_contents import POSITION, may_hold, partitions_of
+from kafka_ingest.sinks.parquet_contents import POSITION, may_hold
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile
@@ -208,9 +207,3 @@ def rows_of_file(
                     table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))
                 if table.num_rows:
                     yield table.select(columns)
-
-
-def hold(positions: "Iterable[pa.Table]", topic_partition: TopicPartition, offset: int) -> bool:
-    wanted = pa.scalar(offset, pa.int64())
-    found = (table.filter(pc.equal(table["kafka_offset"], wanted)) for table in positions)
-    return any(topic_partition in partitions_of(table) for table in found)

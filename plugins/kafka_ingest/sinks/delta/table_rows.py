@@ -12,12 +12,10 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, refuse_links
-from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
-from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.log_entry import BATCH_KEY, BATCHES, PROOF_KEY
 from kafka_ingest.sinks.delta.table_fit import form_of
-from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles
+from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, OwnFiles, RowsOfTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +28,7 @@ OUTSIDE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|[/\\])\.\.?([/\\]|$)")
 """A path that is absolute, a URI, or leads out of the folder that it begins in."""
 
 
-class DeltaRows:
+class DeltaRows(RowsOfTable):
     """A snapshot: the one given, or the newest when this is made. I/O errors are left to the caller."""
 
     are_newest_states = False
@@ -95,7 +93,7 @@ class DeltaRows:
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        return batch_ids & (self.published() | self._counted_elsewhere.keys())
+        return batch_ids & (self.published() | self.counted_elsewhere.keys())
 
     def is_visible(self, batch_id: UUID) -> bool:
         return str(batch_id) in self.published() or self.count_elsewhere(batch_id) > 0
@@ -106,37 +104,10 @@ class DeltaRows:
             if path.startswith(f"{BATCHES}/{batch_id}/"):
                 self.opened(path)
 
-    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
-        return bool(self.own_files(batch_id, attempt))
-
-    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
-        return self.own_files_of_all.of(batch_id, attempt)
-
     @cached_property
     def own_files_of_all(self) -> OwnFiles:
         below = f"{BATCHES}/"
         return OwnFiles(path.removeprefix(below) for path in self.files if path.startswith(below))
-
-    def count_elsewhere(self, batch_id: UUID) -> int:
-        return self._counted_elsewhere.get(str(batch_id), 0)
-
-    def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
-        return self.read_rewritten(["kafka_topic", "kafka_partition", "kafka_offset"], batch_id)
-
-    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        if self._table is None or not self.rewritten:
-            return False
-        from kafka_ingest.sinks.delta.replaced_files import hold  # noqa: PLC0415 - see read_rewritten
-
-        return hold(self.rows_elsewhere(batch_id), topic_partition, offset)
-
-    @cached_property
-    def _counted_elsewhere(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for batch in self.read_rewritten([BATCH_COLUMN]):
-            for row in batch.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
-                counts[row[BATCH_COLUMN]] = counts.get(row[BATCH_COLUMN], 0) + row["count_all"]
-        return counts
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
         if self._table is None:
@@ -155,13 +126,10 @@ class DeltaRows:
 
     def was_published(self, published: PublishedReceipt) -> bool:
         """Whether the table has files of the batch, or its mark, which takes longer to find."""
-        receipt = published.receipt
-        if self.own_files(receipt.batch_id, receipt.attempt):
-            return True
-        mark = self.mark(receipt.batch_id)
-        return mark is not None and mark.outcome is Outcome.PUBLISHED
+        own = self.own_files(published.receipt.batch_id, published.receipt.attempt)
+        return bool(own) or super().was_published(published)
 
-    def read_rewritten(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
+    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
         if self._table is None or not self.rewritten:
             return
         self._log.check_readable(self._table)

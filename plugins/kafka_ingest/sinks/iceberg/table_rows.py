@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_errors
@@ -27,7 +25,7 @@ from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, locatio
 from kafka_ingest.sinks.iceberg.table_io import check_inside
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
-from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile
+from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile, RowsOfTable
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.iceberg.table_io import TableFileIO
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
 
 
-class IcebergRows:
+class IcebergRows(RowsOfTable):
     """One reading of the table; None where there is none. I/O errors are left to the caller.
 
     A question about one batch reads those manifests that may name it, one about all batches reads all, once.
@@ -65,7 +63,7 @@ class IcebergRows:
         return by_mark | {name for name in self._of_all if name}
 
     def visible(self, batch_ids: set[str]) -> set[str]:
-        return batch_ids & (self._of_all.keys() | self._counted_elsewhere.keys())
+        return batch_ids & (self._of_all.keys() | self.counted_elsewhere.keys())
 
     @cached_property
     def _of_all(self) -> dict[str, list[FileScanTask]]:
@@ -75,14 +73,6 @@ class IcebergRows:
             name = "" if task.delete_files else (self._own_name(task) or "").partition("/")[0]
             found.setdefault(name, []).append(task)
         return found
-
-    @cached_property
-    def _counted_elsewhere(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for piece in self._read(self._of_all[""], [BATCH_COLUMN], AlwaysTrue()):
-            for row in piece.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
-                counts[row[BATCH_COLUMN]] = counts.get(row[BATCH_COLUMN], 0) + row["count_all"]
-        return counts
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
         below = f"{batch_id}/{attempt}/"
@@ -131,21 +121,11 @@ class IcebergRows:
                 rows = sum(each.num_rows for each in pieces)
                 yield task.file, ReplacedFile(path, task.file.file_size_in_bytes, rows, leaving)
 
-    def rows_elsewhere(self, batch_id: UUID) -> Iterator[pa.Table]:
+    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> Iterator[pa.Table]:
+        if batch_id is None:
+            return self._read(self._of_all[""], columns, AlwaysTrue())
         tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
-        return self._read(tasks, list(POSITION), of_batch(batch_id))
-
-    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
-        position = And(
-            equal("kafka_topic", topic_partition.topic),
-            equal("kafka_partition", topic_partition.partition),
-            equal("kafka_offset", offset),
-        )
-        tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
-        return any(True for _ in self._read(tasks, list(POSITION), And(of_batch(batch_id), position)))
-
-    def count_elsewhere(self, batch_id: UUID) -> int:
-        return self._counted_elsewhere.get(str(batch_id), 0)
+        return self._read(tasks, columns, of_batch(batch_id))
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
         for snapshot in self._table.snapshots() if self._table is not None else ():
@@ -167,10 +147,6 @@ class IcebergRows:
                 with named_errors("the table's rows", self._settings), found.noted(name):
                     for piece in self._scan([task], columns, AlwaysTrue()):
                         found.add(name, piece, {})
-
-    def was_published(self, published: PublishedReceipt) -> bool:
-        mark = self.mark(published.receipt.batch_id)
-        return mark is not None and mark.outcome is Outcome.PUBLISHED
 
     def _planned(self, batch_id: UUID) -> list[FileScanTask]:
         """Return the files that may hold rows of a batch; bounds may be shortened, so others may be there."""
@@ -216,8 +192,4 @@ class IcebergRows:
 
 
 def of_batch(batch_id: UUID) -> BooleanExpression:
-    return equal(BATCH_COLUMN, str(batch_id))
-
-
-def equal(column: str, value: str | int) -> BooleanExpression:
-    return EqualTo(term=Reference(column), value=literal(value))
+    return EqualTo(term=Reference(BATCH_COLUMN), value=literal(str(batch_id)))

@@ -4,10 +4,12 @@ A :class:`TableFormat` answers what a plan asks, without imports for which a pla
 decides: the class that writes the log or the snapshot.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -19,7 +21,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.model.written_columns import WrittenColumns
+from kafka_ingest.model.written_columns import BATCH_COLUMN, WrittenColumns
 from kafka_ingest.sinks.contents import RowsAndCommits
 
 if TYPE_CHECKING:
@@ -142,20 +144,15 @@ class TableRows(RowsAndCommits, Protocol):
         """Whether one of these rows is that record."""
 
 
-class RowsByMarks:
-    """What a :class:`TableRows` says by its marks, where readers see rows or records and no files."""
-
-    own_files_of_all = OwnFiles(())
-
-    @property
-    def marks(self) -> Mapping[UUID, Mark]:
-        raise NotImplementedError
+class RowsOfTable:
+    """What a :class:`TableRows` says by its marks, its own files, and the rows that are in none of these."""
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        return self.marks.get(batch_id)
+        raise NotImplementedError
 
-    def published(self) -> set[str]:
-        return {str(mark.batch_id) for mark in self.marks.values() if mark.outcome is Outcome.PUBLISHED}
+    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> "Iterator[pa.Table]":
+        """Yield some columns of the rows that are in no file as it was published, of one batch or of all."""
+        raise NotImplementedError
 
     def was_published(self, published: PublishedReceipt) -> bool:
         mark = self.mark(published.plan.batch_id)
@@ -166,6 +163,45 @@ class RowsByMarks:
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
         return self.own_files_of_all.of(batch_id, attempt)
+
+    @property
+    def own_files_of_all(self) -> OwnFiles:
+        return OwnFiles(())
+
+    def count_elsewhere(self, batch_id: UUID) -> int:
+        return self.counted_elsewhere.get(str(batch_id), 0)
+
+    @cached_property
+    def counted_elsewhere(self) -> Mapping[str, int]:
+        """How many rows of each batch are in no file as it was published."""
+        counts: Counter[str] = Counter()
+        for piece in self.read_elsewhere([BATCH_COLUMN]):
+            for row in piece.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
+                counts[row[BATCH_COLUMN]] += row["count_all"]
+        return counts
+
+    def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
+        return self.read_elsewhere(["kafka_topic", "kafka_partition", "kafka_offset"], batch_id)
+
+    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+        # A third of a second for pyarrow, which only a question about records should pay.
+        from kafka_ingest.sinks.parquet_contents import holds  # noqa: PLC0415
+
+        return any(holds(rows, topic_partition, offset) for rows in self.rows_elsewhere(batch_id))
+
+
+class RowsByMarks(RowsOfTable):
+    """The same where readers see rows or records and no files."""
+
+    @property
+    def marks(self) -> Mapping[UUID, Mark]:
+        raise NotImplementedError
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        return self.marks.get(batch_id)
+
+    def published(self) -> set[str]:
+        return {str(mark.batch_id) for mark in self.marks.values() if mark.outcome is Outcome.PUBLISHED}
 
 
 def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:
