@@ -7,7 +7,6 @@ happens once, at the next question that Kafka is asked, which is when no transac
 import copy
 import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -30,9 +29,8 @@ from kafka_ingest.control.offset_store import reset_detail, reset_rows
 from kafka_ingest.control.output_rows import union_of
 from kafka_ingest.control.read_again import without_taken_over
 from kafka_ingest.control.rows import is_dag_run, is_of_run
-from kafka_ingest.control.schema import FOLDED_KINDS, LEDGER_KINDS
+from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
-    BatchFoldedError,
     BatchRevokedError,
     BatchStateError,
     ColumnsChangedError,
@@ -81,7 +79,7 @@ from kafka_ingest.model.control_rows import (
     StartOver,
 )
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.folded import Chains, Foldable, FoldCut, Folded, FoldedFeed, FoldedRange, kept_of_folded
+from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedFeed
 from kafka_ingest.model.gap import (
     Gap,
     GapCause,
@@ -373,38 +371,6 @@ class ControlState:
     to_announce: set[UUID] = field(default_factory=set)
     lost: dict[UUID, tuple[LostRange, ...]] = field(default_factory=dict)
     removed: dict[UUID, tuple[RemovedRange, ...]] = field(default_factory=dict)
-    folded: dict[UUID, dict[UUID, FoldedRange]] = field(default_factory=dict)
-
-    def kept_of_folded(
-        self, feed_id: UUID, folded: Iterable[FoldedRange], also: Mapping[UUID, Iterable[OffsetRange]] | None = None
-    ) -> list[OffsetRange]:
-        """Return what is left of folded ranges without what folded batches lost."""
-        ids = ids_before(resets_of(self, feed_id))
-
-        def place(each: FoldedRange | LostRange) -> tuple[str, str | None]:
-            return each.offset_range.topic, ids.get((each.offset_range.topic, each.topic_id), each.topic_id)
-
-        chains = list(folded)
-        left: list[OffsetRange] = []
-        for here in {place(each) for each in chains}:
-            gone: dict[UUID, list[OffsetRange]] = {}
-            for each in self.lost.get(feed_id, ()):
-                if place(each) == here and self.batches[each.batch_id].plan.folded is not None:
-                    gone.setdefault(each.batch_id, []).append(each.offset_range)
-            for batch_id, ranges in (also or {}).items():
-                gone.setdefault(batch_id, []).extend(span for span in ranges if span.topic == here[0])
-            left += kept_of_folded([each.offset_range for each in chains if place(each) == here], gone)
-        return left
-
-    def folded_now(self, feed_id: UUID) -> list[FoldedRange]:
-        """Return what is folded of the topics as they are now."""
-        ids = ids_before(resets_of(self, feed_id))
-        return [
-            each
-            for each in self.folded.get(feed_id, {}).values()
-            if (row := self.stored.get((feed_id, each.offset_range.topic_partition))) is not None
-            and row.topic_id == ids.get((each.offset_range.topic, each.topic_id), each.topic_id)
-        ]
 
     def kept(self, feed_id: UUID, batch_id: UUID, offset_range: OffsetRange) -> list[OffsetRange]:
         """Return what a batch still holds of a range."""
@@ -609,7 +575,6 @@ class InMemoryControlTables:
             )
             for batch in newest
             if batch.state is BatchState.COMMITTED
-            and batch.plan.folded is None
             and not batch.planned_by.startswith(RESTORED_BY)
             and not state.attempts[by_pin(batch)].opened_by.startswith(RESTORED_BY)
         ]
@@ -643,22 +608,10 @@ class InMemoryControlTables:
             and mine.start_offset < theirs.end_offset
             for kept in self.state.kept(plan.feed_id, batch.batch_id, theirs)
         )
-        folded = [
-            each
-            for each in self.state.folded.get(plan.feed_id, {}).values()
-            for mine in plan.ranges
-            if each.offset_range.topic_partition == mine.topic_partition
-            and each.topic_id == plan.topic_ids[mine.topic]
-            and each.offset_range.start_offset < mine.end_offset
-            and mine.start_offset < each.offset_range.end_offset
-        ]
-        return sorted([*found, *self.state.kept_of_folded(plan.feed_id, folded)])
+        return sorted(found)
 
     def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
         feed_id = self.state.batch(batch_id).plan.feed_id
-        later = [batch for batch in self.state.feed_batches(feed_id) if batch.batch_id >= batch_id]
-        if any(batch.plan.folded is not None for batch in later):
-            raise BatchFoldedError(f"batch {batch_id}, or one that followed it, is folded")
         starts: dict[TopicPartition, int] = {}
         for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id):
             if batch.batch_id >= batch_id and batch.plan.kind is BatchKind.LIVE:
@@ -674,13 +627,7 @@ class InMemoryControlTables:
                 if stored is not None and read.end_offset > stored:
                     ahead = replace(read, start_offset=max(read.start_offset, stored))
                     found += self.state.kept(feed_id, batch.batch_id, ahead)
-        folded = self.state.folded_now(feed_id)
-        beyond = [
-            OffsetRange(tp, row.next_offset, 2**63 - 1)
-            for (owner, tp), row in self.state.stored.items()
-            if owner == feed_id and row.next_offset is not None
-        ]
-        return sorted([*found, *intersect(self.state.kept_of_folded(feed_id, folded), beyond)])
+        return sorted(found)
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
         feed = self.feed(feed_name)
@@ -695,7 +642,6 @@ class InMemoryControlTables:
             committed_ahead=self.committed_ahead(feed.feed_id),
             lost=self.state.lost.get(feed.feed_id, ()),
             removed=self.state.removed.get(feed.feed_id, ()),
-            folded=self.folded(feed.feed_id).ranges,
             replacements=replacements(self.state, feed.feed_id),
         )
 
@@ -734,14 +680,7 @@ class InMemoryControlTables:
                 if batch.batch_id != apart_from
                 for read in read_of_topics_now(self.state, batch)
                 for kept in self.state.kept(feed_id, batch.batch_id, read)
-            ]
-            + self.state.kept_of_folded(
-                feed_id,
-                self.state.folded_now(feed_id),
-                {apart_from: intervals}
-                if apart_from is not None and self.state.batches[apart_from].plan.folded is not None
-                else None,
-            ),
+            ],
         )
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
@@ -750,44 +689,18 @@ class InMemoryControlTables:
                 counts = self.range_counts(batch.batch_id)
                 ranges = [CommittedRange(count, batch.plan.topic_ids[count.offset_range.topic]) for count in counts]
                 output = batch.plan.output
-                yield CommittedBatch(batch.batch_id, batch.plan.kind, output, ranges, batch.plan.folded)
+                yield CommittedBatch(batch.batch_id, batch.plan.kind, output, ranges, None)
 
     def folded(self, feed_id: UUID) -> FoldedFeed:
-        chains = self.state.folded.get(feed_id, {}).values()
-        return FoldedFeed(
-            frozenset(batch.batch_id for batch in self.state.feed_batches(feed_id) if batch.plan.folded is not None),
-            sorted(chains, key=lambda each: (each.offset_range, each.oldest)),
-        )
+        """Nothing is: contract tests fold in databases alone."""
+        del feed_id
+        return FoldedFeed(frozenset(), [])
 
     def foldable(self, feed_id: UUID, cut: FoldCut) -> Foldable:
-        found = [(why_not_folded(self.state, batch), batch) for batch in old_batches(self.state, feed_id, cut)]
-        stays = Counter(why for why, _ in found)
-        events = [event for owner, event in self.state.events if owner == feed_id and is_old(event, cut)]
-        return Foldable(stays[None], len(events), stays["to_announce"], stays["staged"])
+        raise AssertionError((feed_id, cut))
 
     def fold(self, feed_id: UUID, cut: FoldCut) -> Folded:
-        with self.transaction() as state:
-            partitions = len([tp for owner, tp in state.stored if owner == feed_id])
-            at_once = max(1, min(cut.batches_at_once, cut.ranges_at_once // max(1, partitions)))
-            found = [each for each in old_batches(state, feed_id, cut) if why_not_folded(state, each) is None]
-            chains = Chains(state.folded.get(feed_id, {}))
-            ranges, attempts = 0, 0
-            for batch in found[:at_once]:
-                assert batch.committed_at is not None
-                for count in state.counts.pop(batch.batch_id):
-                    at, topic_id = batch.committed_at, batch.plan.topic_ids[count.offset_range.topic]
-                    chains.add(folded_range(count, topic_id, at))
-                    ranges += 1
-                state.batches[batch.batch_id] = replace(batch, plan=batch.plan.without_ranges(), pinned_attempt=None)
-                for key in [key for key in state.attempts if key[0] == batch.batch_id]:
-                    del state.attempts[key]
-                    attempts += 1
-            known = {key: each for key, each in state.folded.get(feed_id, {}).items() if key not in chains.gone}
-            state.folded[feed_id] = known | {uuid6.uuid7(): each for each in chains.new}
-            old = [event for owner, event in state.events if owner == feed_id and is_old(event, cut)]
-            gone = {event.event_id for event in old[: cut.events_at_once]}
-            state.events = [entry for entry in state.events if entry[1].event_id not in gone]
-            return Folded(len(found[:at_once]), ranges, attempts, len(gone))
+        raise AssertionError((feed_id, cut))
 
     def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
         copies = self.state.backfill_ranges(feed_id, BatchKind.COPY)
@@ -1204,41 +1117,6 @@ class InMemoryControlTables:
     ) -> None:
         with self.transaction() as state:
             state.append_event(feed_id, kind, actor, batch_id, detail)
-
-
-def folded_range(count: RangeCount, topic_id: str | None, at: datetime) -> FoldedRange:
-    """Return a committed range as it is folded."""
-    counts = (count.rows, count.filtered, count.dead_letters, count.invisible)
-    return FoldedRange(count.offset_range, topic_id, *counts, 1, at, at)
-
-
-def old_batches(state: ControlState, feed_id: UUID, cut: FoldCut) -> list[Batch]:
-    """Return the batches that are old enough to be folded, oldest first."""
-    newest = sorted(state.feed_batches(feed_id), key=by_age, reverse=True)[: cut.newest_stay]
-    found = [
-        (batch.committed_at, batch.batch_id, batch)
-        for batch in state.feed_batches(feed_id)
-        if batch.state is BatchState.COMMITTED
-        and batch.plan.kind is BatchKind.LIVE
-        and batch.plan.folded is None
-        and batch.committed_at is not None
-        and batch.committed_at < cut.before
-        and batch not in newest
-    ]
-    return [batch for *_, batch in sorted(found, key=lambda each: each[:2])]
-
-
-def why_not_folded(state: ControlState, batch: Batch) -> str | None:
-    """Return why an old batch stays as it is; None where it may be folded."""
-    if batch.batch_id in state.to_announce:
-        return "to_announce"
-    attempts = [attempt for key, attempt in state.attempts.items() if key[0] == batch.batch_id]
-    return "staged" if any(attempt.cleaned_at is None for attempt in attempts) else None
-
-
-def is_old(event: Event, cut: FoldCut) -> bool:
-    """Whether a line of the journal is old, and one that machines wrote."""
-    return event.kind in FOLDED_KINDS and event.at < cut.before
 
 
 def take_from_removed(state: ControlState, feed_id: UUID, others: Iterable[LostRange | RemovedRange]) -> None:

@@ -1,4 +1,4 @@
-"""Old live batches become sums, in control tables of every kind: what they answer stays the same."""
+"""Old live batches become sums in a database: what it answers stays the same."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from tests.contract.builders import (
     stored,
     write,
 )
-from tests.contract.conftest import SqlStore, Store
+from tests.contract.conftest import SqlStore
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.row_sums import count_again
@@ -40,6 +40,12 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 ALL = FoldCut(LATER, newest_stay=0)
+
+
+@pytest.fixture
+def control(database: SqlStore) -> OperatorTables:
+    """Control tables in a database: those in memory fold nothing."""
+    return database.connect()
 
 
 def fold_all(control: OperatorTables, cut: FoldCut = ALL) -> Folded:
@@ -275,8 +281,8 @@ def test_backfills_copies_and_what_was_abandoned_or_is_open_stay(control: Operat
 
 
 @pytest.mark.postgresql_too
-def test_old_lines_that_machines_wrote_go_and_all_others_stay(store: Store) -> None:
-    control = store.connect()
+def test_old_lines_that_machines_wrote_go_and_all_others_stay(database: SqlStore) -> None:
+    control = database.connect()
     three_batches(control)
     kinds = ("mirror_failed", "no_dates", "attempts_discarded", "receipt_refused")
     for kind in (*kinds, "mirror_failed", "restored", "cleaned", "expired"):
@@ -286,8 +292,8 @@ def test_old_lines_that_machines_wrote_go_and_all_others_stay(store: Store) -> N
     assert control.fold(ORDERS_FEED, FoldCut(datetime(2020, 1, 1, tzinfo=UTC))).events == 0
     assert control.fold(ORDERS_FEED, FoldCut(LATER, events_at_once=2)) == Folded(events=2)
     assert fold_all(control, FoldCut(LATER)).events == 3
-    assert not any(store.events(kind) for kind in kinds)
-    assert all(store.events(kind) for kind in ("seeded", "reset", "restored", "cleaned", "expired"))
+    assert not any(database.events(kind) for kind in kinds)
+    assert all(database.events(kind) for kind in ("seeded", "reset", "restored", "cleaned", "expired"))
 
 
 def test_events_that_follow_folded_ones_have_numbers_of_their_own(control: OperatorTables) -> None:
@@ -329,8 +335,8 @@ def test_a_feed_of_many_partitions_folds_fewer_batches_at_once(control: Operator
     assert control.fold(ORDERS_FEED, FoldCut(LATER, newest_stay=0, ranges_at_once=1)).batches == 1
 
 
-def test_two_that_fold_at_once_fold_each_batch_once(store: Store) -> None:
-    control, rival = store.connect(), store.connect()
+def test_two_that_fold_at_once_fold_each_batch_once(database: SqlStore) -> None:
+    control, rival = database.connect(), database.connect()
     three_batches(control)
     clean(control)
     cut = FoldCut(LATER, newest_stay=0, batches_at_once=1)

@@ -172,17 +172,17 @@ def test_while_it_is_open_what_was_left_out_is_not_pending(control: OperatorTabl
     assert list(coverage[KEPT.topic_partition].pending_live) == [KEPT]
 
 
-def test_once_it_is_folded_the_chains_hold_what_was_read_only(control: OperatorTables) -> None:
-    committed(control)
-    for attempt in control.attempts(FIRST_PLAN.batch_id):
-        control.note_cleaned(attempt)
+def test_once_it_is_folded_the_chains_hold_what_was_read_only(sql_control: SqlControlTables) -> None:
+    committed(sql_control)
+    for attempt in sql_control.attempts(FIRST_PLAN.batch_id):
+        sql_control.note_cleaned(attempt)
     before = datetime.now(UTC) + timedelta(days=1)
-    assert control.fold(ORDERS_FEED, FoldCut(before, newest_stay=0)).ranges == 1
+    assert sql_control.fold(ORDERS_FEED, FoldCut(before, newest_stay=0)).ranges == 1
 
-    assert [each.offset_range for each in control.folded(ORDERS_FEED).ranges] == [KEPT]
-    batch = control.batch(FIRST_PLAN.batch_id)
+    assert [each.offset_range for each in sql_control.folded(ORDERS_FEED).ranges] == [KEPT]
+    batch = sql_control.batch(FIRST_PLAN.batch_id)
     assert (batch.left_out, batch.ranges_read) == ((LEFT_OUT,), ())
-    assert control.committed_within(ORDERS_FEED, list(FIRST_PLAN.ranges)) == [KEPT]
+    assert sql_control.committed_within(ORDERS_FEED, list(FIRST_PLAN.ranges)) == [KEPT]
 
 
 @pytest.mark.parametrize("step", ["begin_commit", "complete_commit"])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -40,7 +39,6 @@ from kafka_ingest.errors import (
     UnknownBatchError,
 )
 from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
-from kafka_ingest.model.folded import FoldCut
 from kafka_ingest.model.offsets import OffsetsPolicy, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
@@ -193,19 +191,20 @@ def test_a_retry_of_the_run_that_committed_still_calls_the_batch_its_own(feed: F
     assert feed.commit(plan.batch_id, actor="run 1").by_us is True
 
 
-def fold_all(feed: FeedInMemory, plan: BatchPlan) -> None:
-    """Fold every batch of the feed."""
-    for attempt in feed.control.attempts(plan.batch_id):
-        feed.control.note_cleaned(attempt)
-    cut = FoldCut(datetime.now(UTC) + timedelta(days=1), newest_stay=0)
-    assert feed.control.fold(plan.feed_id, cut).batches == 1
+def fold(feed: FeedInMemory, plan: BatchPlan) -> None:
+    """Leave of a committed batch what folding does."""
+    with feed.control.transaction() as state:
+        folded = replace(state.batch(plan.batch_id), plan=plan.without_ranges(), pinned_attempt=None)
+        state.batches[plan.batch_id] = folded
+        state.attempts.clear()
+        state.counts.clear()
 
 
 def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
     feed.commit(plan.batch_id, actor="run 1")
-    fold_all(feed, plan)
+    fold(feed, plan)
     feed.sink.is_down = True
     again = feed.commit(plan.batch_id, actor="run 1")
     assert (again.batch.state, again.by_us, again.counts) == (BatchState.COMMITTED, False, ())
@@ -214,7 +213,7 @@ def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again
 
 def test_a_cleared_write_of_a_folded_batch_reads_nothing_again(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.commit(plan.batch_id)
-    fold_all(feed, plan)
+    fold(feed, plan)
     assert open_attempt(plan.batch_id, feed, actor="run") is None
 
 
@@ -222,7 +221,7 @@ def test_a_folded_batchs_plan_is_read_back_from_its_receipt_and_from_no_other(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
     feed.commit(plan.batch_id)
-    fold_all(feed, plan)
+    fold(feed, plan)
     folded = feed.control.batch(plan.batch_id).plan
     assert folded.ranges == ()
     assert whole_plan(folded, sinks(feed.sink)) == plan
