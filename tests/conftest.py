@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from tests.temporary_files import give_airflow_a_home, write_to_memory
-from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, turns, uses_kept_spark
+from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers, shared_by, turns
 
 # What the fixtures need is imported in them: the process that hands the tests out to others uses none of it.
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out one file at a time, but those whose tests share a Spark together: one process starts it."""
+    """Hand out one file at a time, but those whose tests share what takes long to start together."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -179,7 +179,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class FilesTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "in a kept Spark" if uses_kept_spark(config.rootpath / file) else file
+            return shared_by(config.rootpath / file) or file
 
     return FilesTogether(config, log)
 

@@ -49,6 +49,13 @@ ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, SCHEMA_REGISTRY, DATABASE
 
 IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=True|kept_spark\(\)\.|spark: SparkSession|forking_commands\(")
 """What a test says that asks for the Spark that a process keeps: for jobs, or as a session."""
+IN_A_FORK_OF_AIRFLOW = re.compile(r"import Airflow\b|airflow_forks|page_server")
+"""What a test says that asks for the Airflow that a process has imported once, and whose database it has made."""
+KEPT: Mapping[str, tuple[frozenset[str], re.Pattern[str]]] = {
+    "in a kept Spark": (frozenset({"integration", "spark"}), IN_A_KEPT_SPARK),
+    "in forks of an Airflow": (frozenset({"orchestration"}), IN_A_FORK_OF_AIRFLOW),
+}
+"""What files of tests share, in which folders, and what they say: one process starts it, and runs them all."""
 
 WAIT, COMPUTE = REAL_PARTS, LONG
 """What is waited for, and what is not: while one process waits for Kafka, Java or Airflow, others use its processor."""
@@ -72,25 +79,26 @@ def need(
 
 
 @cache
-def uses_kept_spark(file: Path) -> bool:
-    """Return whether tests of a file share a Spark with others; each process would start and warm up one of its own."""
-    return file.parent.name in {"integration", "spark"} and bool(
-        IN_A_KEPT_SPARK.search(file.read_text(encoding="utf-8"))
-    )
+def shared_by(file: Path) -> str | None:
+    """Return what tests of a file share with others; each process would start and warm up one of its own."""
+    said = [name for name, (folders, _) in KEPT.items() if file.parent.name in folders]
+    return next((name for name in said if KEPT[name][1].search(file.read_text(encoding="utf-8"))), None)
 
 
 def turns(needs: Mapping[Path, str | None]) -> dict[Path, float]:
     """Return when each file of tests has its turn, from what its tests need: numbers to sort by.
 
-    Those that share a Spark come first, since one process runs them all. Then those that wait for real parts and those
-    that compute for long follow each other in turn, so that the processes do not all wait at the same time.
+    Those that share a Spark come first, since one process runs them all, and those that share an Airflow. Then those
+    that wait for real parts and those that compute for long follow each other in turn, so that the processes do not all
+    wait at the same time.
     """
     found: dict[Path, float] = {}
     for number, kind in enumerate(ORDER):
-        files = [path for path, needed in needs.items() if needed == kind and not uses_kept_spark(path)]
+        files = [path for path, needed in needs.items() if needed == kind and shared_by(path) is None]
         begin = ORDER.index(WAIT) if kind == COMPUTE else number
         found |= {path: begin + place / len(files) for place, path in enumerate(files)}
-    return found | {path: -1.0 for path in needs if uses_kept_spark(path)}
+    first = {name: float(place - len(KEPT)) for place, name in enumerate(KEPT)}
+    return found | {path: first[shared] for path in needs if (shared := shared_by(path)) is not None}
 
 
 def left_out(needs: Counter[str]) -> list[str]:

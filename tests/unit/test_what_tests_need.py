@@ -15,8 +15,8 @@ from tests.what_tests_need import (
     NotQuickError,
     left_out,
     need,
+    shared_by,
     turns,
-    uses_kept_spark,
 )
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -63,26 +63,31 @@ def test_what_is_left_out_is_counted_by_what_it_needs() -> None:
     ]
 
 
-def test_files_whose_tests_share_a_spark_are_known_by_what_they_say() -> None:
-    share = ("spark/test_decode.py", "spark/test_shape.py", "spark/test_write_batch.py", "integration/test_tables.py")
-    others = ("integration/test_adopt.py", "orchestration/test_feed_dag_runs.py", "unit/test_what_tests_need.py")
+def test_files_whose_tests_share_a_spark_or_an_airflow_are_known_by_what_they_say() -> None:
+    spark = ("spark/test_decode.py", "spark/test_shape.py", "spark/test_write_batch.py", "integration/test_tables.py")
+    airflow = ("test_backfill_dag.py", "test_dag_integrity.py", "test_feed_dag_runs.py", "test_page.py")
+    others = ("integration/test_adopt.py", "orchestration/test_airflow_tasks.py", "unit/test_what_tests_need.py")
 
-    assert all(uses_kept_spark(TESTS / name) for name in share)
-    assert not any(uses_kept_spark(TESTS / name) for name in others)
+    assert {shared_by(TESTS / name) for name in spark} == {"in a kept Spark"}
+    assert {shared_by(TESTS / "orchestration" / name) for name in airflow} == {"in forks of an Airflow"}
+    assert {shared_by(TESTS / name) for name in others} == {None}
 
 
-def test_files_that_share_a_spark_come_first_then_what_waits_and_what_computes_in_turn_and_quick_ones_last() -> None:
-    shares, waits, waits_too, quick = (
+def test_files_that_share_something_come_first_then_what_waits_and_what_computes_in_turn_and_quick_ones_last() -> None:
+    shares, shares_other, waits, waits_too, quick = (
         TESTS / name
         for name in (
             "spark/test_shape.py",
+            "orchestration/test_page.py",
             "integration/test_adopt.py",
             "integration/test_fold.py",
             "unit/test_offsets.py",
         )
     )
     computes, computes_too, asks = (TESTS / "contract" / name for name in ("a.py", "b.py", "c.py"))
-    needs = dict.fromkeys((waits, waits_too, shares), REAL_PARTS) | dict.fromkeys((computes, computes_too), LONG)
+    needs = dict.fromkeys((waits, waits_too, shares_other, shares), REAL_PARTS) | dict.fromkeys(
+        (computes, computes_too), LONG
+    )
     turn = turns({quick: None, asks: DATABASE, **needs})
-    in_order = sorted([shares, waits, computes, waits_too, computes_too, asks, quick], key=turn.__getitem__)
-    assert in_order == [shares, waits, computes, waits_too, computes_too, asks, quick]
+    expected = [shares, shares_other, waits, computes, waits_too, computes_too, asks, quick]
+    assert sorted(turn, key=turn.__getitem__) == expected
