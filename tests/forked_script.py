@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -46,15 +47,21 @@ def run_in_this_fork(request: dict[str, Any]) -> None:
 
 def become(request: dict[str, Any]) -> None:
     """Take over what a process of its own would have been started with."""
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    os.chdir(request["directory"])
     with (
         Path(os.devnull).open() as stdin,
         Path(request["stdout"]).open("wb") as stdout,
         Path(request["stderr"]).open("wb") as stderr,
     ):
-        for number, file in enumerate((stdin, stdout, stderr)):
-            os.dup2(file.fileno(), number)
-    sys.argv[:] = request["arguments"]
+        streams = [stream.fileno() for stream in (stdin, stdout, stderr)]
+        take_over(request["arguments"], request["environment"], request["directory"], streams)
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+def take_over(arguments: Sequence[str], environment: Mapping[str, str], directory: str, streams: Sequence[int]) -> None:
+    """Let this process be as one that was started so; ``streams`` are its first files."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.argv[:] = arguments

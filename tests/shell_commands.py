@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.forked_script import ready_to_fork
+from tests.forked_script import ready_to_fork, take_over
 from tests.kept_spark import SUBMIT, kept_spark
 from tests.project import KAFKA_INGEST
 
@@ -63,12 +63,7 @@ def with_spark_of(folder: str) -> Callable[..., None]:
 def run_in_this_fork(client: socket.socket) -> None:
     _, outputs, _, _ = socket.recv_fds(client, 1, 2)
     arguments, variables = json.loads(client.makefile().read())
-    for number, output in enumerate(outputs, 1):
-        os.dup2(output, number)
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(variables["PWD"])
-    sys.argv[:] = [str(KAFKA_INGEST), *arguments]
+    take_over([str(KAFKA_INGEST), *arguments], variables, variables["PWD"], [0, *outputs])
     runpy.run_path(str(KAFKA_INGEST), run_name="__main__")
 
 
