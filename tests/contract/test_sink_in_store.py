@@ -21,7 +21,6 @@ from tests.contract.sink_outputs import (
     DeltaInStore,
     IcebergInStore,
     InStore,
-    opened,
     plan_to,
     publish,
     rows_of,
@@ -124,12 +123,6 @@ def test_a_table_that_may_be_made_by_another_writer_at_this_moment_is_looked_for
     with output.store.failing(conflict):
         output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
-
-
-def test_a_document_whose_answer_is_lost_is_written_once(output: InStore) -> None:
-    with output.store.failing(StoreFault(r"PUT .*/plan\.json", "lose the answer", times=1)):
-        directory = opened(output, plan_to(output, 1))
-    assert storage.read_whole(output.opened(directory / "plan.json")) == b"{}"
 
 
 # ── Failures at every step ────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -27,19 +25,16 @@ from tests.kafka_faults import produce as produce_plain
 from tests.kept_spark import kept_spark
 from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
 from tests.object_store import ObjectStore, StoreFault
-from tests.quick_project import Killed, QuickProject
+from tests.quick_project import QuickProject
 from tests.store_proxy import OF_ROLE, SECRET
 from tests.table_kinds import lands
 
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import RemotePlace
-from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.iceberg.commits import IcebergCommits
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from order_events import order_events, produce
 
-FORMATS = ("delta", "iceberg")
-LANDING = {"delta": TableLog, "iceberg": IcebergCommits}
 JAVA = b"org.apache.spark.deploy.SparkSubmit"
 ENOUGH_LOOKS = 1_000
 """While Java starts: as many as it may take on a busy machine."""
@@ -102,10 +97,7 @@ class Lake:
 
     def files(self) -> list[int]:
         """Return how many rows each file has, as the table says."""
-        if self.format == "iceberg":
-            return sorted(self.iceberg().inspect.files()["record_count"].to_pylist())
-        table = DeltaTable(self.uri.replace("aws_lake@", ""), storage_options=self.options)
-        return sorted(pa.table(table.get_add_actions())["num_records"].to_pylist())
+        return sorted(self.iceberg().inspect.files()["record_count"].to_pylist())
 
     def iceberg(self) -> Table:
         """Return the table as another program has it."""
@@ -117,7 +109,7 @@ class Lake:
         return dict(Counter(row["kafka_batch"] for row in self.rows()))
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture
 def lake(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Path) -> Lake:
     object_store.make_bucket("lake")
     # One of the two goes by a role: the clients are the same for both formats, apart from delta-rs.
@@ -149,14 +141,8 @@ def processes(of_lake: QuickProject) -> Iterator[Processes]:
 
 
 @contextmanager
-def real_spark_by_role(project: QuickProject, lake: Lake) -> Iterator[list[bytes]]:
-    """Let Spark be the real one where a role leads to the store, and collect what others see of it.
-
-    It stages the same files for both formats, and with a key it is the one of the next test.
-    """
-    if lake.with_key:
-        yield []
-        return
+def real_spark(project: QuickProject) -> Iterator[list[bytes]]:
+    """Let Spark be the real one, and collect what others see of it."""
     with project.submitting(spark_is_its_own=True), what_others_see(project) as seen:
         yield seen
 
@@ -217,6 +203,8 @@ def assert_no_secret_in(lake: Lake, project: QuickProject, seen: list[bytes]) ->
 BY = ["kafka_partition", "day(kafka_timestamp)"]
 
 
+# By a role, and the next ones by a key: Spark stages the same files for both formats.
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_and_lost_control_tables(
     of_lake: QuickProject, processes: Processes, servers: str, topic: str, lake: Lake
 ) -> None:
@@ -225,7 +213,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     events = list(order_events(2_000, seed=11, timestamps_ms=count(noon_ms, 60_000)))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, islice(events, 1_000))
-    with lake.as_it_is_reached(), real_spark_by_role(of_lake, lake) as seen:
+    with lake.as_it_is_reached(), real_spark(of_lake) as seen:
         [first] = of_lake.run()
     assert first["rows"] == 1_000
     assert [comparable(row) for row in lake.rows()] == rows_expected(events[:1_000], topic, id_of_topic)
@@ -236,7 +224,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     produce(servers, topic, events[1_000:])
     stored = of_lake.stored_offsets()[0]
     of_lake.answer("skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
-    kill_a_run_that_spark_wrote_for(of_lake, processes, f"after:{lands(LANDING[lake.format])}")
+    kill_a_run_that_spark_wrote_for(of_lake, processes, f"after:{lands(IcebergCommits)}")
     open_batch = of_lake.status()["open_batch"]
     [second] = of_lake.run()
     assert (second["batch_id"], second["rows"]) == (open_batch["batch_id"], 1_000 - 10)
@@ -310,42 +298,7 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
     assert (lake.uploads(), lake.batches_seen()) == ([], {batch["batch_id"]: 100})
 
 
-# ── What operators do to a table in a store, with a stand-in for Spark ────────────────────────────────────────────────
-
-
-@pytest.fixture
-def feed(of_lake: QuickProject, lake: Lake, orders: str) -> QuickProject:
-    """A feed of 15 records that writes there."""
-    of_lake.write_feed(orders, limits={"max_records": 5}, sink=lake.sink)
-    return of_lake
-
-
-def test_a_batch_that_was_abandoned_while_it_was_committed_is_never_seen_and_can_be_restored(
-    feed: QuickProject, lake: Lake
-) -> None:
-    with patch.object(LANDING[lake.format], "land", side_effect=Killed), suppress(Killed):
-        feed.kafka_ingest("run", "orders")
-    [batch] = feed.batches()
-    assert batch["state"] == "COMMITTING"
-    feed.answer("abandon", batch["batch_id"], "--reason", "wrong topic")
-    assert lake.batches_seen() == {}
-    feed.answer("restore", batch["batch_id"], "--execute", "--reason", "it was the right one")
-    assert list(lake.batches_seen().values()) == [5]
-    assert batch["batch_id"] not in lake.batches_seen()
-
-
-def test_old_batches_leave_the_table_and_what_is_cleaned_is_not_what_is_published(
-    feed: QuickProject, lake: Lake
-) -> None:
-    feed.run("orders", "--until-caught-up")
-    oldest, second, newest = (str(batch["batch_id"]) for batch in reversed(feed.batches()))
-    for batch_id in (oldest, newest):
-        feed.answer("clean", "--batch", batch_id, "--reason", "the store is dear")
-    expire = ("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")
-    assert [batch["batch_id"] for batch in feed.answer(*expire)["batches"]] == [oldest, second]
-    assert lake.batches_seen() == {newest: 5}
-    found = feed.answer("coverage", "orders", "--verify")
-    assert (found["accounted"], found["verified"]["differences"]) == (True, [])
+# ── Dead letters ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
