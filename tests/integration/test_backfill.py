@@ -151,22 +151,6 @@ def test_two_feeds_do_not_copy_into_one_directory(skipped: QuickProject, orders:
     assert "a copy of another feed" in refused[2]
 
 
-def test_what_is_left_is_read_and_what_is_missing_is_a_gap_where_that_was_asked_for(
-    quick: QuickProject, orders: str, servers: str
-) -> None:
-    quick.write_feed(orders, start="latest")
-    quick.run()
-    delete_records(servers, orders, 0, 4)
-
-    done = quick.answer("backfill", "orders", f"{orders}:0=2-8", "--when", "missing=record_gap")
-
-    assert chunks_of(done) == [[(0, 4, 8)]]
-    assert ranges_of(done["left_out"]["deleted"]) == [(0, 2, 4)]
-    assert quick.gaps() == [(0, 2, 4, "retention", "open")]
-    assert offsets(quick) == [4, 5, 6, 7]
-    assert quick.answer("coverage", "orders", "--verify")["accounted"]
-
-
 def test_a_chunk_that_fails_holds_no_other_up_and_its_error_is_reported(
     skipped: QuickProject, orders: str, servers: str
 ) -> None:

@@ -131,31 +131,6 @@ def test_topics_that_the_feed_file_names_no_more_do_not_count_into_the_lag(
     assert "not read: the feed file does not name its topic" in shown
 
 
-# ── What operators may not do on tables that know less than the output ────────────────────────────────────────────────
-
-
-MOVING: list[tuple[str, ...]] = [
-    ("skip", "orders", "{topic}", "0", "0-2", "--reason", "poisoned"),
-    ("mirror", "orders", "--repair"),
-    ("topic-changed", "orders"),
-    ("plan", "orders", "--dry-run"),
-    ("plan", "orders"),
-]
-
-
-def test_on_tables_that_know_less_than_the_output_nothing_moves(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.plan("--end-offset", f"{orders}:0=0")
-    older = remember(quick)
-    quick.run()
-    restore(quick, older)
-    for command in MOVING:
-        found = quick.refusal(*(part.format(topic=orders) for part in command))
-        assert found[:2] == (3, "OUTPUT_UNKNOWN"), command
-        assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}, command
-        assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}, "the group stays where the newest commit left it"
-
-
 # ── What a run asks for ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,13 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from tests.kafka_faults import (
     hidden_by_deleted_records,
     hidden_for_good,
-    open_transaction,
-    plain_records,
-    produce,
 )
 from tests.quick_project import QuickProject, spans
 
@@ -21,17 +17,6 @@ def after(seconds: float) -> str:
 
 
 # ── The end of what can be read ───────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("isolation", "end_offset"), [("read_committed", 10), ("read_uncommitted", 14)])
-def test_an_open_transaction_ends_what_read_committed_sees_and_nothing_else(
-    quick: QuickProject, servers: str, orders: str, isolation: str, end_offset: int
-) -> None:
-    quick.write_feed(orders, kafka={"topics": [orders], "isolation": isolation})
-    with open_transaction(servers, orders, 0, plain_records(3)):
-        produce(servers, orders, 0, plain_records(1))  # committed at once, and still behind the transaction
-        produce(servers, orders, 1, plain_records(1))
-        assert spans(quick.dry_run()) == {0: (0, end_offset), 1: (0, 6)}
 
 
 # ── --end-timestamp ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -47,23 +32,6 @@ def test_a_run_up_to_a_time_ends_before_the_first_record_of_that_time(quick: Qui
         (3600, {0: (0, 10), 1: (0, 5)}),
     ):
         assert spans(quick.dry_run("--end-timestamp", after(seconds))) == expected, seconds
-
-
-def test_a_run_up_to_a_time_and_one_to_the_end_together_read_everything_once(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    [first] = quick.run("orders", "--end-timestamp", after(4))
-    assert (first["rows"], quick.stored_offsets()) == (8, {0: 4, 1: 4, 2: 0})
-    [second] = quick.run()
-    assert second["rows"] == 7
-    assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
-
-
-def test_a_time_in_an_open_transaction_ends_at_the_last_stable_offset(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    with open_transaction(servers, orders, 0, plain_records(5, int(FIRST.timestamp() * 1000) + 60_000)):
-        assert spans(quick.dry_run("--end-timestamp", after(62)))[0] == (0, 10)
 
 
 def test_a_time_before_what_is_left_of_a_log_ends_before_all_of_it_and_one_that_is_not_known_is_refused(

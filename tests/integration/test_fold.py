@@ -17,9 +17,8 @@ from tests.integration.conftest import Begun
 from tests.integration.test_adopt import DO_IT, lose_control_tables, receipts, what_is_known
 from tests.integration.test_lost_files import path_of
 from tests.kafka_faults import plain_records, produce
-from tests.quick_project import Killed, QuickProject
+from tests.quick_project import QuickProject
 
-from kafka_ingest.control.folding_store import FoldingStore
 from kafka_ingest.model.folded import FoldCut
 
 OLD = ("--before", "100d")
@@ -141,21 +140,6 @@ def test_what_is_asked_of_a_feed_has_the_same_answer_when_its_old_batches_are_fo
     assert "3 batches" in json.dumps(event)
 
 
-def test_the_feed_continues_and_its_next_batches_are_folded_into_the_same_rows(
-    feed: QuickProject, orders: str, servers: str
-) -> None:
-    feed.answer("fold", "orders")
-    make_old(feed)
-    feed.answer("clean")
-    produce(servers, orders, 1, plain_records(3))
-    feed.run()
-
-    assert feed.answer("fold", "orders")["batches"] == 1
-    [of_zero, of_one] = [each["folded"] for each in feed.answer("coverage", "orders", "--verify")["partitions"][:2]]
-    assert [(each["start_offset"], each["end_offset"], each["batches"]) for each in of_zero] == [(0, 10, 3)]
-    assert [(each["start_offset"], each["end_offset"]) for each in of_one] == [(0, 7)]
-
-
 def test_an_offset_of_a_folded_batch_is_found_in_its_file_by_its_receipt(feed: QuickProject, orders: str) -> None:
     first = old_ids(feed)[0]
     path = path_of(feed, first)
@@ -207,26 +191,6 @@ def test_tables_that_were_folded_and_lost_are_rebuilt_from_the_output(feed: Quic
 
 
 # ── Killed ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_one_that_is_killed_between_two_transactions_is_continued_by_the_next(feed: QuickProject) -> None:
-    before, fold = answers(feed), FoldingStore.fold
-    calls: list[int] = []
-
-    def killed_at_the_second(store: FoldingStore, *arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise Killed
-        return fold(store, *arguments)
-
-    few = partial(FoldCut, newest_stay=1, batches_at_once=1)
-    with patch("kafka_ingest.verbs.database.FoldCut", few):
-        with patch.object(FoldingStore, "fold", killed_at_the_second), pytest.raises(Killed):
-            feed.kafka_ingest("fold", "orders")
-        assert answers(feed) == before
-        assert sum(batch["folded"] for batch in feed.batches()) == 1
-        assert feed.answer("fold", "orders")["batches"] == 2
-    assert answers(feed) == before
 
 
 # ── Proven from the output ────────────────────────────────────────────────────────────────────────────────────────────

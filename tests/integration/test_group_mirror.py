@@ -7,7 +7,7 @@ from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import PATIENCE_S, forget_group, live_member, plain_records, produce
@@ -57,12 +57,6 @@ def test_a_commit_takes_the_group_along_and_names_its_batch(quick: QuickProject,
     assert {tp.metadata for tp in found} == {f"kafka_ingest {batch['batch_id']}"}
     assert [entry["group_drift"] for entry in quick.status()["partitions"]] == [0, 0, 0]
     assert quick.answer("mirror", "orders")["drift"] == []
-
-
-def test_a_plan_moves_no_group(quick: QuickProject, servers: str, orders: str) -> None:
-    group = mirrored_feed(quick, orders)
-    quick.plan()
-    assert [tp.offset for tp in committed(servers, group, orders)] == [-1001, -1001, -1001]
 
 
 def test_a_feed_without_a_group_leaves_kafka_untouched(quick: QuickProject, servers: str, orders: str) -> None:
@@ -186,12 +180,3 @@ def test_more_partitions_than_one_request_carries_are_all_mirrored(
     with patch.object(kafka_cluster, "GROUP_COMMIT_PARTITIONS", 2):
         quick.run()
     assert [tp.offset for tp in committed(servers, group, orders)] == [10, 5, 0]
-
-
-def test_lag_tools_see_the_stored_offsets(quick: QuickProject, servers: str, orders: str) -> None:
-    group = mirrored_feed(quick, orders)
-    quick.run("orders", "--end-offset", f"{orders}:0=4")
-    with AdminClient({"bootstrap.servers": servers, "log_level": 0}) as admin:
-        request = [ConsumerGroupTopicPartitions(group)]
-        found = admin.list_consumer_group_offsets(request, request_timeout=PATIENCE_S)[group].result(PATIENCE_S)
-    assert {tp.partition: tp.offset for tp in found.topic_partitions} == {0: 4, 1: 0, 2: 0}

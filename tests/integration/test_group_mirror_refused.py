@@ -91,21 +91,6 @@ def test_a_group_that_may_not_be_written_to_holds_up_no_data_and_is_repaired_onc
     assert [tp.offset for tp in committed(servers, group, name)] == [10, 5, 0]
 
 
-def test_what_was_denied_is_made_up_for_by_the_next_commit(
-    tmp_path: Path, strict_broker: EmbeddedBroker, name: str
-) -> None:
-    servers = strict_broker.bootstrap_servers
-    create_topic(servers, name, 3)
-    fill(servers, name)
-    project, group = feed_with_a_group(tmp_path, servers, name)
-    with denied(servers, group, AclOperation.READ):
-        project.run()
-    produce(servers, name, 2, plain_records(1))
-    [batch] = project.run()
-    assert batch["mirror_failure"] is None
-    assert [tp.offset for tp in committed(servers, group, name)] == [10, 5, 1]
-
-
 # ── No coordinator ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

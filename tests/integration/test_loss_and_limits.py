@@ -42,20 +42,6 @@ def test_records_that_retention_took_stop_the_feed_with_both_numbers_and_nothing
     assert quick.partition(0)["headroom"] == -4
 
 
-def test_skipping_as_the_message_says_lets_the_feed_continue_from_the_log_start(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    read_a_little(quick, orders)
-    delete_records(servers, orders, 0, 6)
-    _, _, message = quick.refusal("run", "orders")
-    assert f"`kafka-ingest skip orders {orders} 0 2-6 --reason …`" in message
-    quick.answer("skip", "orders", orders, "0", "2-6", "--reason", "nobody needs them")
-    [batch] = quick.run()
-    assert batch["rows"] == 8
-    assert quick.gaps() == [(0, 2, 6, "skipped", "open")]
-    assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
-
-
 def test_record_gap_continues_from_the_log_start_and_keeps_when_and_why(
     quick: QuickProject, servers: str, orders: str
 ) -> None:

@@ -146,15 +146,6 @@ def test_a_feed_file_that_is_edited_while_a_batch_is_open_counts_from_the_next_p
     assert len(quick.rows("elsewhere")) == 2
 
 
-@pytest.mark.usefixtures("servers", "name")
-def test_an_open_batch_over_a_topic_that_is_taken_out_of_the_file_is_finished(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.plan()
-    quick.edit_feed(kafka={"topics": [f"{orders}-not-made-yet"]})
-    [batch] = quick.run()
-    assert (batch["result"], batch["rows"]) == ("resumed", 15)
-
-
 def test_a_renamed_feed_keeps_its_offsets_and_history(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     [before] = quick.run()
@@ -175,16 +166,6 @@ def test_a_renamed_feed_keeps_its_offsets_and_history(quick: QuickProject, serve
     [(actor, detail)] = journal(quick, "renamed")
     assert actor.startswith("cli:")
     assert detail == {"reason": "a better name", "was": "orders", "is": "sales"}
-
-
-def test_a_feed_with_an_open_batch_may_be_renamed_and_finishes_it(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders)
-    planned = quick.plan()
-    (quick.feeds / "orders.yaml").unlink()
-    quick.write_feed(orders, name="sales", sink={"format": "parquet", "path": "orders"})
-    quick.answer("rename-feed", "orders", "sales", "--reason", "a better name")
-    [batch] = quick.run("sales")
-    assert (batch["batch_id"], batch["rows"]) == (planned["batch_id"], 15)
 
 
 def test_a_name_that_is_taken_or_unknown_is_refused(quick: QuickProject, orders: str) -> None:

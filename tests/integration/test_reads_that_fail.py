@@ -1,7 +1,5 @@
 """What becomes of a batch that cannot be read as planned: the named error, the next run, and every record once."""
 
-from contextlib import suppress
-
 import pytest
 from confluent_kafka import Producer
 from tests.kafka_faults import (
@@ -13,7 +11,7 @@ from tests.kafka_faults import (
     produce,
     recreate_topic,
 )
-from tests.quick_project import Killed, QuickProject, spans
+from tests.quick_project import QuickProject, spans
 
 from embedded_broker import EmbeddedBroker
 
@@ -50,35 +48,6 @@ def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_d
     assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(2, 5)]
 
 
-def test_retention_of_all_ranges_between_two_runs_gives_the_batch_up_and_continues_with_gaps_in_the_same_run(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, on_data_loss="record_gap")
-    planned = quick.plan()
-    delete_records(servers, orders, 0, 4)
-    delete_records(servers, orders, 1, 2)
-    [batch] = quick.run()
-    assert (batch["result"], batch["rows"]) == ("planned", 9)
-    assert quick.gaps() == [(0, 0, 4, "retention", "open"), (1, 0, 2, "retention", "open")]
-    assert [(found["batch_id"], found["state"]) for found in quick.batches()] == [
-        (batch["batch_id"], "COMMITTED"),
-        (planned["batch_id"], "ABANDONED"),
-    ]
-
-
-def test_retention_after_the_records_were_written_takes_nothing_from_the_batch(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    with quick.stopping_before_the_pin(), suppress(Killed):
-        quick.kafka_ingest("run", "orders")
-    delete_records(servers, orders, 0, 10)
-    [batch] = quick.run()
-    assert (batch["result"], batch["rows"]) == ("resumed", 15)
-    assert quick.gaps() == []
-    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
 def test_retention_that_took_more_than_the_batch_is_one_gap(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders, on_data_loss="record_gap", limits={"max_records_per_partition": 3})
     quick.plan()
@@ -92,9 +61,7 @@ def test_retention_that_took_more_than_the_batch_is_one_gap(quick: QuickProject,
     ("log_start", "gaps", "first"),
     [
         (3, [(0, 1, 3, "retention", "open"), (0, 4, 6, "skipped", "open")], [3]),
-        (4, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
         (5, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
-        (6, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
         (
             8,
             [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open"), (0, 6, 8, "retention", "open")],
@@ -226,17 +193,6 @@ def test_a_damaged_batch_that_is_mended_is_read_without_a_decision(
     assert quick.gaps() == []
     assert quick.partition(0)["unreadable"] is None
     assert quick.positions() == [(0, n) for n in range(12)] + [(1, n) for n in range(5)]
-
-
-def test_a_limit_lets_a_batch_end_before_the_damage_and_nothing_is_noticed_until_then(
-    quick: QuickProject, broker: EmbeddedBroker, three_batches: str
-) -> None:
-    corrupt_batch(broker, three_batches, 0, 5)
-    quick.write_feed(three_batches)
-    with quick.submitting(spark_is_real=True):
-        [batch] = quick.run("orders", "--end-offset", f"{three_batches}:0=4")
-    assert batch["rows"] == 4
-    assert spans(quick.dry_run()) == {0: (4, 12), 1: (0, 5)}
 
 
 # ── A timestamp that Spark's source cannot take ───────────────────────────────────────────────────────────────────────

@@ -119,19 +119,6 @@ def test_going_forward_files_gaps_and_takes_the_group_along(quick: QuickProject,
     assert quick.positions() == [(0, 0), (0, 1), (0, 2), (0, 10)]
 
 
-def test_a_reset_is_undone_by_another_and_every_record_is_there_once(
-    quick: QuickProject, servers: str, read: str
-) -> None:
-    quick.answer("reset", "orders", "--to", "earliest", *DO_IT)
-    back = quick.answer("reset", "orders", "--to", f"offsets={read}:0=10,{read}:1=5", *DO_IT)
-    assert [partition(back, number)["gaps"] for number in (0, 1)] == [[], []]
-    assert partition(back, 0)["remark"] == "10 are committed already, and no gap"
-    assert (quick.gaps(), quick.stored_offsets()) == ([], {0: 10, 1: 5, 2: 0})
-    produce(servers, read, 0, plain_records(2))
-    quick.run()
-    assert times_read(quick, 0) == dict.fromkeys(range(12), 1)
-
-
 # ── Where to ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -259,16 +246,6 @@ def test_another_feeds_batch_is_no_place_to_go_back_to(quick: QuickProject, read
     quick.write_feed(read, name="again")
     planned = quick.plan(name="again")["batch_id"]
     assert quick.refusal("reset", "orders", "--to", f"batch={planned}")[:2] == (2, "WRONG_USE")
-
-
-def test_an_output_that_holds_more_than_the_tables_know_is_not_reset(
-    quick: QuickProject, servers: str, read: str
-) -> None:
-    older = back_up(quick)
-    produce(servers, read, 0, plain_records(2))
-    quick.run()
-    restore(quick, older)
-    assert quick.refusal("reset", "orders", "--to", "earliest", *DO_IT)[:2] == (3, "OUTPUT_UNKNOWN")
 
 
 # ── After the control tables are lost ─────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from tests.kafka_faults import aborted_transaction, plain_records, produce
 from tests.like_spark import FIELDS
 from tests.quick_project import QuickProject
 
@@ -184,31 +183,6 @@ def test_a_hole_is_an_error_at_the_commit_of_a_feed_that_says_dense(spoiling: Sp
     spoiling.answer("abandon", open_batch, "--reason", "a record was lost on the way")
     spoiling.run()
     assert spoiling.positions() == EVERY_RECORD
-
-
-def test_a_hole_is_recorded_as_invisible_by_a_feed_that_says_auto(spoiling: SpoilingProject, orders: str) -> None:
-    policy(spoiling, orders, "auto")
-    spoiling.change = lambda rows: [[*rows[:4], *rows[5:]]]
-    [batch] = spoiling.run()
-    assert batch["rows"] == 14
-    assert counted(spoiling) == {0: (9, 1), 1: (5, 0)}
-    assert spoiling.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-
-@pytest.mark.parametrize(("offsets", "code"), [("auto", None), ("dense", "OFFSETS_MISSING")])
-def test_an_aborted_transaction_is_a_hole_of_its_records_and_its_marker(
-    quick: QuickProject, servers: str, orders: str, offsets: str, code: str | None
-) -> None:
-    aborted_transaction(servers, orders, 0, plain_records(3))
-    produce(servers, orders, 0, plain_records(2))
-    policy(quick, orders, offsets)
-    if code is not None:
-        assert quick.refusal("run", "orders")[1] == code
-        assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}
-        return
-    quick.run()
-    assert counted(quick) == {0: (12, 4), 1: (5, 0)}
-    assert quick.positions() == [(0, n) for n in (*range(10), 14, 15)] + [(1, n) for n in range(5)]
 
 
 def test_a_batch_of_records_only_is_dense(quick: QuickProject, orders: str) -> None:

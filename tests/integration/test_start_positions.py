@@ -8,9 +8,7 @@ from tests.kafka_faults import (
     Record,
     create_topic,
     delete_records,
-    hidden_by_deleted_records,
     hidden_for_good,
-    open_transaction,
     plain_records,
     produce,
 )
@@ -46,24 +44,6 @@ def test_latest_seeds_the_ends_and_reads_only_what_comes_after_the_first_plan(
     produce(servers, orders, 0, plain_records(2))
     produce(servers, orders, 2, plain_records(3))
     assert spans(quick.dry_run()) == {0: (10, 12), 2: (0, 3)}
-
-
-def test_latest_begins_at_the_last_stable_offset_so_that_an_open_transaction_is_read_once_it_commits(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start="latest")
-    with open_transaction(servers, orders, 0, plain_records(2)):
-        quick.plan()
-    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-    assert spans(quick.dry_run()) == {0: (10, 13)}
-
-
-def test_latest_of_a_feed_that_reads_uncommitted_begins_at_the_high_watermark(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start="latest", kafka={"topics": [orders], "isolation": "read_uncommitted"})
-    with open_transaction(servers, orders, 0, plain_records(2)):
-        assert seeds(quick.dry_run())[0] == (12, "latest")
 
 
 # ── group: where another consumer stands ──────────────────────────────────────────────────────────────────────────────
@@ -117,15 +97,6 @@ def test_a_timestamp_after_the_log_or_in_an_empty_partition_begins_at_the_end_an
     assert spans(quick.dry_run()) == {2: (0, 1)}
 
 
-def test_a_timestamp_before_what_retention_deleted_begins_at_the_log_start_without_a_loss(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    delete_records(servers, orders, 0, 6)
-    quick.write_feed(orders, start=at(2))
-    assert spans(quick.plan()) == {0: (6, 10), 1: (2, 5)}
-    assert quick.gaps() == []
-
-
 def test_a_timestamp_in_a_log_whose_times_jump_back_begins_at_the_first_record_that_is_late_enough(
     quick: QuickProject, servers: str, name: str
 ) -> None:
@@ -134,25 +105,6 @@ def test_a_timestamp_in_a_log_whose_times_jump_back_begins_at_the_first_record_t
         produce(servers, name, 0, plain_records(1, FIRST_TIMESTAMP_MS + second * 1_000))
     quick.write_feed(name, start=at(6))
     assert spans(quick.dry_run()) == {0: (2, 4)}
-
-
-def test_a_timestamp_inside_an_open_transaction_waits_there_and_reads_it_once_it_commits(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start=at(60))
-    with open_transaction(servers, orders, 0, plain_records(4, FIRST_TIMESTAMP_MS + 58_000)):
-        found = quick.plan()
-        assert (found["result"], seeds(found)[0][0]) == ("nothing_new", 12)
-        assert quick.partition(0)["lag"] == 0
-    assert spans(quick.dry_run()) == {0: (12, 15)}
-
-
-def test_a_timestamp_hidden_by_deleted_records_that_still_lie_in_their_files_begins_at_the_log_start(
-    quick: QuickProject, servers: str, name: str
-) -> None:
-    hidden_by_deleted_records(servers, name)
-    quick.write_feed(name, start=at(-3600))
-    assert spans(quick.plan()) == {0: (12, 30)}
 
 
 def test_a_timestamp_that_kafka_contradicts_itself_about_stays_pending_with_the_reason_and_skips_nothing(
@@ -185,15 +137,3 @@ def test_a_time_that_kafka_contradicts_itself_about_moves_no_stored_offset_and_b
         assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
         assert "NO_OFFSET_AT_TIME" in message
     assert quick.stored_offsets() == {0: 5}
-
-
-# ── explicit offsets ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_explicit_offsets_begin_where_they_say_and_the_others_as_the_fallback_says(
-    quick: QuickProject, orders: str
-) -> None:
-    quick.write_feed(orders, start={"offsets": {orders: {0: 4, 1: 5}}, "otherwise": "latest"})
-    found = quick.dry_run()
-    assert spans(found) == {0: (4, 10)}
-    assert seeds(found) == {0: (4, "offset 4"), 1: (5, "offset 5"), 2: (0, "latest")}

@@ -93,28 +93,6 @@ def test_status_shows_no_numbers_of_a_topic_that_is_another_one(quick: QuickProj
 # ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_starting_over_is_shown_first_and_reads_the_new_topic_from_its_first_offset(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start="latest")
-    quick.run()
-    before = topic_id(servers, orders)
-    after = made_again(servers, orders)
-
-    shown = quick.answer("topic-changed", "orders")
-    assert shown["topics"][0]["topic_id"] == {"was": before, "is": after}
-    shown = quick.answer("topic-changed", "orders", "--choice", "start-over")
-    assert [row["stored_offset"] for row in shown["after"]] == [0, 0, 0]
-    assert shown["executed"] is False
-    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
-
-    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
-    [batch] = quick.run()
-    assert batch["rows"] == 60
-    assert quick.stored_offsets() == quick.group_offsets() == {0: 20, 1: 20, 2: 20}
-    assert quick.answer("topic-changed", "orders")["topics"] == []
-
-
 def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_distinguished_by_the_topic_id(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
@@ -153,17 +131,6 @@ def test_a_choice_that_does_not_fit_is_refused(quick: QuickProject, servers: str
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_topic_made_again_after_the_plan_is_found_before_the_read(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    quick.plan()
-    made_again(servers, orders)
-    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
-    assert quick.status()["open_batch"]["state"] == "PLANNED"
-    assert quick.rows() == []
-
-
 @pytest.fixture
 def read_and_not_pinned(quick: QuickProject, servers: str, orders: str) -> str:
     """Spark finished, its receipt was not pinned, and then the topic was made again. The batch's id."""
@@ -198,15 +165,6 @@ def test_a_batch_that_is_written_commits_although_its_topic_is_gone(
     delete_topic(servers, orders)
     [batch] = quick.run()
     assert (batch["rows"], batch["state"]) == (15, "COMMITTED")
-
-
-def test_a_topic_that_is_gone_after_the_plan_stops_the_run(quick: QuickProject, servers: str, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.plan()
-    delete_topic(servers, orders)
-    exit_code, code, message = quick.refusal("run", "orders")
-    assert (exit_code, code) == (3, "TOPIC_GONE")
-    assert "`kafka-ingest topic-changed orders`" in message
 
 
 def test_a_feed_that_was_renamed_since_its_batch_was_planned_is_named_as_it_is_called_now(
@@ -375,28 +333,3 @@ def test_an_open_batch_over_a_topic_that_was_taken_out_is_discarded_with_the_clu
     assert [(batch["batch_id"], batch["state"]) for batch in quick.batches()] == [(planned["batch_id"], "ABANDONED")]
     [batch] = quick.answer("run", "orders", **there)["batches"]
     assert batch["rows"] == 60
-
-
-def test_a_topic_that_comes_back_into_the_file_on_the_other_cluster_begins_by_the_start_rule(
-    quick: QuickProject,
-    other_broker: EmbeddedBroker,
-    orders: str,
-    refunds_taken_out: str,
-    there: dict[str, str],
-) -> None:
-    create_topic(other_broker.bootstrap_servers, refunds_taken_out)
-    produce(other_broker.bootstrap_servers, refunds_taken_out, 0, plain_records(7))
-    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY, **there)
-    quick.answer("run", "orders", **there)
-    quick.edit_feed(kafka={"topics": [orders, refunds_taken_out]}, start="earliest")
-    [batch] = quick.answer("run", "orders", **there)["batches"]
-    assert batch["rows"] == 7
-
-
-def test_the_same_records_on_another_cluster_need_not_hold_a_topic_that_no_one_reads_any_more(
-    quick: QuickProject, orders: str, refunds_taken_out: str, there: dict[str, str]
-) -> None:
-    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)
-    found = quick.answer("status", "orders", **there)
-    assert {entry["topic"] for entry in found["partitions"]} == {orders}, refunds_taken_out
-    assert [entry["stored_offset"] for entry in found["partitions"]] == [10, 5, 0]

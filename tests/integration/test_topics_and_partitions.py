@@ -4,13 +4,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.kafka_faults import (
-    add_partitions,
     create_topic,
     delete_topic,
     plain_records,
     produce,
 )
-from tests.quick_project import QuickProject, seeds, spans
+from tests.quick_project import QuickProject, seeds
 
 
 def one_partition(servers: str, topic: str, count: int) -> str:
@@ -28,18 +27,6 @@ def ranges(document: dict[str, Any]) -> list[tuple[str, int, int, int]]:
 
 
 # ── Several topics ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_one_batch_reads_all_topics_of_a_list(quick: QuickProject, servers: str, orders: str) -> None:
-    refunds = one_partition(servers, f"{orders}-refunds", 3)
-    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
-    [batch] = quick.run()
-    assert batch["rows"] == 18
-    assert {(row["kafka_topic"], row["kafka_partition"]) for row in quick.rows()} == {
-        (orders, 0),
-        (orders, 1),
-        (refunds, 0),
-    }
 
 
 def test_a_pattern_reads_what_it_matches_as_a_whole_and_never_kafka_s_own_topics(
@@ -67,18 +54,6 @@ def test_a_pattern_that_matches_nothing_is_refused_and_matches_once_there_is_a_t
 
 
 # ── New since the last plan ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_partition_that_a_known_topic_gains_is_read_from_offset_0_whatever_the_start_rule(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders, start="latest")
-    quick.plan()
-    add_partitions(servers, orders, 4)
-    produce(servers, orders, 3, plain_records(6))
-    found = quick.plan()
-    assert spans(found) == {3: (0, 6)}
-    assert seeds(found) == {3: (0, "new partition")}
 
 
 def test_a_topic_that_an_unchanged_pattern_newly_matches_is_read_from_offset_0(
@@ -113,19 +88,6 @@ def test_a_topic_that_may_be_older_than_the_last_plan_is_held_until_an_operator_
     assert quick.plan()["ranges"] == []
     assert quick.partition(0, topic=refunds)["stored_offset"] == 3
     assert quick.partition(0, topic=refunds)["seeded_by"] == "latest"
-
-
-def test_topics_that_an_edited_pattern_brings_in_get_the_start_rule(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    refunds = one_partition(servers, f"{orders}-refunds", 3)
-    quick.write_feed(orders, start="latest", kafka={"topic_pattern": orders})
-    quick.plan()
-    quick.edit_feed(kafka={"topic_pattern": f"{orders}.*"})
-    found = quick.plan()
-    assert found["ranges"] == []
-    assert seeds(found) == {0: (3, "latest")}
-    assert quick.partition(0, topic=refunds)["stored_offset"] == 3
 
 
 # ── Gone ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,23 +142,6 @@ def test_a_dense_feed_refuses_a_range_with_holes_by_partition_and_counts_and_aut
     assert counts(quick.batches()[0])[orders, 1] == (0, 8, 5, 3)
 
 
-def test_a_dense_feed_takes_a_log_in_which_every_offset_is_a_record(quick: QuickProject, orders: str) -> None:
-    quick.write_feed(orders, kafka={"topics": [orders], "offsets": "dense"})
-    [batch] = quick.run()
-    assert batch["rows"] == 15
-
-
-def test_an_aborted_transaction_alone_is_a_batch_without_rows_that_moves_the_offsets(
-    quick: QuickProject, servers: str, name: str
-) -> None:
-    create_topic(servers, name)
-    range_without_records(servers, name, 0)
-    quick.write_feed(name)
-    [batch] = quick.run()
-    assert (batch["rows"], batch["state"]) == (0, "COMMITTED")
-    assert (quick.stored_offsets(), quick.group_offsets(), quick.rows()) == ({0: 8}, {0: 8}, [])
-
-
 # ── Transactions that are open ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -187,40 +170,6 @@ def test_nothing_below_the_last_stable_offset_is_no_batch_no_lag_and_a_state_of_
     assert quick.partition(0)["open_transaction"] is None
     assert spans(quick.plan()) == {0: (10, 16)}
     assert quick.partition(0)["open_transaction"] is None
-
-
-def test_another_transaction_that_is_open_later_has_a_since_of_its_own(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    with open_transaction(servers, orders, 0, plain_records(1)):
-        quick.plan()
-        first = quick.partition(0)["open_transaction"]["since"]
-    with open_transaction(servers, orders, 0, plain_records(1)):
-        quick.plan()
-        second = quick.partition(0)["open_transaction"]
-    assert (second["at_offset"], second["since"] > first) == (12, True)
-
-
-def test_the_other_partitions_are_read_while_a_transaction_holds_one_back(
-    quick: QuickProject, servers: str, orders: str
-) -> None:
-    quick.write_feed(orders)
-    with open_transaction(servers, orders, 2, plain_records(3)):
-        [batch] = quick.run()
-        assert batch["rows"] == 15
-    [batch] = quick.run()
-    assert batch["rows"] == 3
-    assert counts(quick.batches()[0]) == {(orders, 2): (0, 4, 3, 1)}
-
-
-def test_records_up_to_the_transaction_are_read_at_once(quick: QuickProject, servers: str, orders: str) -> None:
-    quick.write_feed(orders)
-    quick.run()
-    produce(servers, orders, 0, plain_records(2))
-    with open_transaction(servers, orders, 0, plain_records(3)):
-        assert spans(quick.plan()) == {0: (10, 12)}
 
 
 @pytest.mark.parametrize(("isolation", "lag"), [("read_committed", 0), ("read_uncommitted", 3)])
