@@ -382,6 +382,14 @@ def test_jars_that_a_store_needs_may_be_sparks_own(tmp_path: Path) -> None:
     installed.check_store_jars("s3")
 
 
+@pytest.mark.parametrize("scheme", ["gs", "abfss"])
+def test_a_spark_that_cannot_write_to_a_store_is_refused_with_one_that_can(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-sql_2.13-4.2.0.jar").touch()
+    with pytest.raises(InstallationError, match=r"Spark before 4\.2.*4\.2\.0.*Install pyspark==4\.1\.1 and"):
+        replace(INSTALLED, spark_home=tmp_path).check_store_jars(scheme)
+
+
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

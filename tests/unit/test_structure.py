@@ -254,9 +254,9 @@ def test_each_pin_lies_in_the_range_that_the_wheel_asks_for_and_each_range_has_i
     assert ranges.keys() == {OF_FORMATS, OF_LINEAGE, OF_MSK, *OF_SINKS}
     for file, asked in {"requirements.txt": project["dependencies"], **ranges}.items():
         found = {each.name: each.specifier for each in map(Requirement, asked)}
-        pinned = {name: version for name, version in pins(file).items() if name != "pytest"}
-        assert found.keys() == pinned.keys(), file
-        assert [name for name, version in pinned.items() if not found[name].contains(version)] == [], file
+        pinned = {**pins("requirements.txt"), **pins(file)}  # an extra may take less of what runs
+        assert pins(file).keys() - {"pytest"} <= found.keys() <= pinned.keys(), file
+        assert [name for name, taken in found.items() if not taken.contains(pinned[name])] == [], file
 
 
 def test_the_two_requirements_files_pin_nothing_twice() -> None:

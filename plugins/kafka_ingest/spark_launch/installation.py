@@ -7,6 +7,7 @@ without a matching archive, classes are loaded as usual.
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -112,6 +113,8 @@ AVRO_JARS_VARIABLE = "KAFKA_INGEST_AVRO_JARS"
 APPLICATION = Path(__file__).resolve().parents[1] / "writing" / "main" / "write_batch.py"
 AVRO_JAR = "spark-avro_"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
+UNABLE = re.compile(r"spark-sql_2\.13-4\.2\..*jar")
+"""Of the Sparks that do not write to each store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,12 @@ class Installation:
         store = SPARK_STORES[scheme]
         own = (self.spark_home / "jars").glob("*.jar") if self.spark_home is not None else ()
         names = [jar.name for jar in (*self.store_jars.get(scheme, ()), *own)]
+        if store.manifest and (core := next((name for name in names if UNABLE.match(name)), None)):
+            raise InstallationError(
+                f"expected a Spark before 4.2 for an output in {store.name}, found {core}: it gives Hadoop's committer "
+                f"no id of the job. Install pyspark==4.1.1 and pyspark-client==4.1.1, and run `kafka-ingest jars "
+                f"{store.folder}`."
+            )
         if missing := [start for start in store.jars if not any(name.startswith(start) for name in names)]:
             raise InstallationError(
                 f"expected {' and '.join(f'{each}*.jar' for each in missing)} for an output in {store.name}, found "

@@ -27,6 +27,8 @@ class SparkStore:
     conf: Mapping[str, str]
     environment: Mapping[str, str]
     role: tuple[str, ...]
+    manifest: bool = False
+    """Hadoop's manifest committer completes the jobs. Spark 4.2 gives it no id of the job, without which it fails."""
 
 
 SPARK_STORES: Mapping[str, SparkStore] = {
@@ -68,6 +70,7 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         },
         environment={},
         role=("GOOGLE_", "GCE_METADATA_", "CLOUDSDK_CONFIG"),
+        manifest=True,
     ),
     "abfss": SparkStore(
         name="Azure Data Lake Storage",
@@ -85,5 +88,6 @@ SPARK_STORES: Mapping[str, SparkStore] = {
         environment={},
         # Not all that begins with AZURE_: some of it is secret.
         role=("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST"),
+        manifest=True,
     ),
 }
