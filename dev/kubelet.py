@@ -8,7 +8,6 @@ import base64
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -43,13 +42,13 @@ class Kubelet(threading.Thread):
         self.spark_home = spark_home
         self.home = home
         self.started = 0
+        self.stopped = threading.Event()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         """The executors' processes, by their pods' ids."""
 
     def run(self) -> None:
         """Keep processes as their pods are."""
-        while True:
-            time.sleep(0.2)
+        while not self.stopped.wait(0.2):
             # The API server may be away, and Spark makes a pod's config map after the pod: both are asked for again.
             with suppress(requests.RequestException):
                 pods = self.asked("GET", "pods")["items"]

@@ -399,6 +399,8 @@ def main() -> None:
         make_topic(broker.bootstrap_servers)
         trial = Trial(home, cluster, broker.servers_of(SASL_TLS), store, registry.url)
         try_all(trial, lambda: produce(broker.bootstrap_servers, registry))
+        trial.kubelet.stopped.set()
+        trial.kubelet.join()
     shutil.rmtree(home)
 
 
