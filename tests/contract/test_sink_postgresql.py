@@ -271,6 +271,23 @@ def test_a_value_that_no_column_can_hold_is_refused_before_the_batch_is_committi
     assert not any(name.startswith("kafka_ingest_") for name in tables(output))
 
 
+@pytest.mark.parametrize(
+    ("columns", "error", "found"),
+    [
+        (1_100, ColumnsChangedError, "found row is too big: .*Let select put fields together in a struct"),
+        (1_600, OutputNotUsableError, "tables can have at most 1600 columns. No offset was moved; let select"),
+    ],
+)
+def test_more_columns_than_a_row_or_a_table_can_have_are_refused_before_the_batch_is_committing(
+    output: PostgresqlOutput, columns: int, error: type[Exception], found: str
+) -> None:
+    wide = {f"c{number}": pa.array([number] * ROWS, pa.int64()) for number in range(columns)}
+    decoded = PostgresqlOutput(output.path, DECODED)
+    directory, published = stage_decoded(decoded, plan_to(decoded, 1), wide)
+    with pytest.raises(error, match=found):
+        decoded.sink.publisher.can_take(directory, published.receipt)
+
+
 def test_a_file_whose_pages_are_damaged_is_found_before_the_batch_is_committing(output: PostgresqlOutput) -> None:
     directory, published = written(output, plan_to(output, 1))
     path = directory / "data" / "part-00001.parquet"

@@ -41,8 +41,8 @@ PIECE = 20_000
 """Rows of one Arrow batch; larger ones need more memory, and are not faster."""
 NUL = "\0"
 A_NUL = "a NUL character"
-DATA_EXCEPTION = "22"
-"""How the server's codes of values begin that it cannot hold."""
+DATA_EXCEPTION, TOO_LARGE = "22", "54"
+"""How the server's codes begin of values that it cannot hold, and of rows."""
 LEAVE_OUT = "Let where leave such records out; a batch of raw records has to be abandoned before."
 EARLIEST = pa.scalar(-210_866_803_200_000_000, pa.int64())
 """PostgreSQL's first time, in microseconds since 1970."""
@@ -136,7 +136,7 @@ def copy_rows(staged: Staged, table: Table, settings: DatabaseSettings, events: 
     except adbc_driver_manager.Error as error:
         if failed:
             raise failed[0] from None  # the driver has made another error of it
-        if (error.sqlstate or "").startswith(DATA_EXCEPTION):
+        if (error.sqlstate or "").startswith((DATA_EXCEPTION, TOO_LARGE)):
             raise refused_value(staged, table.name, error, events) from None
         said = settings.without_secrets(str(error).partition("\n")[0])
         next_step = NEXT_STEP.get(error.sqlstate or "", "run this again")
@@ -296,8 +296,10 @@ def refused_value(
             if row < batch.num_rows:
                 return bad_value(batch, place[2], row, found)
             row -= batch.num_rows
+    together = f"Let select put fields together in a struct, which is one column. Or: {LEAVE_OUT}"
+    advice = together if (error.sqlstate or "").startswith(TOO_LARGE) else LEAVE_OUT
     return ColumnsChangedError(
-        f"batch {staged.receipt.batch_id}: expected values that PostgreSQL can hold, found {found}. {LEAVE_OUT}"
+        f"batch {staged.receipt.batch_id}: expected values that PostgreSQL can hold, found {found}. {advice}"
     )
 
 

@@ -23,6 +23,7 @@ CONNECT_S: Final = 30
 LOCK_TIMEOUT_S: Final = 60
 """So long a statement waits for a lock, such as that of a rival who publishes the same batch."""
 INSUFFICIENT_PRIVILEGE: Final = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
+TOO_MANY_COLUMNS: Final = "54011"
 LOCK_NOT_AVAILABLE: Final = "55P03"
 DISK_FULL: Final = "53100"
 NEXT_STEP: Final = {
@@ -114,6 +115,10 @@ class Database:
                 f"{found} Expected a role that may use the schema and create tables there, and select, insert, update "
                 "and delete rows of the table; its columns are added by its owner alone. No offset was moved; grant it "
                 "the rights, or correct the connection."
+            )
+        if state == TOO_MANY_COLUMNS:
+            return OutputNotUsableError(
+                f"{found} No offset was moved; let select put fields together in a struct, which is one column."
             )
         if state == LOCK_NOT_AVAILABLE:
             return OutputUnavailableError(
