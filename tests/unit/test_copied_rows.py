@@ -51,6 +51,21 @@ def test_structs_lists_and_maps_become_objects_and_arrays_and_nulls_stay_nulls(f
     assert [None if text is None else json.loads(text) for text in texts] == AS_JSON[first : first + count]
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "name"),
+    [
+        (pa.int64(), -1, "-1"),
+        (pa.bool_(), True, "true"),
+        (pa.float64(), 1.5, "1.5"),
+        (pa.float64(), float("nan"), "nan"),
+        (pa.struct([("a", pa.string())]), {"a": "b"}, '{"a": "b"}'),
+    ],
+)
+def test_keys_of_maps_that_are_no_texts_are_texts_in_json(kind: pa.DataType, key: object, name: str) -> None:
+    [text] = json_texts(pa.array([[(key, 1)]], pa.map_(kind, pa.int64())))
+    assert json.loads(text) == {name: 1}
+
+
 def test_a_nul_character_is_found_in_a_value_and_in_a_maps_key_but_not_where_a_text_only_writes_it() -> None:
     written_out = pa.array([["a\\u0000"], ["b"]], pa.list_(pa.string()))
     assert json_texts(written_out) == ['["a\\\\u0000"]', '["b"]']

@@ -223,7 +223,8 @@ def json_texts(column: Any) -> list[str]:  # noqa: ANN401 - Arrow's own
         found = [f"{{{', '.join(values)}}}" for values in zip(*parts, strict=True)]
     elif pa.types.is_map(kind):
         keys, values = (json_texts(each) for each in (inside(column, column.keys), inside(column, column.items)))
-        entries = [f"{key}: {value}" for key, value in zip(keys, values, strict=True)]
+        names = [key if key.startswith('"') else AS_IT_IS.encode(key) for key in keys]  # in JSON they are texts
+        entries = [f"{name}: {value}" for name, value in zip(names, values, strict=True)]
         found = [f"{{{', '.join(each)}}}" for each in divided(column, entries)]
     elif pa.types.is_list(kind):
         found = [f"[{', '.join(each)}]" for each in divided(column, json_texts(inside(column, column.values)))]
