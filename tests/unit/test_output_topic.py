@@ -50,6 +50,7 @@ def records_of(*timestamps_ms: int) -> pa.Table:
     ("settings", "timestamp_ms", "expected"),
     [
         ({"message_timestamp_before_max_ms": "1000"}, NOW_MS - 1001, "refuse it: message.timestamp.before.max.ms is"),
+        ({"message_timestamp_before_max_ms": str(NOW_MS)}, -2, "refuse it: message.timestamp.before.max.ms is"),
         ({"message_timestamp_after_max_ms": "1000"}, NOW_MS + 1001, "refuse it: message.timestamp.after.max.ms is"),
     ],
 )
@@ -79,7 +80,11 @@ def test_records_that_the_topic_keeps_are_taken_and_those_without_a_time_get_tha
 ) -> None:
     kept = {name.replace("_", "."): value for name, value in settings.items()}
     found = Topic("orders_clean", "its id", 1, 1, {"cleanup.policy": "delete"} | kept)
-    check_times(records_of(0, NOW_MS - 1001, NOW_MS), found, NOW_MS)
+    check_times(records_of(0, -1, NOW_MS - 1001, NOW_MS), found, NOW_MS)
+
+
+def test_records_before_1970_are_kept_by_the_time_of_their_files() -> None:
+    check_times(records_of(-2, -1_000), topic(retention_ms="1"), NOW_MS)
 
 
 def test_a_setting_that_a_compatible_cluster_does_not_list_is_named() -> None:

@@ -62,8 +62,8 @@ def check_times(piece: pa.Table, topic: Topic, now_ms: int) -> None:
     Kafka deletes whole segments, by the newest time in each: among newer ones an old record stays.
     """
     times: Any = times_of(piece)
-    # Others get the time of their publishing.
-    times = pc.if_else(pc.greater(times, pa.scalar(0, pa.int64())), times, pa.scalar(None, pa.int64()))
+    # The first gets the time of its publishing, the other is none (NO_TIMESTAMP).
+    times = pc.if_else(pc.is_in(times, pa.array([0, -1])), pa.scalar(None, pa.int64()), times)
     oldest, newest = pc.min(times).as_py(), pc.max(times).as_py()
     if oldest is None:
         return
@@ -72,7 +72,7 @@ def check_times(piece: pa.Table, topic: Topic, now_ms: int) -> None:
         ("message.timestamp.before.max.ms", oldest, now_ms - oldest, refuse),
         ("message.timestamp.after.max.ms", newest, newest - now_ms, refuse),
     ]
-    if topic.deletes:
+    if topic.deletes and newest >= 0:  # segments of earlier ones are kept by the time of their files
         limits.append(("retention.ms", newest, now_ms - newest, "Kafka soon deletes it and those beside it"))
     for name, found, distance, why in limits:
         if 0 <= (allowed := int(topic.settings.get(name, "-1"))) < distance:
