@@ -666,6 +666,28 @@ def test_rows_are_replaced_and_expired_in_one_transaction_each(output: Postgresq
     assert output.sink.remover.unfinished() == []
 
 
+def test_rows_that_a_policy_hides_from_the_role_are_not_taken_for_deleted(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    new_role("walker")
+    execute(output.path, "GRANT ALL ON SCHEMA {schema} TO walker")
+    execute(output.path, "GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO walker")
+    execute(output.path, "ALTER TABLE {} ENABLE ROW LEVEL SECURITY")
+    execute(output.path, "CREATE POLICY part ON {} USING (kafka_partition = 0) WITH CHECK (true)")
+    walker = sink_of(postgresql_at(output.path), to(postgresql_server.url("postgres").set(username="walker")))
+    assert walker.remover is not None
+    walker.archive.note_removal(Removal(first.plan.batch_id, RemovalCause.EXPIRED, datetime.now(UTC), "ops", "old"))
+    with pytest.raises(OutputNotUsableError, match="would be affected by row-level security"):
+        walker.remover.hide(first.plan.batch_id)
+    replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
+    plan = replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced)
+    with pytest.raises(OutputNotUsableError, match="would be affected by row-level security"):
+        walker.publisher.publish(*written(output, plan))
+    assert output.seen() == rows_of(first)
+    execute(output.path, "DROP OWNED BY walker")
+
+
 def test_a_statement_about_many_ranges_has_few_parameters() -> None:
     span = OffsetRange(TopicPartition("orders", 0), 0, 1)
     names = ("kafka_batch", "kafka_topic", "kafka_partition")

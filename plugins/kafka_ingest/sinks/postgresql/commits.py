@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -48,6 +49,9 @@ from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused
 from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
+
+NOTHING_HIDDEN: Final = text("SET LOCAL row_security = off")
+"""Of rows that a policy hides from the role none would be deleted; so PostgreSQL refuses to."""
 
 
 def in_one(*, one: bool) -> BindParameter[Any]:
@@ -209,6 +213,8 @@ class PostgresqlCommits:
                     "none was added. A trigger, a rule or a policy keeps it out. Nothing was published and no offset "
                     "was moved. Take it away and run the commit again."
                 )
+            if replaced:
+                connection.execute(NOTHING_HIDDEN)
             for table in self._there(connection) if replaced else ():
                 connection.execute(delete(table).where(of_ranges(table, replaced)))
             for each in copies:
@@ -274,6 +280,7 @@ class PostgresqlCommits:
 
     def delete_rows(self, batch_id: UUID) -> None:
         with self._table.transaction() as connection:
+            connection.execute(NOTHING_HIDDEN)
             for table in self._there(connection):
                 connection.execute(delete(table).where(of_batch(table, batch_id)))
 
