@@ -469,7 +469,8 @@ def test_a_limit_of_time_that_ends_a_statement_is_to_be_raised(postgresql_server
     limited = database.Database(DatabaseSettings(CONN_ID, url))
     with (
         pytest.raises(
-            OutputUnavailableError, match=r"due to statement timeout\. No offset was moved; raise this limit"
+            OutputUnavailableError,
+            match=r"due to statement timeout\. No offset was moved; where a limit has ended it, raise",
         ),
         limited.named_transaction("orders") as connection,
     ):

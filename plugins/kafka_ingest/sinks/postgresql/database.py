@@ -28,7 +28,9 @@ LOCK_NOT_AVAILABLE: Final = "55P03"
 DISK_FULL: Final = "53100"
 NEXT_STEP: Final = {
     DISK_FULL: "free space on the server, then run this again",
-    **dict.fromkeys(("57014", "25P03", "25P04", "57P05"), "raise this limit for the role, then run this again"),
+    **dict.fromkeys(
+        ("57014", "25P03", "25P04", "57P05"), "where a limit has ended it, raise that for the role; run this again"
+    ),
 }
 """What to do after some errors: of a limit of time, too, that the role, the database or the server has."""
 DURABLE: Final = (
