@@ -66,6 +66,21 @@ def test_files_of_which_the_runs_were_put_together_meanwhile_are_still_told_apar
     assert log.files_of(3, 4) == ["file-1", "file-2"]
 
 
+@pytest.mark.parametrize(("partition", "offset"), [(-1, 7), (0, -1), (0, 2**63 - 1), (None, 7)])
+def test_rows_with_positions_that_kafka_never_has_are_other_programs_own(partition: int | None, offset: int) -> None:
+    found = FoundOffsets()
+    positions = [("orders", "id-1", 0, 6, None), ("orders", "id-1", partition, offset, None)]
+    found.add("file", rows(*positions), {})
+    [log] = found.held(lambda *_: None)
+    assert (runs(log.offsets), found.foreign_rows) == ([(6, 7)], 1)
+
+
+def test_a_file_whose_rows_all_are_of_a_partition_below_zero_is_another_programs_own() -> None:
+    found = FoundOffsets()
+    found.add("file", rows(("orders", "id-1", 0, 6, None)).drop_columns("kafka_partition"), {"kafka_partition": -1})
+    assert (found.held(lambda *_: None), found.foreign_rows) == ([], 1)
+
+
 def test_offsets_of_two_files_are_doubled_and_those_of_three_counted_once() -> None:
     [log] = held(of(0, 1, 2, 3, 4, 5), of(2, 3, batch=OTHER), of(3, 4, 9))
 

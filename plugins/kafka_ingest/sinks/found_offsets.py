@@ -25,6 +25,8 @@ OFFSET = "kafka_offset"
 PARTS = ("kafka_topic", "kafka_topic_id", "kafka_partition", BATCH_COLUMN)
 """The columns that say whose offset a row has. Earlier versions wrote no id, other programs may leave out the batch."""
 NEEDED = ("kafka_topic", "kafka_partition", OFFSET)
+MOST = 2**62
+"""An offset that no log reaches."""
 AT_ONCE = 10_000
 """So many arrays of runs become one: a small one takes much more than its runs, and there may be a million files."""
 Numbers = Any
@@ -78,12 +80,12 @@ class FoundOffsets:
             column: Any = rows[each].cast(TYPES[each]).combine_chunks()
             columns[each] = column if each in NEEDED else pc.fill_null(column, pa.scalar(""))
         needed = [columns.get(each) for each in NEEDED]
-        if any(each is None for each in needed):
+        if any(each is None or (isinstance(each, int) and each < 0) for each in needed):
             self.foreign_rows += len(rows)
             return
         arrays = [each for each in needed if isinstance(each, pa.Array)]
-        if any(each.null_count for each in arrays):
-            placed = reduce(pc.and_, map(pc.is_valid, arrays))
+        if not all(map(all_placed, arrays)):
+            placed = pc.fill_null(reduce(pc.and_, map(placed_in, arrays)), pa.scalar(value=False))
             columns = {
                 each: column.filter(placed) if isinstance(column, pa.Array) else column
                 for each, column in columns.items()
@@ -158,6 +160,20 @@ class FoundOffsets:
             parts = joined(*of_log), doubled_in(*of_log), batches[number], spans[number]
             found.append(HeldLog(TopicPartition(topic, partition), topic_id, rows, *parts))
         return found
+
+
+def all_placed(column: Any) -> bool:  # noqa: ANN401 - Arrow's own
+    """Whether each of some topics, partitions or offsets is one that Kafka can have."""
+    if column.null_count or not pa.types.is_integer(column.type) or not len(column):
+        return not column.null_count
+    found: Any = pc.min_max(column).as_py()
+    return bool(found["min"] >= 0 and found["max"] < MOST)
+
+
+def placed_in(column: Any) -> Any:  # noqa: ANN401 - Arrow's own
+    if not pa.types.is_integer(column.type):
+        return pc.is_valid(column)
+    return pc.and_(pc.greater_equal(column, pa.scalar(0)), pc.less(column, pa.scalar(MOST)))
 
 
 def constants(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, object]:
