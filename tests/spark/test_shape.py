@@ -350,6 +350,7 @@ def test_a_time_zone_that_a_function_sets_is_that_of_its_own_columns_and_of_no_p
     [
         ("nope", "expected a function that the driver's Python can import, found none"),
         ("no_rows_at_all", "expected a DataFrame, found int"),
+        ("that_exits", "found that it ends the process .8 rows are enough"),
         ("twice", "found 8 that come more than once"),
         ("moved", "found 8 at positions that it was not given"),
         ("at_another_time", "found 8 with another kafka_timestamp, kafka_topic_id or kafka_timestamp_ms"),

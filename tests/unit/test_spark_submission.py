@@ -21,7 +21,7 @@ from kafka_ingest.model.spark_settings import are_ours
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
 from kafka_ingest.settings.feed import Spark
 from kafka_ingest.spark_launch.installation import Installation
-from kafka_ingest.spark_launch.java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
+from kafka_ingest.spark_launch.java_options import DRIVER_JAVA_OPTIONS, STEADY, ChosenJavaOptions
 from kafka_ingest.spark_launch.run_spark_submit import emptied
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
 from kafka_ingest.spark_launch.spark_submission import (
@@ -34,6 +34,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     check_master,
     conf_for_store,
     spark_submission,
+    together,
 )
 
 if TYPE_CHECKING:
@@ -270,6 +271,16 @@ def test_a_collector_of_the_feeds_own_counts_for_the_driver_and_not_one_for_its_
     assert "UseSerialGC" not in own.conf[DRIVER_JAVA_OPTIONS]
     theirs = submission(conf={"spark.executor.extraJavaOptions": "-XX:+UseG1GC"})
     assert "-XX:+UseSerialGC" in theirs.conf[DRIVER_JAVA_OPTIONS]
+
+
+def test_a_driver_of_many_attempts_has_a_heap_that_does_not_grow_unless_the_site_has_chosen_another_collector() -> None:
+    found = submission(conf={"spark.driver.extraJavaOptions": "-Xms1g"})
+    several = together([found, found]).conf
+    assert several[DRIVER_JAVA_OPTIONS] == f"{found.conf[DRIVER_JAVA_OPTIONS]} {' '.join(STEADY)}"
+    assert several["spark.driver.extraJavaOptions"] == "-Xms1g"  # Java takes the last one that it is given
+    assert together([found]) is found
+    other = submission(java=ChosenJavaOptions(driver="-XX:+UseG1GC"))
+    assert together([other, other]).conf[DRIVER_JAVA_OPTIONS] == other.conf[DRIVER_JAVA_OPTIONS]
 
 
 def test_only_a_local_driver_listens_on_the_loopback_interface_alone() -> None:

@@ -92,6 +92,18 @@ LARGE = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
+STEADY = (
+    # What it takes in the end, it has from the beginning: by itself it grows until it is full of what may go.
+    *("-Xms224m", "-Xmn96m", "-XX:+AlwaysPreTouch"),
+    # What a larger attempt has made it grow by, it gives back with the next full collection.
+    *("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40", "-XX:-ShrinkHeapInSteps"),
+    # Of what lives as long as an attempt, less gets among what stays.
+    "-XX:SurvivorRatio=4",
+)
+"""The heap of a small driver that writes many attempts, one after the other, for ``-XX:+UseSerialGC``.
+
+Spark starts with no less than 450 MB as its largest size.
+"""
 LAUNCHER = (*SMALL, "-XX:-UsePerfData")
 """Spark's scripts start another Java only to put the real command together."""
 
@@ -143,6 +155,11 @@ def java_options(records: int, archive: Path | None, chosen: str) -> str:
         options = (*options, *using(archive))
     # Spark splits such a text as a shell would.
     return shlex.join(left_to_us(options, chosen))
+
+
+def steady(options: str) -> str:
+    """Return options for a driver of many attempts, made of those for one."""
+    return joined([options, *STEADY]) if SMALL[-1] in options.split() else options
 
 
 def using(archive: Path) -> tuple[str, ...]:

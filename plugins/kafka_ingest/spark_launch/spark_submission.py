@@ -20,6 +20,7 @@ from kafka_ingest.spark_launch.java_options import (
     java_options,
     joined,
     launcher_options,
+    steady,
     with_fixed_meaning,
 )
 from kafka_ingest.spark_launch.spark_stores import SPARK_STORES
@@ -232,11 +233,12 @@ def together(calls: Sequence[SparkSubmission]) -> SparkSubmission:
     if len(calls) == 1:
         return first
     attempts = [argument for call in calls for argument in call.arguments[:OF_AN_ATTEMPT]]
+    java = first.conf.get(DRIVER_JAVA_OPTIONS)
     return replace(
         first,
         name=f"kafka_ingest {counted(len(calls), 'attempt')}",
         arguments=(*attempts, *first.arguments[OF_AN_ATTEMPT:]),
-        conf={**OF_MANY_ATTEMPTS, **first.conf},
+        conf={**OF_MANY_ATTEMPTS, **first.conf, **({DRIVER_JAVA_OPTIONS: steady(java)} if java else {})},
         # By default each thread may get a heap of malloc's own, which keeps what the libraries of codecs gave back.
         environment={**first.environment, "MALLOC_ARENA_MAX": "2"},
         secrets=tuple({secret: None for call in calls for secret in call.secrets}),

@@ -5,7 +5,7 @@ how many there were is known from the files, by partition; and what it returns i
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -58,17 +58,26 @@ def columns_in(spark: SparkSession, file: Place) -> WrittenColumns | None:
     return written_columns(found) if isinstance(found, Struct) else None
 
 
-def returned_by(rows: DataFrame, name: str) -> DataFrame:
+def imported(name: str) -> Callable[[DataFrame], DataFrame]:
     module, _, function = name.partition(":")
     try:
-        called = getattr(import_module(module), function)
+        called: Callable[[DataFrame], DataFrame] = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ExpressionRefusedError(
             f"transform {name}: expected a function that the driver's Python can import, found none: {error}"
         ) from error
+    return called
+
+
+def returned_by(rows: DataFrame, name: str) -> DataFrame:
     conf = rows.sparkSession.conf
     meaning = {setting: value for setting in FIXED if (value := conf.get(setting, None)) is not None}
-    made = called(rows)
+    try:
+        made = imported(name)(rows)
+    except SystemExit as error:  # of several attempts it would end a thread, for whose result the job waits
+        raise ExpressionRefusedError(
+            f"transform {name}: expected a DataFrame, found that it ends the process ({error.code})"
+        ) from error
     # What follows is ours, and by these: of which day a row is, and how times are written.
     for setting, value in meaning.items():
         conf.set(setting, value)
