@@ -4,7 +4,7 @@ import importlib
 import io
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Final
 
@@ -99,14 +99,18 @@ def app_of(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def add(app: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
-    module, _, attribute = place.partition(":")
-    found = getattr(importlib.import_module(f"kafka_ingest.{module}"), attribute)
+    found = imported(place)
     if isinstance(found, type):
-        from kafka_ingest.cli.made_commands import command_of  # noqa: PLC0415 - it imports what verbs need
-
+        command_of = imported("cli.made_commands:command_of")  # it imports what verbs need
         app.command(name, help=found.__doc__, rich_help_panel=panel)(command_of(found))
     else:
         app.command(name, rich_help_panel=panel)(found)
+
+
+def imported(place: str) -> Callable[..., Any]:
+    module, _, attribute = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"kafka_ingest.{module}"), attribute)
+    return found
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ WHEN = (
 
 def backfill(
     feed_name: FeedName,
-    what: Annotated[list[str], typer.Argument(metavar="WHAT...", help=WHAT)],
+    what: Annotated[list[str], typer.Argument(metavar="WHAT", help=WHAT)],
     *,
     copy_to: Annotated[
         str | None,

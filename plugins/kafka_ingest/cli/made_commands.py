@@ -35,7 +35,7 @@ Repair = Annotated[bool, typer.Option("--repair", help="Set the group to the sto
 GiveUp = Annotated[
     bool, typer.Option("--give-up", help="Remove those of --batch for good, or record that they are lost.")
 ]
-OptionalFeed = Annotated[str | None, typer.Argument(metavar="[FEED]")]
+OptionalFeed = Annotated[str | None, typer.Argument(metavar="FEED")]
 
 OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
     Deciding.ONLY_SHOWS: {},

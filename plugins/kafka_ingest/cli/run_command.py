@@ -41,7 +41,7 @@ from kafka_ingest.write_step import Work, write_batches
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
 FeedNames = Annotated[
-    list[str] | None, typer.Argument(metavar="FEED...", help="Names, as in the feeds' files; several share a Spark.")
+    list[str] | None, typer.Argument(metavar="FEED", help="Names, as in the feeds' files; several share a Spark.")
 ]
 
 

@@ -17,7 +17,7 @@ from kafka_ingest.spark_launch.fetch_jars import MAVEN_CENTRAL, fetch_jars, from
 from kafka_ingest.spark_launch.installation import AVRO_FOLDER, CONNECTOR_FOLDER, jars_root
 
 Stores = Annotated[
-    list[str] | None, typer.Argument(metavar="[STORE]...", help="Also for outputs in stores: s3, gcs, azure.")
+    list[str] | None, typer.Argument(metavar="STORE", help="Also for outputs in stores: s3, gcs, azure.")
 ]
 
 
@@ -84,7 +84,7 @@ def files() -> dict[str, str]:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="An empty folder, or one to make.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty folder, or one to make.")] = Path(),
     *,
     as_json: Json = False,
 ) -> None:
