@@ -26,6 +26,8 @@ found = {
             "weights": {task.task_id: str(task.weight_rule) for task in dag.tasks},
             "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
             "at_a_time": {task.task_id: task.max_active_tis_per_dag for task in dag.tasks},
+            "trigger_rules": {task.task_id: task.trigger_rule for task in dag.tasks},
+            "compared": sorted(task.task_id for task in dag.tasks if getattr(task, "file", None) is not None),
             "paused_at_first": dag.is_paused_upon_creation,
         }
         for dag_id, dag in bag.dags.items()

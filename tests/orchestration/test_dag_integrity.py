@@ -197,6 +197,9 @@ def test_a_feed_with_a_control_retention_is_folded_after_its_clean_up_whatever_b
     tasks = dags["maintain_feeds"]["tasks"]
     assert tasks["orders.clean"] == ["orders.fold"]
     assert [task for task in tasks if task.endswith(".fold")] == ["orders.fold"]
+    assert dags["maintain_feeds"]["trigger_rules"]["orders.fold"] == "all_done"
+    compared = [task for task in dags["maintain_feeds"]["compared"] if task.startswith("orders.")]
+    assert compared == ["orders.fold", "orders.mirror"], "what may be another feed's"
     assert {task for task, after in tasks.items() if after} == {"orders.clean"}, "one that fails holds no other up"
 
 

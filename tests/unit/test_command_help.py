@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import OF_GROUP, PANELS, app_of
-from kafka_ingest.verbs.every import COMMANDS_ONLY, IN_ORDER
+from kafka_ingest.verbs.every import IN_ORDER
 
 
 def test_each_command_is_listed_in_one_panel_in_the_order_in_which_it_is_used() -> None:
@@ -21,7 +21,7 @@ def test_each_command_is_listed_in_one_panel_in_the_order_in_which_it_is_used() 
 
 def test_each_verb_that_has_a_command_is_listed() -> None:
     places = [place for commands in (*PANELS.values(), OF_GROUP) for place in commands.values()]
-    for verb in (*IN_ORDER, *COMMANDS_ONLY):
+    for verb in IN_ORDER:
         if verb.command is not None:
             name = verb.command.rpartition(" ")[2]
             place = {**OF_GROUP, **{key: each for commands in PANELS.values() for key, each in commands.items()}}[name]

@@ -40,7 +40,6 @@ def test_every_feed_of_a_circle_is_refused_and_none_that_only_leads_to_it(tmp_pa
     found = errors(tmp_path)
     assert set(found) == {f"of-{name}" for name in topics}
     assert " → ".join(str(tmp_path / f"of-{name}.yaml") for name in topics) in found["of-a"]
-    # Also where only the files are parsed that may matter.
     assert checked_against_others(read_feed_file(tmp_path / "of-a.yaml")).error is not None
     assert checked_against_others(read_feed_file(tmp_path / "into.yaml")).error is None
 

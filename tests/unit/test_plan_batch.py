@@ -399,6 +399,17 @@ def test_a_gap_that_reaches_above_the_logs_end_shows_a_truncation_too(feed: Feed
             feed.plan()
 
 
+def test_an_open_batch_of_a_topic_that_the_feed_reads_no_longer_is_resumed() -> None:
+    feed = FeedInMemory(
+        kafka=FakeKafkaCluster({"orders": topic(log(0, 100)), "refunds": topic(log(0, 20))}),
+        settings=feed_settings(start_rules={"refunds": Earliest()}),
+    )
+    plan = feed.planned()
+    feed.settings = feed_settings()
+    outcome = feed.plan(actor="run 2")
+    assert (outcome.result, outcome.batch) == (PlanResult.RESUMED, plan)
+
+
 def test_a_truncated_log_of_a_topic_that_is_no_longer_read_stops_nothing_and_is_not_forgotten() -> None:
     feed = FeedInMemory(
         kafka=FakeKafkaCluster({"orders": topic(log(0, 100)), "refunds": topic(log(0, 20))}),

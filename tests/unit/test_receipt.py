@@ -258,6 +258,12 @@ def test_a_receipt_with_dead_letters_is_of_version_4_and_comes_back_as_it_was() 
     assert Receipt.from_bytes(of_letters.as_bytes()) == of_letters
 
 
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_receipt_of_a_version_that_cannot_hold_what_it_has_is_refused(version: int) -> None:
+    with pytest.raises(ValueError, match=f"expected format version 5 of a receipt .*, found {version}"):
+        Receipt.from_bytes(changed_document(with_filtered(3, ONE_FILTERED, letters=(ONE_LETTER,)), version=version))
+
+
 def test_a_receipt_of_version_4_without_dead_letters_is_refused() -> None:
     with pytest.raises(ValueError, match="of format version 4 has dead letters, found none"):
         Receipt.from_bytes(changed_document(with_dead_letters(3, ONE_LETTER), dead_letters=[]))

@@ -74,7 +74,7 @@ VERSION = "Show the version and exit."
 
 def app_of(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command that these words call, for which its own modules alone are imported; or all of them."""
-    called = next((word for word in words if not word.startswith("-")), None)
+    called = words[0] if words else None
     is_known = any(called in commands for commands in PANELS.values())
     app = typer.Typer(
         help="Bounded Kafka batches over explicit offset ranges, committed once.",

@@ -99,6 +99,7 @@ RECORD_TAG = "records by "
 
 
 MAX_PROBLEMS: Final = 20
+MAX_DESCRIBED: Final = 100
 BRIEF: Final = reprlib.Repr()
 BRIEF.maxstring = BRIEF.maxother = 200
 BRIEF.maxlong = 60
@@ -146,13 +147,10 @@ def describe(error: ValidationError, model: type[BaseModel], source_of: SourceOf
     problems = error.errors(include_url=False)
     # pydantic also reports a list whose entries are wrong as too short.
     holders = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
-    texts = (
-        described(problem, model, source_of)
-        for problem in problems
-        if not (problem["type"] == "too_short" and problem["loc"] in holders)
-    )
-    different = list(dict.fromkeys(texts))
-    more = len(different) - MAX_PROBLEMS
+    problems = [each for each in problems if not (each["type"] == "too_short" and each["loc"] in holders)]
+    # Each text looks for what is like an unknown key, and all plans of a folder read its files.
+    different = list(dict.fromkeys(described(each, model, source_of) for each in problems[:MAX_DESCRIBED]))
+    more = len(different) - MAX_PROBLEMS + max(0, len(problems) - MAX_DESCRIBED)
     return different[:MAX_PROBLEMS] + ([f"and {more:,} more"] if more > 0 else [])
 
 

@@ -1,4 +1,4 @@
-"""All verbs: those of the form, in the order of its list, and those that are commands only; and the form itself."""
+"""All verbs of the form, in the order of its list; and the form itself."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,11 @@ from kafka_ingest.verbs.adopt import Adopt
 from kafka_ingest.verbs.answer import Answer, Check
 from kafka_ingest.verbs.clean import Clean
 from kafka_ingest.verbs.coverage import Coverage
-from kafka_ingest.verbs.database import CopyTables, Fold, Rename, Upgrade
+from kafka_ingest.verbs.database import Fold, Rename, Upgrade
 from kafka_ingest.verbs.dead_letters import DeadLetters, GiveUpDeadLetters
 from kafka_ingest.verbs.doctor import Doctor
 from kafka_ingest.verbs.expire import Expire
 from kafka_ingest.verbs.explain import Explain
-from kafka_ingest.verbs.listings import Batches, Feeds, Gaps, History
 from kafka_ingest.verbs.locate import Locate
 from kafka_ingest.verbs.lost import Lost
 from kafka_ingest.verbs.mending import MendStatistics, Mirror
@@ -29,17 +28,12 @@ from kafka_ingest.verbs.preview import PreviewRecords
 from kafka_ingest.verbs.request import Call, Decided, Needed, Request, of_kind, reason_given
 from kafka_ingest.verbs.reset import Reset
 from kafka_ingest.verbs.skip import Skip
-from kafka_ingest.verbs.status import Partitions, Status
 from kafka_ingest.verbs.topic_changed import TopicChanged
-from kafka_ingest.verbs.verify import Verify
 
 IN_ORDER: Final[tuple[type[Request], ...]] = (
     *(Plan, Doctor, Coverage, Locate, Explain, PreviewRecords, DeadLetters),
     *(Skip, Reset, TopicChanged, Abandon, Restore, Mirror, Clean, Lost, GiveUpDeadLetters),
     *(Expire, Fold, MendStatistics, Adopt, Rename, Upgrade),
-)
-COMMANDS_ONLY: Final[tuple[type[Request], ...]] = (
-    *(Feeds, Status, Partitions, Batches, History, Gaps, Verify, CopyTables),
 )
 VERBS: Final = {verb.verb: verb for verb in IN_ORDER}
 

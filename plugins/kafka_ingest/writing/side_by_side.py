@@ -84,8 +84,10 @@ def answer_by_thread() -> None:
         set_options(OWN.session, builder)
         return OWN.session
 
-    SparkSession.getActiveSession = staticmethod(active_here)  # type: ignore[method-assign]
-    SparkSession.Builder.getOrCreate = got_here  # type: ignore[assignment, method-assign]
+    of_sessions, of_builders = {"getActiveSession": staticmethod(active_here)}, {"getOrCreate": got_here}
+    for owner, answers in ((SparkSession, of_sessions), (SparkSession.Builder, of_builders)):
+        for name, answer in answers.items():
+            setattr(owner, name, answer)
 
 
 def side_by_side(

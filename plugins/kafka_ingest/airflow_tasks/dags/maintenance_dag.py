@@ -96,7 +96,7 @@ def said(error: Exception) -> str:
 
 def steps_of(feed: Feed, *, is_shared: bool) -> list[str]:
     """Return what is done for a feed; what it shares with another, its group and its rows, may be the other's."""
-    asked = {"fold": feed.control_retention is not None, "mirror": feed.kafka.group is not None}
+    asked = {"mirror": feed.kafka.group is not None, "fold": feed.control_retention is not None}
     return ["clean", "headroom", *(step for step, is_asked in asked.items() if is_asked and not is_shared)]
 
 
