@@ -105,7 +105,9 @@ class FoundOffsets:
         if self._files[-1:] != [name]:
             self._files.append(name)
         whose = self._whose_are(first, columns)
-        self._runs.append((whose, np.full(len(first), len(self._files) - 1), numbers[first], numbers[last] + 1))
+        self._runs.append(
+            (whose, np.full(len(first), len(self._files) - 1, np.int32), numbers[first], numbers[last] + 1)
+        )
         if len(self._runs) == AT_ONCE:
             self._runs = [self._together()]
 
@@ -127,30 +129,35 @@ class FoundOffsets:
         codes: Any = pa.array(np.ravel_multi_index(places, sizes)).dictionary_encode()
         different = zip(*np.unravel_index(codes.dictionary.to_numpy(), sizes), strict=True)
         numbers = [self._number(*(of[place] for of, place in zip(values, each, strict=True))) for each in different]
-        return np.array(numbers)[codes.indices.to_numpy()]
+        return np.array(numbers, np.int32)[codes.indices.to_numpy()]
 
     def _number(self, topic: str, topic_id: str | None, partition: int, batch: str | None) -> int:
         return self._whose.setdefault(((topic, topic_id or None, partition), batch_named(batch)), len(self._whose))
 
     def held(self, topic_ids: TopicIds) -> list[HeldLog]:
+        """Return the logs of all rows, which are forgotten then."""
         if not self._runs:
             return []
         whose, files, starts, ends = self._together()
+        self._runs = []  # which may be as large
         places = list(zip(with_ids(self._whose, topic_ids), (batch for _, batch in self._whose), strict=True))
         logs = sorted({log for log, _ in places}, key=str)
         log_at = {log: number for number, log in enumerate(logs)}
-        log_of = np.array([log_at[log] for log, _ in places])[whose]
+        log_of = np.array([log_at[log] for log, _ in places], np.int32)[whose]
         spans: list[list[tuple[str, int, int]]] = [[] for _ in logs]
         of_files: Any = pa.table({"log": log_of, "file": files, "start": starts, "end": ends})
         of_files = of_files.group_by(["log", "file"]).aggregate([("start", "min"), ("end", "max")])
         for each in of_files.sort_by("start_min").to_pylist():
             spans[each["log"]].append((self._files[each["file"]], each["start_min"], each["end_max"]))
+        del files, of_files
         order = np.argsort(starts, kind="stable")
         whose, log_of, starts, ends = (each[order] for each in (whose, log_of, starts, ends))
         batches: list[dict[UUID | None, OffsetRuns]] = [{} for _ in logs]
         different = sorted(set(places), key=lambda each: (str(each[0]), str(each[1])))
         numbers = {place: number for number, place in enumerate(different)}
-        for number, of_batch in in_groups(np.array([numbers[place] for place in places])[whose], starts, ends):
+        for number, of_batch in in_groups(
+            np.array([numbers[place] for place in places], np.int32)[whose], starts, ends
+        ):
             log, batch = different[number]
             batches[log_at[log]][batch] = joined(*of_batch)
         found: list[HeldLog] = []
