@@ -40,6 +40,7 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
@@ -49,6 +50,7 @@ from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.one_try import OneTry
+from kafka_ingest.sinks.parquet_contents import POSITION
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -628,6 +630,17 @@ def test_a_mark_outlives_compaction_and_expired_snapshots(output: IcebergOutput)
     with pytest.raises(BatchStateError, match="is published already"):
         output.sink.publisher.revoke(directory, published.plan.batch_id)
     assert output.seen() == rows_of(published) + rows_of(later)
+
+
+def test_a_record_is_looked_for_in_rewritten_files_by_its_position(output: IcebergOutput) -> None:
+    batch_id = publish(output, plan_to(output, 1)).plan.batch_id
+    rewrite_all(table_at(output.path))
+    inspector: Any = output.sink.inspector
+    rows = inspector._parts.table.commits.rows()
+    found = rows.read_elsewhere(list(POSITION), batch_id, (TopicPartition("orders", 0), 3))
+    assert [each.to_pylist() for each in found] == [
+        [{"kafka_topic": "orders", "kafka_partition": 0, "kafka_offset": 3}],
+    ]
 
 
 def test_a_compaction_between_look_and_try_is_lost_by_neither(

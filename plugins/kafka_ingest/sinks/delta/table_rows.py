@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, refuse_links
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.delta.log_entry import BATCH_KEY, BATCHES, PROOF_KEY
 from kafka_ingest.sinks.delta.table_fit import form_of
@@ -129,7 +130,10 @@ class DeltaRows(RowsOfTable):
         own = self.own_files(published.receipt.batch_id, published.receipt.attempt)
         return bool(own) or super().was_published(published)
 
-    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> Iterator["pa.Table"]:
+    def read_elsewhere(
+        self, columns: list[str], batch_id: UUID | None = None, at: tuple[TopicPartition, int] | None = None
+    ) -> Iterator["pa.Table"]:
+        del at
         if self._table is None or not self.rewritten:
             return
         self._log.check_readable(self._table)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
@@ -121,11 +122,18 @@ class IcebergRows(RowsOfTable):
                 rows = sum(each.num_rows for each in pieces)
                 yield task.file, ReplacedFile(path, task.file.file_size_in_bytes, rows, leaving)
 
-    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> Iterator[pa.Table]:
+    def read_elsewhere(
+        self, columns: list[str], batch_id: UUID | None = None, at: tuple[TopicPartition, int] | None = None
+    ) -> Iterator[pa.Table]:
         if batch_id is None:
             return self._read(self._of_all[""], columns, AlwaysTrue())
         tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
-        return self._read(tasks, columns, of_batch(batch_id))
+        wanted = of_batch(batch_id)
+        if at is not None:
+            log, offset = at
+            of_log = And(equal("kafka_topic", log.topic), equal("kafka_partition", log.partition))
+            wanted = And(wanted, of_log, equal("kafka_offset", offset))
+        return self._read(tasks, columns, wanted)
 
     def said(self) -> Iterator[tuple[str | None, str | None]]:
         for snapshot in self._table.snapshots() if self._table is not None else ():
@@ -192,4 +200,8 @@ class IcebergRows(RowsOfTable):
 
 
 def of_batch(batch_id: UUID) -> BooleanExpression:
-    return EqualTo(term=Reference(BATCH_COLUMN), value=literal(str(batch_id)))
+    return equal(BATCH_COLUMN, str(batch_id))
+
+
+def equal(column: str, value: str | int) -> BooleanExpression:
+    return EqualTo(term=Reference(column), value=literal(value))

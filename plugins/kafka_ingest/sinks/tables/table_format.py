@@ -150,8 +150,13 @@ class RowsOfTable:
     def mark(self, batch_id: UUID) -> Mark | None:
         raise NotImplementedError
 
-    def read_elsewhere(self, columns: list[str], batch_id: UUID | None = None) -> "Iterator[pa.Table]":
-        """Yield some columns of the rows that are in no file as it was published, of one batch or of all."""
+    def read_elsewhere(
+        self, columns: list[str], batch_id: UUID | None = None, at: tuple[TopicPartition, int] | None = None
+    ) -> "Iterator[pa.Table]":
+        """Yield some columns of the rows that are in no file as it was published, of one batch or of all.
+
+        ``at``: only rows of that position are needed; others may come, too.
+        """
         raise NotImplementedError
 
     def was_published(self, published: PublishedReceipt) -> bool:
@@ -185,9 +190,10 @@ class RowsOfTable:
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
         # A third of a second for pyarrow, which only a question about records should pay.
-        from kafka_ingest.sinks.parquet_contents import holds  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import POSITION, holds  # noqa: PLC0415
 
-        return any(holds(rows, topic_partition, offset) for rows in self.rows_elsewhere(batch_id))
+        found = self.read_elsewhere(list(POSITION), batch_id, (topic_partition, offset))
+        return any(holds(rows, topic_partition, offset) for rows in found)
 
 
 class RowsByMarks(RowsOfTable):
