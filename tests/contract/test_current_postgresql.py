@@ -1,6 +1,7 @@
 """A table in PostgreSQL of the newest state of each key: which event of a key wins, in whatever order batches come."""
 
 import contextlib
+import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,12 +14,15 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from sqlalchemy import make_url
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
 from tests.contract.sink_outputs import Died, Fault, PostgresqlOutput, made, opened
 from tests.postgresql_tables import (
+    URL_VARIABLE,
     connect,
     connections_to_postgresql,
     execute,
+    new_role,
     postgresql_at,
     rows_in_postgresql,
     schema_of,
@@ -31,7 +35,8 @@ from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.table_options import CurrentState, TableOptions
 from kafka_ingest.observing.account_of_output import account_of
-from kafka_ingest.sinks.choose import format_found, sink_of
+from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of
+from kafka_ingest.sinks.postgresql.database import DatabaseSettings
 from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
@@ -305,7 +310,20 @@ def test_a_table_that_may_have_several_rows_of_a_key_is_refused(output: CurrentO
     assert output.rows() == [(1, "Chur", "1")]
 
 
-def test_a_table_to_which_different_keys_are_equal_is_refused(output: CurrentOutput) -> None:
+@pytest.mark.parametrize(
+    "unique",
+    [
+        ["ALTER TABLE {} ALTER key TYPE text COLLATE {schema}.no_case"],
+        [
+            "ALTER TABLE {} DROP CONSTRAINT orders_pkey",
+            "CREATE UNIQUE INDEX ON {} (key COLLATE {schema}.no_case)",
+        ],
+    ],
+    ids=["column", "index"],
+)
+def test_a_table_to_which_different_keys_are_equal_is_refused(
+    output: CurrentOutput, unique: list[LiteralString]
+) -> None:
     key = pa.array(["A"])
     output.take(Event(0, "c", 1, "Bern"), key=key)
     # Which only collations of ICU can be, that this server is built without.
@@ -315,7 +333,8 @@ def test_a_table_to_which_different_keys_are_equal_is_refused(output: CurrentOut
     )
     with connect() as connection:
         connection.execute(psycopg.sql.SQL(changed).format(schema_of(output.path)))
-    execute(output.path, "ALTER TABLE {} ALTER key TYPE text COLLATE {schema}.no_case")
+    for statement in unique:
+        execute(output.path, statement)
     with pytest.raises(OutputNotUsableError, match="whose collations tell all texts apart"):
         output.take(Event(1, "c", 1, "Bern"), key=key)
 
@@ -391,6 +410,29 @@ def test_a_truncation_removes_what_is_older_and_nothing_older_comes_back(output:
     }
     with pytest.raises(OutputConflictError, match="a truncation of topic orders, which has the partitions 0 and 1"):
         applying.take(Event(0, "c", 7, partition=1))
+
+
+def test_a_truncation_that_a_policy_would_let_rows_survive_stops_the_feed(output: CurrentOutput) -> None:
+    applying = CurrentOutput(output.path, CurrentState(truncates=True))
+    applying.take(Event(5, "c", 1, "Bern"), Event(6, "c", 2, "Basel"))
+    new_role("walker")
+    execute(output.path, "GRANT ALL ON SCHEMA {schema} TO walker")
+    execute(output.path, "GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO walker")
+    execute(output.path, "ALTER TABLE {} ENABLE ROW LEVEL SECURITY")
+    execute(output.path, "CREATE POLICY part ON {} USING (id = 1) WITH CHECK (true)")
+    url = make_url(os.environ[URL_VARIABLE]).set(username="walker")
+    applying.sink = sink_of(
+        postgresql_at(output.path, applying.options),
+        SinkConnections(database=lambda conn_id: DatabaseSettings(conn_id, url)),
+    )
+    applying.take(Event(7, "c", 1, "Chur"))
+    directory, published = applying.stage([Event(8, "t", None)])
+    with pytest.raises(OutputNotUsableError, match=r"found row level security of orders \(part\)"):
+        applying.sink.publisher.can_take(directory, published.receipt)
+    with pytest.raises(OutputNotUsableError, match=r"found row level security of orders \(part\)"):
+        applying.sink.publisher.publish(directory, published)
+    assert applying.rows() == [(1, "Chur", "7"), (2, "Basel", "6")]
+    execute(output.path, "DROP OWNED BY walker")
 
 
 # ── Forms of events ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from tests.contract.test_dead_letters_of_tables import (
     letters_in,
     rows_in,
 )
-from tests.contract.test_offsets_in_transaction import letters, stored
+from tests.contract.test_offsets_in_transaction import letters, reaching, stored
 from tests.contract.test_replay import differences, replay
 from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
 
@@ -82,6 +82,29 @@ def test_given_up_letters_are_gone_from_the_table_and_are_not_replayed(feed: Who
     assert feed.letters.remover.unfinished() == []
     feed.decoding = TEXT
     assert replay(feed) == []
+
+
+def test_letters_that_a_policy_may_hide_are_not_noted_as_given_up(feed: WholeFeed, postgresql: SqlStore) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    for statement in (
+        "DROP ROLE IF EXISTS walker",
+        "CREATE ROLE walker LOGIN",
+        "GRANT ALL ON SCHEMA shop TO walker",
+        "GRANT ALL ON ALL TABLES IN SCHEMA shop TO walker",
+        "ALTER TABLE shop.orders_dead_letters ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY part ON shop.orders_dead_letters USING (kafka_partition = 0)",
+    ):
+        postgresql.execute(statement)
+    walker = reaching(feed, postgresql.settings.url.set(username="walker"))
+    with pytest.raises(OutputNotUsableError, match=r"found row level security of orders_dead_letters \(part\)"):
+        give_up_dead_letters(batch_id, feed.control, walker.sinks, reason="test data", actor="ops")
+    assert feed.letters.archive.removal(batch_id) is None
+    table: Any = walker.letters.publisher
+    with pytest.raises(OutputNotUsableError, match=r"found row level security of orders_dead_letters \(part\)"):
+        table._letters.delete(batch_id)
+    assert sorted(letters(postgresql).elements()) == DEAD
+    postgresql.execute("DROP OWNED BY walker")
 
 
 def test_a_letter_that_is_missing_from_the_table_is_named_by_coverage_and_stops_a_replay(

@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from sqlalchemy import URL, Column, MetaData, Table, make_url, text
+from sqlalchemy import URL, Column, Connection, MetaData, Table, make_url, text
 from sqlalchemy.dialects import postgresql
 from tests.contract.builders import batch_id_of
 from tests.contract.conftest import PostgresqlServer
@@ -55,6 +55,8 @@ from kafka_ingest.observing.account_of_output import account_of
 from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of
 from kafka_ingest.sinks.postgresql import database
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
+from kafka_ingest.sinks.postgresql.named_table import NamedTable
+from kafka_ingest.sinks.postgresql.output import PostgresqlOutput as PostgresqlTable
 from kafka_ingest.sinks.postgresql.table_rows import of_ranges
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
@@ -435,6 +437,27 @@ def test_a_view_by_the_name_of_the_table_of_late_rows_is_refused_there_and_no_pa
         output.sink.check_late()
 
 
+@pytest.mark.parametrize("of", ["orders", "orders_late"])
+def test_a_table_that_another_process_makes_while_a_plan_looks_for_it_is_no_stranger(
+    output: PostgresqlOutput, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    publish(output, plan_to(output, 1))
+    execute(output.path, "CREATE TABLE {schema}.orders_late (LIKE {}, kafka_late boolean NOT NULL DEFAULT true)")
+    execute(output.path, "CREATE INDEX orders_late_batches ON {schema}.orders_late (kafka_batch)")
+    name = psycopg.sql.Identifier(schema_of(output.path), of)
+    execute(output.path, "ALTER TABLE {name} SET SCHEMA public", name=name)
+    there = NamedTable._taken_in
+
+    def made_meanwhile(table: NamedTable, connection: Connection) -> list[str]:
+        execute(output.path, "ALTER TABLE public.{name} SET SCHEMA {schema}", name=psycopg.sql.Identifier(of))
+        monkeypatch.setattr(NamedTable, "_taken_in", there)
+        return there(table, connection)
+
+    monkeypatch.setattr(NamedTable, "_taken_in", made_meanwhile)
+    assert output.sink.check_late is not None
+    (output.sink.publisher.examine if of == "orders" else output.sink.check_late)()
+
+
 @pytest.mark.parametrize(
     "statements",
     [
@@ -676,16 +699,30 @@ def test_rows_that_a_policy_hides_from_the_role_are_not_taken_for_deleted(
     execute(output.path, "GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO walker")
     execute(output.path, "ALTER TABLE {} ENABLE ROW LEVEL SECURITY")
     execute(output.path, "CREATE POLICY part ON {} USING (kafka_partition = 0) WITH CHECK (true)")
-    walker = sink_of(postgresql_at(output.path), to(postgresql_server.url("postgres").set(username="walker")))
+    to_walker = to(postgresql_server.url("postgres").set(username="walker"))
+    walker = sink_of(postgresql_at(output.path), to_walker)
     assert walker.remover is not None
-    walker.archive.note_removal(Removal(first.plan.batch_id, RemovalCause.EXPIRED, datetime.now(UTC), "ops", "old"))
-    with pytest.raises(OutputNotUsableError, match="would be affected by row-level security"):
-        walker.remover.hide(first.plan.batch_id)
-    replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
-    plan = replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced)
-    with pytest.raises(OutputNotUsableError, match="would be affected by row-level security"):
-        walker.publisher.publish(*written(output, plan))
+    assert walker.replacer is not None
+    batch_id = first.plan.batch_id
+    replaced = tuple(ReplacedRange(each, batch_id) for each in first.plan.ranges)
+    second = written(output, replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced))
+    commits = PostgresqlTable(postgresql_at(output.path), to_walker.database).commits
+    for refuse in (
+        walker.remover.check_can_remove,  # before anything is noted
+        walker.replacer.check_can_replace,
+        lambda: commits.delete_rows(batch_id),
+        lambda: walker.publisher.publish(*second),
+    ):
+        with pytest.raises(
+            OutputNotUsableError,
+            match=r"role walker sees all .* \(part\).*ALTER ROLE walker BYPASSRLS.*owner, postgres",
+        ):
+            refuse()
     assert output.seen() == rows_of(first)
+    execute(output.path, "ALTER ROLE walker BYPASSRLS")
+    walker.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), "ops", "old"))
+    walker.remover.hide(batch_id)
+    assert output.seen() == Counter()
     execute(output.path, "DROP OWNED BY walker")
 
 

@@ -259,7 +259,10 @@ class DeadLetterObjects(AnyColumns):
         if self.receipts.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is deleted")
         with storage_errors(self._output):
-            remove_tree(self.opened(self.place_of(batch_id)))
+            self._delete(batch_id)
+
+    def _delete(self, batch_id: UUID) -> None:
+        remove_tree(self.opened(self.place_of(batch_id)))
 
     def unfinished(self) -> list[str]:
         with storage_errors(self._output):

@@ -182,7 +182,10 @@ def letters_to_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) ->
     number = sum(count.dead_letters for count in control.range_counts(batch_id))
     if not number:
         raise WrongUseError(f"batch {batch_id} has no dead letters. Nothing was changed.")
-    return LettersOfBatch(batch, number, sinks(output_of_dead_letters(batch.plan.output)).archive.removal(batch_id))
+    sink = sinks(output_of_dead_letters(batch.plan.output))
+    if sink.remover is not None:
+        sink.remover.check_can_remove()
+    return LettersOfBatch(batch, number, sink.archive.removal(batch_id))
 
 
 def give_up_dead_letters(batch_id: UUID, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> int:

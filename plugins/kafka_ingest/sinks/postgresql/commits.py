@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -22,7 +22,6 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -49,9 +48,6 @@ from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused
 from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
-
-NOTHING_HIDDEN: Final = text("SET LOCAL row_security = off")
-"""Of rows that a policy hides from the role none would be deleted; so PostgreSQL refuses to."""
 
 
 def in_one(*, one: bool) -> BindParameter[Any]:
@@ -112,7 +108,7 @@ class PostgresqlCommits:
         return CleanUp("no program", math.inf)
 
     def check_can_remove(self, *, replacing: bool = False) -> None:
-        """Raise OutputNotUsableError where rows are of keys; other rows can be deleted, if the role may."""
+        """Raise OutputNotUsableError where rows are of keys, or a policy may hide some from the role."""
         if self._table.state is not None:
             what = "replaced" if replacing else "expired"
             raise OutputNotUsableError(
@@ -120,6 +116,12 @@ class PostgresqlCommits:
                 f"current): its rows are of keys, not of batches, and cannot be {what} batch by batch. Nothing was "
                 "changed. Let another feed make another table, from the beginning of its topics."
             )
+        with self._table.transaction() as connection:
+            self._check_sees_all(connection)
+
+    def _check_sees_all(self, connection: Connection) -> None:
+        for table in (self._table, self._late):
+            table.check_sees_all(connection)
 
     def check_files(self, staged: Staged) -> None:
         """Check the files, compare their columns with the table's, and copy the rows; raises ColumnsChangedError."""
@@ -132,6 +134,8 @@ class PostgresqlCommits:
             self._table.make_marks()
             with self._table.transaction() as connection:
                 events = self._events(connection, staged, copies[0].rows)
+                if events.truncations(connection):
+                    self._table.check_sees_all(connection)
                 self._check_moved(events, connection, self._truncations(events, connection), staged.receipt.batch_id)
 
     def refused(self, staged: Staged) -> tuple[RefusedRows, ...]:
@@ -214,9 +218,9 @@ class PostgresqlCommits:
                     "was moved. Take it away and run the commit again."
                 )
             if replaced:
-                connection.execute(NOTHING_HIDDEN)
-            for table in self._there(connection) if replaced else ():
-                connection.execute(delete(table).where(of_ranges(table, replaced)))
+                for table in self._there(connection):
+                    connection.execute(delete(table).where(of_ranges(table, replaced)))
+                self._check_sees_all(connection)
             for each in copies:
                 if staged is not None and each.table.state is not None:
                     self._apply(connection, staged, each.rows, each.table.state)
@@ -240,6 +244,8 @@ class PostgresqlCommits:
         if truncations:  # which will have removed rows, of whichever partition
             self._check_moved(events, connection, truncations, batch_id)
         moved, short, changes = events.apply(connection, batch_id, state, truncations)
+        if own:
+            self._table.check_sees_all(connection)
         if moved:
             self._check_moved(events, connection, truncations, batch_id)
         if short or changes.records != staged.receipt.rows:
@@ -280,9 +286,9 @@ class PostgresqlCommits:
 
     def delete_rows(self, batch_id: UUID) -> None:
         with self._table.transaction() as connection:
-            connection.execute(NOTHING_HIDDEN)
             for table in self._there(connection):
                 connection.execute(delete(table).where(of_batch(table, batch_id)))
+            self._check_sees_all(connection)
 
     def make_durable(self) -> None:
         """Do nothing: a transaction that was answered is on the disk."""

@@ -111,6 +111,7 @@ class LettersTable:
         with self.table.transaction() as connection:
             if (table := self._there(connection)) is not None:
                 connection.execute(delete(table).where(table.c[BATCH_COLUMN] == batch_id))
+                self.table.check_sees_all(connection)
 
     @contextmanager
     def letters(self, batch_id: UUID) -> Iterator["LettersOfBatch"]:
@@ -239,8 +240,11 @@ class LetterRows(DeadLetterObjects):
             except StagedOutputUnusableError as error:
                 raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
 
-    def hide(self, batch_id: UUID) -> None:
-        super().hide(batch_id)
+    def check_can_remove(self) -> None:
+        with self._letters.table.transaction() as connection:
+            self._letters.table.check_sees_all(connection)
+
+    def _delete(self, batch_id: UUID) -> None:
         self._letters.delete(batch_id)
 
     def unfinished(self) -> list[str]:

@@ -72,12 +72,17 @@ RIGHTS: Final = text(
     "current_setting('transaction_read_only') = 'on' FROM pg_namespace WHERE nspname = :schema"
 )
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
+HIDES: Final = text(
+    "SELECT current_user, pg_get_userbyid(relowner), ARRAY(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid "
+    "ORDER BY 1) FROM pg_class c WHERE oid = to_regclass(:name) AND row_security_active(oid)"
+)
 IS_UNIQUE: Final = text(
     "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(:name) AND indisunique AND indisvalid AND "
     "indimmediate AND indpred IS NULL AND indexprs IS NULL AND indnatts = indnkeyatts AND :columns = (SELECT "
     "array_agg(attname::text ORDER BY attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = "
-    "ANY(indkey)) AND NOT EXISTS (SELECT FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation WHERE "
-    "attrelid = indrelid AND attnum = ANY(indkey) AND NOT collisdeterministic))"
+    "ANY(indkey)) AND NOT EXISTS (SELECT FROM pg_attribute JOIN pg_collation ON pg_collation.oid = ANY("
+    "array_append(indcollation::oid[], attcollation)) WHERE attrelid = indrelid AND attnum = ANY(indkey) AND "
+    "NOT collisdeterministic))"
 ).bindparams(bindparam("columns", type_=ARRAY(Text())))
 COPIES: Final = text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND starts_with(tablename, :name)")
 
@@ -189,8 +194,9 @@ class NamedTable:
         of_table = self.named(self.name)
         if "USAGE" in missing:
             return problems
+        taken = self._taken_in(connection)  # first: where another process makes them now, the table is there then
         if not (kind := connection.execute(RELATION, of_table).scalar_one_or_none()):
-            return [*problems, *(f"{each} there already: rename or drop it" for each in self._taken_in(connection))]
+            return [*problems, *(f"{each} there already: rename or drop it" for each in taken)]
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
         for name in (self.name, self.marks.name):
@@ -230,6 +236,21 @@ class NamedTable:
                 f"{self}: expected a table that batches can be added to, found {listing(wrong)}. Nothing was "
                 "written. Correct the table or the role's rights, or give the feed another sink.table. "
                 f"{HOW_TO_TAKE_IT}"
+            )
+
+    def check_sees_all(self, connection: Connection) -> None:
+        """Raise OutputNotUsableError where a policy applies to the role: of rows that it hides none is deleted.
+
+        After a deletion, whose lock keeps policies as they are, it is certain.
+        """
+        if (found := connection.execute(HIDES, self.named(self.name)).one_or_none()) is not None:
+            role, owner, policies = found
+            raise OutputNotUsableError(
+                f"{self}: expected that role {role} sees all rows that it is to delete, found row level security of "
+                f"{self.name} ({listing(policies) or 'no policy, which hides all'}): rows that it hides would stay, "
+                "and PostgreSQL does not say whether there are such. Nothing was changed. Let a superuser run "
+                f"ALTER ROLE {role} BYPASSRLS, or connect as the table's owner, {owner}, to whom it applies only where "
+                "it is forced; then run this again."
             )
 
     def has(self, connection: Connection, table: Table) -> bool:
