@@ -140,10 +140,12 @@ def test_another_table_of_that_name_is_refused(feed: WholeFeed, postgresql: SqlS
         "kafka_timestamp timestamptz, kafka_headers jsonb, kafka_topic_id text, kafka_timestamp_ms bigint, key bytea, "
         "value bytea, kafka_batch uuid)"
     )
-    with pytest.raises(
-        OutputNotUsableError, match="found one without error_class: another one than that of dead letters"
-    ):
+    stranger = "found one without error_class: another one than that of dead letters"
+    with pytest.raises(OutputNotUsableError, match=stranger):
         feed.letters.publisher.examine()
+    letters: Any = feed.letters.publisher
+    with pytest.raises(OutputNotUsableError, match=stranger):  # where it was made after the plan
+        letters._letters.table.fit({})
 
 
 def with_all_columns(records: list[Record]) -> bytes:

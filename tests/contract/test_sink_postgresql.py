@@ -246,6 +246,22 @@ def test_texts_stay_as_they_are_whatever_encoding_the_role_or_the_database_has(
     assert set(rows_in_postgresql(output.path, "note")) == {("Zürich €",)}
 
 
+@pytest.mark.parametrize("options", ["", "-c role=quoting -c quote_all_identifiers=on"])
+def test_a_role_that_has_all_names_quoted_can_publish(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer, options: str
+) -> None:
+    new_role("quoting")
+    execute(output.path, "ALTER ROLE quoting SET quote_all_identifiers = on")
+    execute(output.path, "GRANT ALL ON SCHEMA {schema} TO quoting")
+    url = postgresql_server.url("postgres")
+    url = url.update_query_dict({"options": options}) if options else url.set(username="quoting")
+    output.sink = sink_of(postgresql_at(output.path), to(url))
+    published = [publish(output, plan_to(output, number)) for number in (1, 2)]
+    assert output.seen() == rows_of(published[0]) + rows_of(published[1])
+    execute(output.path, "REASSIGN OWNED BY quoting TO CURRENT_USER")
+    execute(output.path, "DROP OWNED BY quoting")
+
+
 # ── What a batch is refused for ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -31,7 +31,7 @@ from kafka_ingest.model.written_columns import kind_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
-from kafka_ingest.sinks.postgresql.database import NEXT_STEP, DatabaseSettings
+from kafka_ingest.sinks.postgresql.database import NEXT_STEP, QUOTES, DatabaseSettings
 from kafka_ingest.sinks.postgresql.named_table import LETTERS, NamedTable, name_of_copy
 from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -105,8 +105,11 @@ def copied(staged: Staged, to: NamedTable) -> Table:
         with to.transaction() as connection:
             if to.has(connection, table):
                 return table
+            settings = to.database.settings
+            if connection.execute(QUOTES).scalar_one():  # ADBC would not know any type
+                settings = settings.without_quotes()
         try:
-            copy_rows(staged, table, to.database.settings, makes)
+            copy_rows(staged, table, settings, makes)
         except OutputUnavailableError:
             if last:
                 raise

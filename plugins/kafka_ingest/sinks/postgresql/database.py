@@ -5,7 +5,7 @@ Behind a pool such as PgBouncer a session lasts for one transaction. So nothing 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -36,9 +36,13 @@ NEXT_STEP: Final = {
 DURABLE: Final = (
     "SELECT set_config('lock_timeout', :lock_timeout, true), set_config('synchronous_commit', "
     "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, "
-    "true)"
+    "true), set_config('quote_all_identifiers', 'off', true)"
 )
-"""For one transaction. Offsets move after a commit, so it has to be on the disk, whatever the role's default is."""
+"""For one transaction. Offsets move after a commit, so it has to be on the disk, whatever the role's default is.
+
+Names of types are compared, which are never quoted.
+"""
+QUOTES: Final = text("SELECT reset_val = 'on' FROM pg_settings WHERE name = 'quote_all_identifiers'")
 
 IN_UTF8: Final = {"client_encoding": "UTF8"}
 """As texts are sent. By default the server takes them to be in the role's encoding, or its own, and changes them."""
@@ -65,6 +69,11 @@ class DatabaseSettings:
         limits = {"connect_timeout": CONNECT_S, "tcp_user_timeout": CONNECT_S * 1000}
         limits |= {"keepalives_idle": CONNECT_S, "keepalives_interval": CONNECT_S // 3, "keepalives_count": 3}
         return {name: str(limit) for name, limit in limits.items() if name not in self.url.query}
+
+    def without_quotes(self) -> "DatabaseSettings":
+        """Return the same with names that the server never quotes; not for each session, as poolers know it not."""
+        options = self.url.query.get("options", "")
+        return replace(self, url=self.url.update_query_dict({"options": f"{options} -c quote_all_identifiers=off"}))
 
     def without_secrets(self, message: str) -> str:
         return without_secrets(message, self.url.password, self.url.query)
