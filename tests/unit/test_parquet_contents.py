@@ -19,7 +19,7 @@ from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
-from kafka_ingest.sinks.parquet_contents import DataFile
+from kafka_ingest.sinks.parquet_contents import DataFile, count_of
 
 BATCH = UUID("01890000-0000-7000-8000-000000000001")
 OUTPUT = Path("/data/orders")
@@ -77,6 +77,13 @@ def test_the_offsets_of_a_file_are_shown_as_contiguous_intervals(
     assert (found.only.smallest_offset, found.only.largest_offset) == (min(offsets), max(offsets))
     assert found.size_bytes == path.stat().st_size
     assert found.columns == (("kafka_topic", "string"), ("kafka_partition", "int32"), ("kafka_offset", "int64"))
+
+
+def test_a_record_whose_row_is_in_a_file_and_elsewhere_too_is_counted_as_one_offset(path: Path) -> None:
+    held = write(path, [0, 1, 2]).contents(intervals=1).only
+    assert held is not None
+    count = count_of(partition(0), [(path, held)], pa.array([1, 5], pa.int64()))
+    assert (count.rows, count.offsets, count.smallest_offset, count.largest_offset) == (5, 4, 0, 5)
 
 
 def test_of_many_intervals_the_first_are_shown_and_how_many_there_are(path: Path) -> None:
