@@ -152,8 +152,9 @@ def test_the_row_of_a_key_is_its_newest_event_and_the_mark_says_what_a_batch_did
     assert output.changes(2) == {"records": 4, "inserted": 1, "updated": 1, "deleted": 1, "ignored": 1}
 
 
+@pytest.mark.parametrize("alone", [False, True])
 def test_records_that_are_no_events_are_rows_of_the_table_of_dead_letters_in_the_transaction_of_the_states(
-    output: CurrentOutput,
+    output: CurrentOutput, *, alone: bool
 ) -> None:
     directory, published = output.stage([Event(0, "c", 1, "Bern"), Event(2, "u", 1, "Chur")])
     folder = staged_dead_letters(directory) / "data"
@@ -163,10 +164,13 @@ def test_records_that_are_no_events_are_rows_of_the_table_of_dead_letters_in_the
     pyarrow.parquet.write_table(pa.table(columns), folder / "part-0.parquet")
     size = (folder / "part-0.parquet").stat().st_size
     letters = (WrittenFile.of_one("part-0.parquet", size, 1, TopicPartition("orders", 0), 1, 1),)
-    published = replace(published, receipt=replace(published.receipt, rows_read=3, dead_letters=letters))
-    output.sink.publisher.can_take(directory, published.receipt)
-    output.sink.publisher.publish(directory, published)
-    assert output.rows() == [(1, "Chur", "2")]
+    receipt = replace(published.receipt, rows_read=3, dead_letters=letters)
+    if alone:
+        (directory / "data" / receipt.files[0].name).unlink()
+        receipt = replace(receipt, rows_read=1, files=())
+    output.sink.publisher.can_take(directory, receipt)
+    output.sink.publisher.publish(directory, replace(published, receipt=receipt))
+    assert output.rows() == ([] if alone else [(1, "Chur", "2")])
     query: LiteralString = "SELECT kafka_offset, error_class FROM {schema}.orders_dead_letters"
     assert execute(output.path, query) == [(1, "EXPRESSION")]
 

@@ -28,6 +28,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.place import DATA
 from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.dead_letters import give_up_dead_letters
@@ -61,6 +62,15 @@ def staged(feed: WholeFeed) -> tuple[Any, PublishedReceipt]:
     published = feed.sink.archive.published_receipt(batch_id)
     letters = PublishedReceipt(published.plan, published.receipt.of_dead_letters(), ())
     return staged_dead_letters(attempt.directory), letters
+
+
+def test_letters_are_not_among_the_rows_that_a_table_may_refuse(feed: WholeFeed) -> None:
+    stop_before(feed, "sink.publish_within")
+    [attempt] = feed.control.attempts(*feed.states())
+    content = feed.sink.staging.read_receipt(attempt.directory)
+    assert content is not None
+    assert feed.sink.refused is not None
+    assert feed.sink.refused(attempt.directory, Receipt.from_bytes(content)) == ()
 
 
 def test_an_abandoned_batch_has_no_dead_letters(feed: WholeFeed, postgresql: SqlStore) -> None:
