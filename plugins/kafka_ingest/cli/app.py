@@ -1,11 +1,11 @@
 """The commands. Each looks things up, calls one function, and prints its answer."""
 
-import importlib
 import io
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pkgutil import resolve_name
 from typing import Annotated, Any, Final
 
 import typer
@@ -99,18 +99,12 @@ def app_of(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def add(app: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
-    found = imported(place)
+    found = resolve_name(f"kafka_ingest.{place}")
     if isinstance(found, type):
-        command_of = imported("cli.made_commands:command_of")  # it imports what verbs need
+        command_of = resolve_name("kafka_ingest.cli.made_commands:command_of")  # it imports what verbs need
         app.command(name, help=found.__doc__, rich_help_panel=panel)(command_of(found))
     else:
         app.command(name, rich_help_panel=panel)(found)
-
-
-def imported(place: str) -> Callable[..., Any]:
-    module, _, attribute = place.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"kafka_ingest.{module}"), attribute)
-    return found
 
 
 def main() -> None:

@@ -84,10 +84,11 @@ def answer_by_thread() -> None:
         set_options(OWN.session, builder)
         return OWN.session
 
-    of_sessions, of_builders = {"getActiveSession": staticmethod(active_here)}, {"getOrCreate": got_here}
-    for owner, answers in ((SparkSession, of_sessions), (SparkSession.Builder, of_builders)):
-        for name, answer in answers.items():
-            setattr(owner, name, answer)
+    for owner, name, answer in (
+        (SparkSession, "getActiveSession", staticmethod(active_here)),
+        (SparkSession.Builder, "getOrCreate", got_here),
+    ):
+        setattr(owner, name, answer)
 
 
 def side_by_side(
