@@ -43,6 +43,7 @@ from kafka_ingest.model.gap import Removal, RemovalCause
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.written_columns import POSITION
 from kafka_ingest.sinks.choose import SinkConnections, sink_of
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import marks
@@ -50,7 +51,6 @@ from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.one_try import OneTry
-from kafka_ingest.sinks.parquet_contents import POSITION
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 

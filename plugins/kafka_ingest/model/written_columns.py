@@ -75,7 +75,8 @@ AS_DECODED = Shape()
 
 
 BATCH_COLUMN: Final = "kafka_batch"
-NEVER_NULL: Final = frozenset({"kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN})
+POSITION: Final = ("kafka_topic", "kafka_partition", "kafka_offset")
+NEVER_NULL: Final = frozenset({*POSITION, BATCH_COLUMN})
 """The columns that have a value in each row, although tables allow nulls in all."""
 
 KAFKAS_OWN: Final[Mapping[str, str]] = {

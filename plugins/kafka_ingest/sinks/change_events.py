@@ -24,10 +24,9 @@ from kafka_ingest.model.table_options import (
     EventLayout,
     Path,
 )
-from kafka_ingest.model.written_columns import written_columns
+from kafka_ingest.model.written_columns import POSITION, written_columns
 from kafka_ingest.sinks.parquet_contents import struct_of
 
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 TEXTS = (UNAVAILABLE, base64.b64encode(UNAVAILABLE.encode()).decode())
 """What stands for an unavailable value in texts: bytes in JSON are base64."""
 YES = pa.scalar(True)  # noqa: FBT003

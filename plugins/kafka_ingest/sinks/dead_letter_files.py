@@ -17,10 +17,9 @@ from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.dead_letters import PREVIEW_BYTES, DeadLetter, DeadLettersOfFile, DecodingError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, union
 from kafka_ingest.model.read_again import ReplayedLetters
+from kafka_ingest.model.written_columns import POSITION
 
 CAUSE = ("error_part", "error_class")
-PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
 RECORDS_AT_ONCE = 10_000
 LARGE_RECORDS_AT_ONCE = 10
 
@@ -41,8 +40,8 @@ def dead_letters_in(letters: Letters, *, samples: int, without: Collection[Repla
     """
     counts: Counter[DecodingError] = Counter()
     found: list[DeadLetter] = []
-    columns = [*POSITION, "key", "value", *CAUSE, "error"]
-    of_counts = [*CAUSE, *(PLACE if without else ())]
+    columns = [*POSITION, "kafka_timestamp", "key", "value", *CAUSE, "error"]
+    of_counts = [*CAUSE, *(POSITION if without else ())]
     for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
         left = not_replayed(pa.table(batch), without)
         table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
@@ -96,7 +95,7 @@ def count_in_ranges(letters: Letters, ranges: Sequence[OffsetRange]) -> dict[Off
     """Return how many records of each error class a file holds in each of some ranges, which do not overlap."""
     pieces = by_partition(ranges)
     found: dict[OffsetRange, Counter[str]] = {}
-    for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+    for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*POSITION, "error_class"]):
         table = pa.table(batch)
         for at, error_class, smallest, largest, number in groups_of(table):
             for piece in pieces.get(at, ()):
@@ -143,7 +142,7 @@ def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.T
 
 def offsets_of(held: Letters, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
     found: list[OffsetRange] = []
-    for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+    for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*POSITION, "error_class"]):
         table = pa.table(batch)
         here = {at for at, *_ in groups_of(table)}
         for each in letters:

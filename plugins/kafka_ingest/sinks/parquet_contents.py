@@ -30,9 +30,8 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
+from kafka_ingest.model.written_columns import POSITION
 from kafka_ingest.sinks.staged_files import staged_sizes
-
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 UTC_TIME = pa.timestamp("us", "UTC")
 

@@ -21,7 +21,7 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.omissions import LEAST_RECORDS, described
-from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side
+from kafka_ingest.model.written_columns import KAFKAS_OWN, POSITION, WrittenColumns, side_by_side
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.verbs.answer import Answer, Line, number
@@ -32,7 +32,6 @@ from kafka_ingest.write_step import begin_preview, may_preview_again, plan_previ
 
 LONGEST_LINE, MOST_COLUMNS = 200, 100
 """What of a record, and of columns, is shown to people; ``--json`` has all."""
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 RECORDS = 20
 
 

@@ -12,9 +12,8 @@ from kafka_ingest.foundation.storage import Opened, files_below, open_to_read, r
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
+from kafka_ingest.model.written_columns import POSITION
 from kafka_ingest.writing.share_out import TASKS_PER_PROCESSOR
-
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
 def stage_files(

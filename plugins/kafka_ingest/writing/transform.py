@@ -17,9 +17,8 @@ from kafka_ingest.model.place import Place, spark_path, spark_source
 from kafka_ingest.model.receipt import WrittenFile, rows_by_partition
 from kafka_ingest.model.record_schema import RESERVED_PREFIX, Struct, WrongSchemaError, quoted, read_type
 from kafka_ingest.model.spark_settings import FIXED
-from kafka_ingest.model.written_columns import WrittenColumns, written_columns
+from kafka_ingest.model.written_columns import POSITION, WrittenColumns, written_columns
 from kafka_ingest.writing.expressions import ExpressionRefusedError
-from kafka_ingest.writing.stage_files import POSITION
 
 UNCHANGED = ("kafka_timestamp", "kafka_topic_id", "kafka_timestamp_ms")
 """What else a row keeps of its record; headers are not compared, since they may be large."""

@@ -18,13 +18,13 @@ import pyarrow.parquet
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
 from kafka_ingest.model.partition_term import folder_of
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import BATCHES, AddedFile
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
-from kafka_ingest.sinks.parquet_contents import POSITION, may_hold
+from kafka_ingest.sinks.parquet_contents import may_hold
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile

@@ -18,13 +18,12 @@ from pyiceberg.table import FileScanTask, Table
 
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.found_offsets import OFFSET, PARTS, FoundOffsets
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_errors
 from kafka_ingest.sinks.iceberg.marks import PROOF_KEY, OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.iceberg.table_io import check_inside
-from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
 from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile, RowsOfTable
 

@@ -27,13 +27,12 @@ from sqlalchemy.schema import CreateTable
 from kafka_ingest.errors import ColumnsChangedError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import open_to_read
 from kafka_ingest.model.table_options import CHANGE, UNAVAILABLE_COLUMNS, CurrentState
-from kafka_ingest.model.written_columns import kind_of
+from kafka_ingest.model.written_columns import POSITION, kind_of
 from kafka_ingest.sinks.change_events import ChangeEvents
 from kafka_ingest.sinks.parquet_contents import struct_of
 from kafka_ingest.sinks.postgresql.columns import has_parts, type_of
 from kafka_ingest.sinks.postgresql.database import NEXT_STEP, QUOTES, DatabaseSettings
 from kafka_ingest.sinks.postgresql.named_table import LETTERS, NamedTable, name_of_copy
-from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import Staged
 

@@ -31,12 +31,12 @@ from kafka_ingest.model.place import DATA, DEAD_LETTERS, Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedLook, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
 from kafka_ingest.sinks.postgresql.named_table import NamedTable, OtherCountError
-from kafka_ingest.sinks.postgresql.table_rows import POSITION, PostgresqlRows
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows
 from kafka_ingest.sinks.staged_files import StagedFiles, check_listing
 from kafka_ingest.sinks.tables.table_format import Staged
 from kafka_ingest.sinks.usable_places import beside, storage_errors

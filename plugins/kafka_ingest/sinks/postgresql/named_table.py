@@ -41,11 +41,10 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import LATE, TIME, PartitionTerm
 from kafka_ingest.model.table_options import DEFAULT, HOW_TO_TAKE_IT, MARKS, CurrentState, TableOptions
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import HAS_TRUNCATIONS
 from kafka_ingest.sinks.postgresql.database import Database
-from kafka_ingest.sinks.postgresql.table_rows import POSITION
 from kafka_ingest.sinks.tables.decoded_columns import is_own
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Column, Connection, FromClause, MetaData, Sel
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.sinks.postgresql.table_rows import POSITION
+from kafka_ingest.model.written_columns import POSITION
 
 REFUSALS: Final = {"P0001", "428C9", "54000"}
 """A trigger's RAISE EXCEPTION, a value for a column that is GENERATED ALWAYS, and one that is too long for an index."""

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import IS_DELETED
-from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.postgresql.database import Database
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, RowsByMarks
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from kafka_ingest.sinks.found_offsets import FoundOffsets
 
-POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 PIECE = 50_000
 
 

@@ -21,7 +21,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.model.written_columns import BATCH_COLUMN, WrittenColumns
+from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION, WrittenColumns
 from kafka_ingest.sinks.contents import RowsAndCommits
 
 if TYPE_CHECKING:
@@ -186,11 +186,11 @@ class RowsOfTable:
         return counts
 
     def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
-        return self.read_elsewhere(["kafka_topic", "kafka_partition", "kafka_offset"], batch_id)
+        return self.read_elsewhere(list(POSITION), batch_id)
 
     def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
         # A third of a second for pyarrow, which only a question about records should pay.
-        from kafka_ingest.sinks.parquet_contents import POSITION, holds  # noqa: PLC0415
+        from kafka_ingest.sinks.parquet_contents import holds  # noqa: PLC0415
 
         found = self.read_elsewhere(list(POSITION), batch_id, (topic_partition, offset))
         return any(holds(rows, topic_partition, offset) for rows in found)
