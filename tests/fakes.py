@@ -62,25 +62,21 @@ from kafka_ingest.model.batch import (
 from kafka_ingest.model.control_rows import (
     RECENT_BATCHES,
     RESTORED_BY,
-    AdoptedBatch,
-    Adoption,
-    BackfillRange,
     BackfillRecord,
     CommittedBatch,
     CommittedRange,
-    CoverageRows,
     FeedSnapshot,
     HeldRange,
     NewFeed,
     PlanRecord,
     PublishedBatch,
     ResetMove,
-    Rewind,
     StartOver,
 )
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.coverage import BackfillRange, CoverageRows, Rewind
 from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedFeed
 from kafka_ingest.model.gap import (
+    Event,
     Gap,
     GapCause,
     Jump,
@@ -111,6 +107,8 @@ from kafka_ingest.model.offsets import (
 from kafka_ingest.model.omissions import LeftOut, log_starts_of, ranges_read, to_leave_out
 from kafka_ingest.model.place import DATA, OutputLocation
 from kafka_ingest.model.published_output import (
+    AdoptedBatch,
+    Adoption,
     FileProblem,
     FilesState,
     FoundFiles,

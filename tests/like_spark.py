@@ -18,8 +18,7 @@ import pyarrow.parquet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from kafka_ingest.foundation.storage import make_folder, opened, read_whole, write_new
-from kafka_ingest.foundation.stores.kinds import access_from_json
+from kafka_ingest.foundation.storage import access_from_json, make_folder, opened, read_whole, write_new
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.decoding import Format

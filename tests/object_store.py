@@ -25,8 +25,9 @@ from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.azure import HOST_OF_ACCOUNTS, AzureAccess
+from kafka_ingest.foundation.stores.azure import AzureAccess
 from kafka_ingest.foundation.stores.gcs import GcsAccess
+from kafka_ingest.foundation.stores.kinds import HOST_OF_ACCOUNTS
 from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 

@@ -25,10 +25,11 @@ from kafka_ingest.model.batch import (
     BatchState,
     sha256,
 )
-from kafka_ingest.model.control_rows import AdoptedBatch, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.model.gap import GapCause, Jump, NewGap
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
+from kafka_ingest.model.published_output import AdoptedBatch
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.ports.control import ControlTables
 

@@ -26,8 +26,7 @@ from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
 from kafka_ingest.control.upgrade import upgrade
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.gap import Event, Gap
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 

@@ -51,7 +51,7 @@ from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Event
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.partition_term import LATE_FOLDER
 from kafka_ingest.model.place import DATA, FAILURE, OutputLocation, Place, RemotePlace

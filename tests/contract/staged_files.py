@@ -9,7 +9,7 @@ import pyarrow.parquet
 from tests.contract.builders import NOON, attempt_of, orders, plan_of
 
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Event
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile

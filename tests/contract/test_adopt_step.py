@@ -40,10 +40,10 @@ from tests.contract.conftest import SqlStore, Store
 from kafka_ingest.control.batch_statements import move_batch
 from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaIngestError
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState, Transition, sha256
-from kafka_ingest.model.control_rows import Adoption, NewFeed
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.control_rows import NewFeed
+from kafka_ingest.model.gap import Event, Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -42,21 +42,12 @@ from tests.outputs import parquet_at
 from kafka_ingest.control import schema
 from kafka_ingest.errors import FeedChangedError, KafkaIngestError, OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import (
-    Adoption,
-    BackfillRange,
-    BackfillRecord,
-    CoverageRows,
-    DeadLetters,
-    FeedSnapshot,
-    PublishedBatch,
-    ResetMove,
-    StartOver,
-)
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, PublishedBatch, ResetMove, StartOver
+from kafka_ingest.model.coverage import BackfillRange, CoverageRows, DeadLetters, PartitionCoverage, coverage_of
 from kafka_ingest.model.gap import GapCause, Jump, NewGap
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, union
 from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import ControlTables, OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -18,7 +18,8 @@ from kafka_ingest.control import database as limits
 from kafka_ingest.control.database import open_database, transaction
 from kafka_ingest.errors import ControlTablesUnavailableError
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.control_rows import Adoption, NewFeed
+from kafka_ingest.model.control_rows import NewFeed
+from kafka_ingest.model.published_output import Adoption
 
 
 def with_options(store: SqlStore, **options: str) -> SqlStore:

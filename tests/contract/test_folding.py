@@ -29,11 +29,12 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.row_sums import count_again
 from kafka_ingest.errors import BatchFoldedError, BatchStateError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import Adoption, BackfillRecord, ResetMove, StartOver
+from kafka_ingest.model.control_rows import BackfillRecord, ResetMove, StartOver
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedRange
 from kafka_ingest.model.gap import GapCause, LostRange, NewGap
 from kafka_ingest.model.offsets import OffsetRange, intersect, union
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -28,11 +28,11 @@ from tests.contract.test_adopt_step import adopt, adoption, row
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
 from kafka_ingest.model.batch import BatchPlan, BatchState, sha256
-from kafka_ingest.model.control_rows import AdoptedBatch
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.folded import FoldCut
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.omissions import LeftOut
+from kafka_ingest.model.published_output import AdoptedBatch
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.control import ControlTables, OperatorTables
 

@@ -28,8 +28,9 @@ from tests.contract.conftest import Store
 
 from kafka_ingest.errors import OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import Adoption, BackfillRecord, NewFeed, StartOver
+from kafka_ingest.model.control_rows import BackfillRecord, NewFeed, StartOver
 from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

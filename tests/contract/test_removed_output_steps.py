@@ -19,10 +19,11 @@ from tests.contract.conftest import Store
 
 from kafka_ingest.errors import FeedChangedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind
-from kafka_ingest.model.control_rows import Adoption, BackfillRecord
+from kafka_ingest.model.control_rows import BackfillRecord
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.gap import GapCause, LostRange, NewGap, RemovedRange
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

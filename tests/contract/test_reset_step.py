@@ -31,9 +31,10 @@ from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import Adoption, BackfillRecord, FeedSnapshot, ResetMove, StartOver
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, ResetMove, StartOver
 from kafka_ingest.model.gap import GapCause, Jump
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, union
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

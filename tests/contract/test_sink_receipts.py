@@ -28,8 +28,7 @@ from tests.contract.sink_outputs import (
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation import storage
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.gap import Event, Removal, RemovalCause
 from kafka_ingest.model.place import FAILURE, RemotePlace
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.sinks.kept_receipts import KeptReceipts

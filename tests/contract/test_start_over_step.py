@@ -34,9 +34,10 @@ from tests.contract.conftest import SqlStore, Store
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import BatchStateError, FeedChangedError, UnknownBatchError
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import Adoption, FeedSnapshot, StartOver
+from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import Adoption
 from kafka_ingest.ports.control import OperatorTables
 
 pytestmark = pytest.mark.sqlite_is_enough

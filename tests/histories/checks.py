@@ -14,11 +14,10 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
-from kafka_ingest.model.control_rows import CoverageRows, DeadLetters, FeedSnapshot
-from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.coverage import CoverageRows, DeadLetters, coverage_of
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.gap import Event, GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.receipt import RangeCount

@@ -9,9 +9,9 @@ from azure.core.exceptions import HttpResponseError
 from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 
 from kafka_ingest.errors import InvalidConnectionError
+from kafka_ingest.foundation.storage import access_from_json
 from kafka_ingest.foundation.stores.azure import AzureAccess, AzureStore
 from kafka_ingest.foundation.stores.azure_files import credential_of
-from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.settings.connections import fields_from_json
 from kafka_ingest.settings.store_connection import azure_access
 

@@ -24,8 +24,7 @@ from kafka_ingest.batches.backfill_request import (
 from kafka_ingest.batches.decide_backfill import BackfillDecision, decide, taken_in_copy, taken_in_feed
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError, RangesTakenError, RecordsDeletedError
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.control_rows import BackfillRange
-from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.coverage import BackfillRange, PartitionCoverage
 from kafka_ingest.model.gap import Gap, GapCause, NewGap
 from kafka_ingest.model.offsets import (
     Isolation,

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, a_plan, partition, span
 
 from kafka_ingest.model.batch import Batch, BatchState
-from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.coverage import (
+    BackfillRange,
+    CoverageRows,
+    DeadLetters,
+    PartitionCoverage,
+    Rewind,
+    coverage_of,
+    dead_letters_in,
+)
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, shared, union
 

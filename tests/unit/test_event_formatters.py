@@ -11,8 +11,7 @@ import pytest
 from tests.fakes import partition, span
 
 import kafka_ingest
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.gap import Event, Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.journal import FORMATTERS, Change, EventText, format_event
 

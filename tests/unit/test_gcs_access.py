@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.storage import access_from_json, opened
 from kafka_ingest.foundation.stores.gcs import GcsAccess, GcsStore
-from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.settings.connections import fields_from_json
 from kafka_ingest.settings.store_connection import gcs_access

@@ -19,8 +19,7 @@ from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import InvalidReceiptError, OutputConflictError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import Attempt, AttemptState, BatchPlan
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.gap import Event, Removal, RemovalCause
 from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Filtered, Receipt

@@ -12,8 +12,7 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import BatchOfOffset
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.gap import Event, Gap, GapCause
 from kafka_ingest.model.offsets import StoredOffset
 from kafka_ingest.observing.locate import LocatedBatch, OffsetState, gap_of, ids_of_same_records, is_earlier, state_of
 

@@ -40,8 +40,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import NewFeed
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.gap import Event, Gap
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.planning.settings import Earliest, Latest, OnDataLoss

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Event
 from kafka_ingest.observing.journal import format_event
 
 PARTITION = {

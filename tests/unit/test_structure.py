@@ -358,6 +358,10 @@ def test_the_dag_file_of_feeds_reads_no_more_of_the_package_than_it_did() -> Non
     assert len(imported_with(PACKAGE / "airflow_tasks" / "dags" / "feed_dags.py")) <= 310
 
 
+def test_a_plan_reads_no_noun_of_a_later_step() -> None:
+    assert len(imported_with(PACKAGE / "batches" / "plan_batch.py")) <= 45
+
+
 def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch() -> None:
     names = (".kafka-ingest", "kafka_batch=", "data.revoked", "data.published")
     outside = [path for path in PACKAGE.rglob("*.py") if (PACKAGE / "sinks") not in path.parents]

@@ -10,8 +10,8 @@ from kafka_ingest.batches.replacing import read_by, to_replace, whole_chunks
 from kafka_ingest.batches.replaying import LettersFound, chunks_of_letters
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.control_rows import BackfillRange, HeldRange
-from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.control_rows import HeldRange
+from kafka_ingest.model.coverage import BackfillRange, PartitionCoverage
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import (
     Isolation,

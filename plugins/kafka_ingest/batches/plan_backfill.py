@@ -49,8 +49,8 @@ from kafka_ingest.errors import (
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.foreign_json import storable_document
 from kafka_ingest.model.batch import Batch, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import BackfillRecord, CoverageRows, FeedSnapshot
-from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot
+from kafka_ingest.model.coverage import CoverageRows, coverage_of
 from kafka_ingest.model.offsets import (
     LogBounds,
     OffsetRange,

@@ -15,7 +15,7 @@ from kafka_ingest.batches.known_feed import batch_of_feed
 from kafka_ingest.errors import BatchStateError, InvalidBackfillError, NotADataFileError, RangesTakenError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.model.batch import Batch
-from kafka_ingest.model.control_rows import CoverageRows, DeadLetters
+from kafka_ingest.model.coverage import CoverageRows, DeadLetters
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing, subtract
 from kafka_ingest.model.place import OutputLocation

@@ -24,8 +24,8 @@ from kafka_ingest.batches.plan_backfill import ids_of
 from kafka_ingest.batches.plan_batch import next_batch_id
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord
-from kafka_ingest.model.coverage import LAST_OFFSET, coverage_of
+from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, FeedSnapshot, PlanRecord
+from kafka_ingest.model.coverage import LAST_OFFSET, CoverageRows, coverage_of
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, listing, subtract
 from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile

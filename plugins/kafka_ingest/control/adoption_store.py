@@ -21,7 +21,8 @@ from kafka_ingest.control.row_sums import count_again
 from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.model.batch import ADOPTIONS, AttemptState, BatchState, Transition
-from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, FeedSnapshot, NewFeed
+from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
+from kafka_ingest.model.published_output import AdoptedBatch, Adoption
 
 
 class AdoptionStore(Store):

@@ -16,7 +16,8 @@ from kafka_ingest.control.rows import COUNTS, gaps_of, newest_ledger_event, of_n
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot
+from kafka_ingest.model.coverage import BackfillRange
 from kafka_ingest.model.documents import range_of_row
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, listing
 from kafka_ingest.model.offsets import shared as offsets_shared

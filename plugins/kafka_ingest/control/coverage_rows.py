@@ -10,14 +10,8 @@ from kafka_ingest.control.read_again import replacements, replays
 from kafka_ingest.control.rows import COUNTS, OF_THE_FEED, OUTPUT, SINK, gaps_of, not_live_of, output_of
 from kafka_ingest.control.schema import batch, batch_range, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import (
-    BackfillRange,
-    CommittedBatch,
-    CommittedRange,
-    CoverageRows,
-    DeadLetters,
-    FeedSnapshot,
-)
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, FeedSnapshot
+from kafka_ingest.model.coverage import BackfillRange, CoverageRows, DeadLetters
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, place
 from kafka_ingest.model.place import OutputLocation

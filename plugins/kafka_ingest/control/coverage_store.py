@@ -17,8 +17,8 @@ from kafka_ingest.control.read_again import held_ranges, replacements
 from kafka_ingest.control.rows import OUTPUT, batch_row, events_of, gaps_of, output_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import CommittedBatch, CoverageRows
-from kafka_ingest.model.coverage import BatchOfOffset, OffsetRows
+from kafka_ingest.model.control_rows import CommittedBatch
+from kafka_ingest.model.coverage import BatchOfOffset, CoverageRows, OffsetRows
 from kafka_ingest.model.documents import range_of_row, read_row
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 

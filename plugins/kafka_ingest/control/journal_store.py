@@ -11,7 +11,7 @@ from kafka_ingest.control.feed_statements import append_event, lock_feed
 from kafka_ingest.control.rows import batch_row, events_of
 from kafka_ingest.control.schema import LEDGER_KINDS, event
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Event
 
 
 class JournalStore(Store):

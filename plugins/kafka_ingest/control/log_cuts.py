@@ -9,8 +9,8 @@ from sqlalchemy import Connection, RowMapping, select
 
 from kafka_ingest.control.rows import event_of
 from kafka_ingest.control.schema import batch, event
-from kafka_ingest.model.control_rows import Rewind
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.coverage import Rewind
+from kafka_ingest.model.gap import Event
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 

@@ -34,8 +34,7 @@ from kafka_ingest.foundation.foreign_json import ForeignJsonError
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
 from kafka_ingest.model.documents import read_row
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.gap import Event, Gap, GapCause
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.model.place import OutputLocation

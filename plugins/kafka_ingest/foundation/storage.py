@@ -8,11 +8,13 @@ and says that a file is damaged.
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
@@ -46,8 +48,19 @@ def opened_elsewhere(place: Remote, access: StoreAccess | None = None) -> "UPath
     return store_at(place.scheme).open(place, access)
 
 
+def module_of(scheme: str) -> Any:  # noqa: ANN401 - a module, of which the names are those of StoreKind
+    return import_module(f"{any_store.__package__}.{KINDS[scheme].module}")
+
+
 def store_at(scheme: str) -> AnyStore:
-    return KINDS[scheme].store if scheme in KINDS else UNKNOWN
+    store: AnyStore = module_of(scheme).STORE if scheme in KINDS else UNKNOWN
+    return store
+
+
+def access_from_json(text: str) -> StoreAccess:
+    """Return how to reach a store, as any kind's ``as_json`` wrote it."""
+    access: StoreAccess = module_of(json.loads(text)["scheme"]).ACCESS.from_json(text)
+    return access
 
 
 def store_of(path: "UPath") -> AnyStore:

@@ -6,16 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.model.batch import NOBODY, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.gap import Gap, Jump, LostRange, NewGap, RemovedRange
+from kafka_ingest.model.batch import NOBODY, Batch, BatchKind, BatchPlan
+from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.place import OutputLocation, Place
-from kafka_ingest.model.published_output import FoundFiles
-from kafka_ingest.model.read_again import Replacement, Replay
-from kafka_ingest.model.receipt import RangeCount, Receipt
+from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.model.receipt import RangeCount
 
 RECENT_BATCHES = 100
 """How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""
@@ -69,26 +65,6 @@ NEVER_PLANNED = FeedSnapshot(NOBODY, "", "", 0, (), {}, None)
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillRange:
-    """One range of a backfill or copy that is open or committed."""
-
-    batch_id: UUID
-    state: BatchState
-    offset_range: OffsetRange
-    topic_id: str | None
-    cut_off_at: int | None = None
-    """Where its log was truncated after it was planned, as an operator decided: above it are other records."""
-
-    @property
-    def held(self) -> list[OffsetRange]:
-        """The part of the range that covers the topic's current records; empty where all of them are others."""
-        tp, start, end = self.offset_range.topic_partition, self.offset_range.start_offset, self.offset_range.end_offset
-        if self.cut_off_at is None or self.cut_off_at >= end:
-            return [self.offset_range]
-        return [OffsetRange(tp, start, self.cut_off_at)] if self.cut_off_at > start else []
-
-
-@dataclass(frozen=True, slots=True)
 class HeldRange:
     """A range of a committed batch whose rows are in the feed's output, unless they expired since."""
 
@@ -97,37 +73,6 @@ class HeldRange:
     output: OutputLocation
     cut_off_at: int | None = None
     """Where its log was truncated since, as an operator decided: of the offsets above it, other records exist now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """An interval that an operator let the feed read again: the stored offset went from its end back to its start.
-
-    ``same_records``: the interval held the same records then; not so where a log was truncated.
-    """
-
-    offset_range: OffsetRange
-    topic_id: str | None
-    at: datetime
-    actor: str
-    reason: str
-    same_records: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """How many records of a committed range are dead letters, and how many of these replays have decoded since."""
-
-    batch_id: UUID
-    offset_range: OffsetRange
-    topic_id: str | None
-    count: int
-    replayed: int = 0
-
-    @property
-    def left(self) -> int:
-        """How many no replay has decoded again."""
-        return self.count - self.replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,48 +95,6 @@ class CommittedBatch:
     output: OutputLocation
     ranges: Sequence[CommittedRange]
     folded: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CoverageRows:
-    """All that a feed's control rows say about where each offset is, at one instant.
-
-    What live batches have committed follows from it: [first, stored) minus the gaps. Their ranges, years of them, are
-    therefore not loaded.
-    """
-
-    feed: FeedSnapshot
-    gaps: Sequence[Gap] = ()
-    backfills: Sequence[BackfillRange] = ()
-    rewinds: Sequence[Rewind] = ()
-    dead_letters: Sequence[DeadLetters] = ()
-    committed_ahead: Sequence[OffsetRange] = ()
-    """What was committed at or above the stored offsets before an operator went back."""
-
-    lost: Sequence[LostRange] = ()
-    """What published files held that were lost since; a gap is filed of what no other batch holds."""
-
-    removed: Sequence[RemovedRange] = ()
-    """What has expired from the output: still committed, no longer visible to readers."""
-
-    folded: Sequence[FoldedRange] = ()
-    """What old live batches have read, of which the control tables keep no ranges any more."""
-
-    replacements: Sequence[Replacement] = ()
-    """Whose rows another batch has replaced, or is about to. The offsets stay committed by the batch that read them."""
-
-    replays: Sequence[Replay] = ()
-    """Which dead letters other batches have decoded again, or are about to."""
-
-    filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """How many records the feed has filtered of the topics' current ids, where it has filtered some."""
-
-    ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
-    """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""
-
-    def id_now(self, topic: str, topic_id: str | None) -> str | None:
-        """Return the topic id under which the records of an earlier one are counted now."""
-        return self.ids_before.get((topic, topic_id), topic_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,40 +165,3 @@ class StartOver:
     rows: Sequence[StoredOffset]
     same_records: bool = False
     untouched: Collection[TopicPartition] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedBatch:
-    """A batch that is in the output but not in the control tables, from its published receipt."""
-
-    plan: BatchPlan
-    receipt: Receipt
-    receipt_sha256: str
-    attempt_directory: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Adoption:
-    """A feed's control rows as rebuilt from its output. ``abandoned`` is an open batch that was overtaken.
-
-    ``expired`` is what readers no longer see, ``back`` the part of it that they see again, ``lost`` what lost files
-    held, and ``files`` the batches whose files differ from their receipts.
-
-    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` are topics that an operator has
-    decided on since: gaps ahead and holds in them end.
-    """
-
-    cluster_id: str
-    topics: Collection[str]
-    stored: Sequence[StoredOffset]
-    batches: Sequence[AdoptedBatch]
-    gaps: Sequence[Gap]
-    ledger: Sequence[Event]
-    topic_pattern: str | None = None
-    abandoned: UUID | None = None
-    removed: Sequence[TopicPartition] = ()
-    reset: Collection[str] = ()
-    expired: Sequence[RemovedRange] = ()
-    back: Sequence[RemovedRange] = ()
-    lost: Sequence[LostRange] = ()
-    files: Mapping[UUID, FoundFiles] = field(default_factory=dict)

@@ -5,17 +5,16 @@ topic's current id count: offsets of a deleted topic mean other records.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, Rewind
-from kafka_ingest.model.event import Event
+from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.gap import Gap, GapCause, LostRange, RemovedRange
+from kafka_ingest.model.gap import Event, Gap, GapCause, LostRange, RemovedRange
 from kafka_ingest.model.offsets import (
     OffsetRange,
     StoredOffset,
@@ -29,6 +28,100 @@ from kafka_ingest.model.offsets import (
 )
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.read_again import Replacement, Replay
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRange:
+    """One range of a backfill or copy that is open or committed."""
+
+    batch_id: UUID
+    state: BatchState
+    offset_range: OffsetRange
+    topic_id: str | None
+    cut_off_at: int | None = None
+    """Where its log was truncated after it was planned, as an operator decided: above it are other records."""
+
+    @property
+    def held(self) -> list[OffsetRange]:
+        """The part of the range that covers the topic's current records; empty where all of them are others."""
+        tp, start, end = self.offset_range.topic_partition, self.offset_range.start_offset, self.offset_range.end_offset
+        if self.cut_off_at is None or self.cut_off_at >= end:
+            return [self.offset_range]
+        return [OffsetRange(tp, start, self.cut_off_at)] if self.cut_off_at > start else []
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """An interval that an operator let the feed read again: the stored offset went from its end back to its start.
+
+    ``same_records``: the interval held the same records then; not so where a log was truncated.
+    """
+
+    offset_range: OffsetRange
+    topic_id: str | None
+    at: datetime
+    actor: str
+    reason: str
+    same_records: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """How many records of a committed range are dead letters, and how many of these replays have decoded since."""
+
+    batch_id: UUID
+    offset_range: OffsetRange
+    topic_id: str | None
+    count: int
+    replayed: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many no replay has decoded again."""
+        return self.count - self.replayed
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRows:
+    """All that a feed's control rows say about where each offset is, at one instant.
+
+    What live batches have committed follows from it: [first, stored) minus the gaps. Their ranges, years of them, are
+    therefore not loaded.
+    """
+
+    feed: FeedSnapshot
+    gaps: Sequence[Gap] = ()
+    backfills: Sequence[BackfillRange] = ()
+    rewinds: Sequence[Rewind] = ()
+    dead_letters: Sequence[DeadLetters] = ()
+    committed_ahead: Sequence[OffsetRange] = ()
+    """What was committed at or above the stored offsets before an operator went back."""
+
+    lost: Sequence[LostRange] = ()
+    """What published files held that were lost since; a gap is filed of what no other batch holds."""
+
+    removed: Sequence[RemovedRange] = ()
+    """What has expired from the output: still committed, no longer visible to readers."""
+
+    folded: Sequence[FoldedRange] = ()
+    """What old live batches have read, of which the control tables keep no ranges any more."""
+
+    replacements: Sequence[Replacement] = ()
+    """Whose rows another batch has replaced, or is about to. The offsets stay committed by the batch that read them."""
+
+    replays: Sequence[Replay] = ()
+    """Which dead letters other batches have decoded again, or are about to."""
+
+    filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How many records the feed has filtered of the topics' current ids, where it has filtered some."""
+
+    ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
+    """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""
+
+    def id_now(self, topic: str, topic_id: str | None) -> str | None:
+        """Return the topic id under which the records of an earlier one are counted now."""
+        return self.ids_before.get((topic, topic_id), topic_id)
+
 
 T = TypeVar("T")
 

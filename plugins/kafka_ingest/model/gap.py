@@ -1,4 +1,4 @@
-"""Gaps: intervals of offsets that will not be ingested, or not yet, and who or what decided it."""
+"""Gaps: intervals of offsets that will not be ingested, or not yet, who or what decided it, and the journal of that."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -219,3 +219,15 @@ class LostRange(Documented):
     offset_range: OffsetRange
     topic_id: str | None
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit journal."""
+
+    event_id: int
+    kind: str
+    at: datetime
+    actor: str
+    batch_id: UUID | None
+    detail: Mapping[str, Any]

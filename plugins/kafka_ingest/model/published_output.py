@@ -1,15 +1,14 @@
 """What was published: data files and what they hold, where they differ from receipts, and what readers see."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Removal
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
-from kafka_ingest.model.place import OutputLocation
+from kafka_ingest.model.gap import Event, Gap, LostRange, Removal, RemovedRange
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.place import OutputLocation, Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 
 
@@ -189,3 +188,40 @@ class PublishedLook:
     counts: Sequence[PublishedCount] = ()
     problems: Sequence[FileProblem] = ()
     strangers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedBatch:
+    """A batch that is in the output but not in the control tables, from its published receipt."""
+
+    plan: BatchPlan
+    receipt: Receipt
+    receipt_sha256: str
+    attempt_directory: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A feed's control rows as rebuilt from its output. ``abandoned`` is an open batch that was overtaken.
+
+    ``expired`` is what readers no longer see, ``back`` the part of it that they see again, ``lost`` what lost files
+    held, and ``files`` the batches whose files differ from their receipts.
+
+    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` are topics that an operator has
+    decided on since: gaps ahead and holds in them end.
+    """
+
+    cluster_id: str
+    topics: Collection[str]
+    stored: Sequence[StoredOffset]
+    batches: Sequence[AdoptedBatch]
+    gaps: Sequence[Gap]
+    ledger: Sequence[Event]
+    topic_pattern: str | None = None
+    abandoned: UUID | None = None
+    removed: Sequence[TopicPartition] = ()
+    reset: Collection[str] = ()
+    expired: Sequence[RemovedRange] = ()
+    back: Sequence[RemovedRange] = ()
+    lost: Sequence[LostRange] = ()
+    files: Mapping[UUID, FoundFiles] = field(default_factory=dict)

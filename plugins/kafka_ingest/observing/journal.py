@@ -12,8 +12,7 @@ from uuid import UUID
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.counting import counted, were
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.gap import Event, Gap, GapCause
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.omissions import LeftOut
 from kafka_ingest.ports.control import ControlObserver

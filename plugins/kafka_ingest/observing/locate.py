@@ -13,9 +13,8 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.coverage import BatchOfOffset, OffsetRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
-from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedBatch, FoldedRange
-from kafka_ingest.model.gap import Gap, LostRange
+from kafka_ingest.model.gap import Event, Gap, LostRange
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition

@@ -7,8 +7,8 @@ from uuid import UUID
 from kafka_ingest.batches.known_feed import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted, grouped
-from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
-from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange
+from kafka_ingest.model.coverage import CoverageRows, PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters, where_they_are
 from kafka_ingest.model.gap import LostRange, Removal
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, shared, subtract, union

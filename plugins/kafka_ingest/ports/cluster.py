@@ -1,8 +1,8 @@
 """The questions asked of Kafka."""
 
-from collections.abc import Collection, Mapping
-from datetime import datetime
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 from kafka_ingest.model.offsets import (
     FirstRecord,
@@ -15,7 +15,12 @@ from kafka_ingest.model.offsets import (
     TopicPartition,
     Unavailable,
 )
-from kafka_ingest.model.spark_settings import LargeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from kafka_ingest.model.spark_settings import LargeRecord
 
 
 class KafkaCluster(Protocol):

@@ -1,44 +1,46 @@
 """Questions to the control tables and steps on them: one role for each kind of caller."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Protocol
-from uuid import UUID
+from __future__ import annotations
 
-from kafka_ingest.model.alert import Alert, Change, NewAlert, Said
+from typing import TYPE_CHECKING, Any, Protocol
+
 from kafka_ingest.model.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchState
-from kafka_ingest.model.completion import LateCount, OnLate, Period, Unit
-from kafka_ingest.model.control_rows import (
-    Adoption,
-    BackfillRange,
-    BackfillRecord,
-    CommittedBatch,
-    CoverageRows,
-    FeedSnapshot,
-    HeldRange,
-    NewFeed,
-    PlanRecord,
-    PublishedBatch,
-    ResetMove,
-    StartOver,
-)
-from kafka_ingest.model.coverage import OffsetRows
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedBatch, FoldedFeed
-from kafka_ingest.model.gap import Gap, Jump, LostRange, NewGap, RemovedRange
-from kafka_ingest.model.hold import Hold
-from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.place import OutputLocation
-from kafka_ingest.model.receipt import RangeCount, Receipt
-from kafka_ingest.model.summaries import (
-    BatchLine,
-    BatchSummary,
-    FeedOverview,
-    FeedSummary,
-    GapDecision,
-    NotRows,
-    ReadCounts,
-)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from kafka_ingest.model.alert import Alert, Change, NewAlert, Said
+    from kafka_ingest.model.completion import LateCount, OnLate, Period, Unit
+    from kafka_ingest.model.control_rows import (
+        BackfillRecord,
+        CommittedBatch,
+        FeedSnapshot,
+        HeldRange,
+        NewFeed,
+        PlanRecord,
+        PublishedBatch,
+        ResetMove,
+        StartOver,
+    )
+    from kafka_ingest.model.coverage import BackfillRange, CoverageRows, OffsetRows
+    from kafka_ingest.model.folded import Foldable, FoldCut, Folded, FoldedBatch, FoldedFeed
+    from kafka_ingest.model.gap import Event, Gap, Jump, LostRange, NewGap, RemovedRange
+    from kafka_ingest.model.hold import Hold
+    from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+    from kafka_ingest.model.place import OutputLocation
+    from kafka_ingest.model.published_output import Adoption
+    from kafka_ingest.model.receipt import RangeCount, Receipt
+    from kafka_ingest.model.summaries import (
+        BatchLine,
+        BatchSummary,
+        FeedOverview,
+        FeedSummary,
+        GapDecision,
+        NotRows,
+        ReadCounts,
+    )
 
 
 class ControlReader(Protocol):

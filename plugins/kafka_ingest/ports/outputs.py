@@ -1,29 +1,33 @@
 """Where output goes: the roles of a sink."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka_ingest.model.batch import BatchPlan, DataNeeds
-from kafka_ingest.model.dead_letters import DeadLettersOfFile
-from kafka_ingest.model.gap import Removal
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.omissions import RefusedRows
-from kafka_ingest.model.place import OutputLocation, Place
-from kafka_ingest.model.proof import Evidence, HeldLog
-from kafka_ingest.model.published_output import (
-    FileContents,
-    FilePlace,
-    PublishedLook,
-    PublishedReceipt,
-    TableStatistics,
-)
-from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced
-from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.model.written_columns import WrittenColumns
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+    from uuid import UUID
+
+    from kafka_ingest.model.batch import BatchPlan, DataNeeds
+    from kafka_ingest.model.dead_letters import DeadLettersOfFile
+    from kafka_ingest.model.gap import Removal
+    from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+    from kafka_ingest.model.omissions import RefusedRows
+    from kafka_ingest.model.place import OutputLocation, Place
+    from kafka_ingest.model.proof import Evidence, HeldLog
+    from kafka_ingest.model.published_output import (
+        FileContents,
+        FilePlace,
+        PublishedLook,
+        PublishedReceipt,
+        TableStatistics,
+    )
+    from kafka_ingest.model.read_again import ReplacedRange, ReplayedLetters, RowsReplaced
+    from kafka_ingest.model.receipt import Receipt, WrittenFile
+    from kafka_ingest.model.written_columns import WrittenColumns
 
 Within = Callable[[object], bool]
 """Asks or does something of the control tables in an output's open transaction; returns whether it is so."""

@@ -1,12 +1,16 @@
 """What the steps of a batch touch, as one value."""
 
-from typing import Protocol, TypeVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kafka_ingest.errors import NotOfThisFormatError
-from kafka_ingest.model.place import OutputLocation
-from kafka_ingest.ports.cluster import KafkaCluster
-from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.ports.outputs import Sinks
+
+if TYPE_CHECKING:
+    from kafka_ingest.model.place import OutputLocation
+    from kafka_ingest.ports.cluster import KafkaCluster
+    from kafka_ingest.ports.control import OperatorTables
+    from kafka_ingest.ports.outputs import Sinks
 
 Role = TypeVar("Role")
 

@@ -1,10 +1,13 @@
 """Where schemas come from: the questions that are asked before Spark starts."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from __future__ import annotations
 
-from kafka_ingest.model.record_schema import Struct
-from kafka_ingest.model.schema_source import ReadAs, RegisteredSchema, WriterSchema
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kafka_ingest.model.record_schema import Struct
+    from kafka_ingest.model.schema_source import ReadAs, RegisteredSchema, WriterSchema
 
 
 class SchemaRegistry(Protocol):

@@ -12,8 +12,9 @@ from typing import Any
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.azure import BLOBS, HOST_OF_ACCOUNTS, AzureAccess
+from kafka_ingest.foundation.stores.azure import BLOBS, AzureAccess
 from kafka_ingest.foundation.stores.gcs import GcsAccess
+from kafka_ingest.foundation.stores.kinds import HOST_OF_ACCOUNTS
 from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.settings.connections import ConnectionFields, checked_host, control_database, wrong_type

@@ -29,8 +29,7 @@ from kafka_ingest.foundation.foreign_json import (
 )
 from kafka_ingest.foundation.storage import Opened, flush, names_in, read_at_most, remove_file, write_new, write_whole
 from kafka_ingest.model.batch import DATED, BatchPlan, canonical_json, milliseconds_of, require_version
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Removal, RemovalCause
+from kafka_ingest.model.gap import Event, Removal, RemovalCause
 from kafka_ingest.model.published_output import FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.usable_places import storage_errors

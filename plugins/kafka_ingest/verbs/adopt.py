@@ -11,12 +11,12 @@ from kafka_ingest.batches.commit_batch import publish_letters
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchState, sha256
-from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, CoverageRows, FeedSnapshot, NewFeed
+from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
+from kafka_ingest.model.coverage import CoverageRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.model.gap import Event, LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
-from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.published_output import AdoptedBatch, Adoption, FilesState, PublishedReceipt
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink

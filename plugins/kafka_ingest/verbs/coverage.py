@@ -9,8 +9,7 @@ from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
-from kafka_ingest.model.control_rows import CoverageRows
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, kept_of
+from kafka_ingest.model.coverage import CoverageRows, PartitionCoverage, coverage_of, kept_of
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing

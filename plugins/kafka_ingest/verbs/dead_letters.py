@@ -15,7 +15,7 @@ from kafka_ingest.assembly import file_of_feed
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, WrongUseError
 from kafka_ingest.foundation.counting import counted, grouped
 from kafka_ingest.model.batch import Batch, BatchState
-from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.coverage import CoverageRows
 from kafka_ingest.model.dead_letters import (
     PREVIEW_BYTES,
     DeadLetter,

@@ -10,8 +10,7 @@ from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, said, said_or_none, whole
 from kafka_ingest.model.batch import BatchKind, BatchPlan
-from kafka_ingest.model.event import Event
-from kafka_ingest.model.gap import Gap, LostRange, RemovalCause, RemovedRange, ended_gaps
+from kafka_ingest.model.gap import Event, Gap, LostRange, RemovalCause, RemovedRange, ended_gaps
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, intersect, subtract, union
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 

@@ -10,7 +10,7 @@ from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
-from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.coverage import CoverageRows
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import GapCause, LostRange, NewGap, RemovalCause

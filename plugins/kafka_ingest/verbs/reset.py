@@ -11,8 +11,8 @@ from rich.text import Text as RichText
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.control_rows import CoverageRows, FeedSnapshot, ResetMove
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
+from kafka_ingest.model.control_rows import FeedSnapshot, ResetMove
+from kafka_ingest.model.coverage import CoverageRows, PartitionCoverage, coverage_of
 from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.offsets import (

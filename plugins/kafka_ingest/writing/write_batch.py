@@ -16,9 +16,16 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_ingest.foundation.storage import is_folder, opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.foundation.storage import (
+    access_from_json,
+    is_folder,
+    opened,
+    read_whole,
+    remove_tree,
+    write_new,
+    write_unsynced,
+)
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.foundation.tried import Tried, each_tried, tried
 from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.dead_letters import staged_dead_letters

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from kafka_ingest.foundation.stores.azure_files import AzureFiles
 
-HOST_OF_ACCOUNTS = "dfs.core.windows.net"
 BLOBS = "blob.core.windows.net"
 AUTHORITY = "https://login.microsoftonline.com"
 PROVIDERS = "org.apache.hadoop.fs.azurebfs.oauth2"
@@ -238,3 +237,6 @@ class AzureStore(AnyStore):
 def files_of(path: "UPath") -> "AzureFiles":
     found: AzureFiles = path.fs
     return found
+
+
+STORE, ACCESS = AzureStore(), AzureAccess

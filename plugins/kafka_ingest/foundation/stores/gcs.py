@@ -187,3 +187,6 @@ class GcsStore(AnyStore):
         if found_below(self, path).keys() == {""}:
             with contextlib.suppress(FileNotFoundError), remote_errors(self, path):
                 path.fs.rm_file(f"{path.path}/")
+
+
+STORE, ACCESS = GcsStore(), GcsAccess

@@ -1,29 +1,25 @@
 """The kinds of stores that outputs can be in, by their schemes. Only names: no library is imported."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.any_store import AnyStore
-from kafka_ingest.foundation.stores.azure import HOST_OF_ACCOUNTS, AzureAccess, AzureStore
-from kafka_ingest.foundation.stores.gcs import GcsAccess, GcsStore
-from kafka_ingest.foundation.stores.s3 import S3Access, S3Store
+HOST_OF_ACCOUNTS = "dfs.core.windows.net"
+"""Of Azure."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreKind:
-    """A kind of store. ``conn_id``: the connection where a URI names none, as in Airflow.
+    """A kind of store. ``module`` is of this folder, with its STORE and its ACCESS, and imported where one is opened.
 
+    ``conn_id``: the connection where a URI names none, as in Airflow.
     ``library`` in its ``version`` reads and writes there, and is in the file ``requirements``. ``in_hadoop``: what
     Hadoop calls the scheme; ``in_catalogs``: what Iceberg's catalogs may call it. ``bucket``: what stands for a bucket
     in URIs, as messages have it, and ``bucket_names``, the pattern of those.
     """
 
     name: str
-    store: AnyStore
-    access: type[StoreAccess]
+    module: str
     conn_id: str
     library: str
     version: str
@@ -38,8 +34,7 @@ class StoreKind:
 KINDS: Mapping[str, StoreKind] = {
     "s3": StoreKind(
         name="S3",
-        store=S3Store(),
-        access=S3Access,
+        module="s3",
         conn_id="aws_default",
         library="s3fs",
         version="2026.9.0",
@@ -50,8 +45,7 @@ KINDS: Mapping[str, StoreKind] = {
     ),
     "gs": StoreKind(
         name="Google Cloud Storage",
-        store=GcsStore(),
-        access=GcsAccess,
+        module="gcs",
         conn_id="google_cloud_default",
         library="gcsfs",
         version="2026.10.1",
@@ -62,8 +56,7 @@ KINDS: Mapping[str, StoreKind] = {
     ),
     "abfss": StoreKind(
         name="Azure Data Lake Storage",
-        store=AzureStore(),
-        access=AzureAccess,
+        module="azure",
         conn_id="wasb_default",
         library="adlfs",
         version="2026.8.0",
@@ -83,8 +76,3 @@ def bucket_in(scheme: str, authority: str) -> str:
     """Return the part of a URI's authority that stands for a bucket; a connection may stand before it."""
     names = 1 + (KINDS[scheme].bucket.count("@") if scheme in KINDS else 0)
     return "@".join(authority.split("@")[-names:])
-
-
-def access_from_json(text: str) -> StoreAccess:
-    """Return how to reach a store, as any kind's ``as_json`` wrote it."""
-    return KINDS[json.loads(text)["scheme"]].access.from_json(text)

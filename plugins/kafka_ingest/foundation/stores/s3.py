@@ -209,3 +209,6 @@ class S3Store(AnyStore):
 
     def remove_if_empty(self, path: "UPath") -> None:
         """Do nothing."""
+
+
+STORE, ACCESS = S3Store(), S3Access

@@ -34,9 +34,8 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.foundation.foreign_json import MOST_BYTES
-from kafka_ingest.foundation.storage import Opened, opened, size_of
+from kafka_ingest.foundation.storage import Opened, access_from_json, opened, size_of
 from kafka_ingest.foundation.stores.access import StoreAccess
-from kafka_ingest.foundation.stores.kinds import access_from_json
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.sinks.iceberg.places import METADATA, comparable, location_of, path_of
 
