@@ -392,26 +392,33 @@ def with_topics(files: list[FeedFile], memory: TopicMemory, environment: Mapping
     return all_feeds(files, memory, feeds_directory(environment), environment)
 
 
-def file_of_feed(
-    name: str,
-    find_connection: FindConnection,
-    environment: Mapping[str, str] = os.environ,
-    *,
-    files: list[FeedFile] | None = None,
-) -> FeedFile:
-    """Return the file of one feed, which may be contested or broken, or of many topics; raises UnknownFeedError.
+def file_of_feed(name: str, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedFile:
+    """Return the file of one feed, as :func:`file_finder` finds it."""
+    return file_finder(find_connection, environment)(name)
 
-    ``files`` are all of the folder, where they have been read.
+
+def file_finder(
+    find_connection: FindConnection, environment: Mapping[str, str] = os.environ
+) -> Callable[[str], FeedFile]:
+    """Return what finds files of feeds, which may be contested or broken, or of many topics; raises UnknownFeedError.
+
+    The folder is read once, and so are the control tables, where a file for many topics asks for them.
     """
     directory = feeds_directory(environment)
-    files = read_feed_files(directory, environment) if files is None else files
-    found = the_one_of(name, files)
-    if any(file.topics is not None for file in files):
-        memory = control_tables(find_connection).topic_memory()
+    files = read_feed_files(directory, environment)
+    memory = cache(lambda: control_tables(find_connection).topic_memory())
+    of_topics = cache(lambda: with_topics(files, memory(), environment))
+
+    def file_of(name: str) -> FeedFile:
+        found = the_one_of(name, files)
         # Else it is of a file of its own; or its file gives it a new name since its last plan.
-        if found is None or any(each.feed == name for each in memory.seen):
-            found = the_one_of(name, with_topics(files, memory, environment)) or found
-    return found or feed_file_named(name, directory, environment, files=files)
+        if any(file.topics is not None for file in files) and (
+            found is None or any(each.feed == name for each in memory().seen)
+        ):
+            found = the_one_of(name, of_topics()) or found
+        return found or feed_file_named(name, directory, environment, files=files)
+
+    return file_of
 
 
 def circles_of(

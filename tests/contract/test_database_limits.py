@@ -149,3 +149,16 @@ def test_a_commit_that_waits_for_its_synchronous_standby_ends_by_name_and_is_fou
         before = noted()
     assert "Run this step again" in ended[0]
     wait_for(lambda: noted() == before + 1, "the commit to be done once no standby is waited for")
+
+
+def test_texts_stay_as_they_are_whatever_encoding_the_role_the_database_or_the_machine_has(
+    postgresql: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    for owner in ("ROLE CURRENT_USER", f'DATABASE "{postgresql.settings.url.database}"'):
+        postgresql.execute(f"ALTER {owner} SET client_encoding = LATIN1")
+    control, nothing = postgresql.connect(), Adoption(CLUSTER, ["orders"], [], [], gaps=[], ledger=[])
+    control.adopt(NewFeed(ORDERS_FEED, "orders"), nothing, reason="the tables were lost", actor="Zürich €")
+    postgresql.execute("ALTER ROLE CURRENT_USER RESET client_encoding")
+    assert [event.actor for event in control.journal(ORDERS_FEED)] == ["Zürich €"]
+    assert shown(postgresql, "client_encoding") == "UTF8"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import app_of
 from kafka_ingest.cli.run_command import runs_of
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
 from kafka_ingest.settings.backfill_form import BackfillForm
 from kafka_ingest.settings.connections import find_connection_from_shell
@@ -142,6 +143,18 @@ def test_a_feed_of_a_topic_is_found_by_its_name_once_a_plan_has_remembered_it(ka
         "shop-orders",
         "shop-refunds",
     ]
+
+
+@pytest.mark.usefixtures("kafka")
+def test_what_plans_remember_is_read_once_for_all_feeds_that_a_run_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(tmp_path)
+    read, topic_memory = [], SqlControlTables.topic_memory
+    monkeypatch.setattr(SqlControlTables, "topic_memory", lambda control: read.append(1) or topic_memory(control))
+    runs = runs_of(["shop-orders", "shop-refunds", "shop-other"])
+    assert [each.error is None for each in runs] == [True, True, False]
+    assert len(read) == 1
 
 
 def test_a_run_of_the_fleet_finds_new_topics_and_says_which_one_stops(kafka: Kafka) -> None:

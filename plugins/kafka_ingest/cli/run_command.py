@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, file_of_feed
+from kafka_ingest.assembly import FeedParts, ask_of_all, assemble_all, file_finder
 from kafka_ingest.batches.commit_batch import Committed
 from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cli.arguments import (
@@ -128,12 +128,11 @@ def run(
 
 def runs_of(names: Sequence[str], fleet: str | None = None) -> list[FeedRun]:
     """Return the runs of feeds by name, of a fleet's, or of all; what is wrong with a file has ended its feed's run."""
-    directory = feeds_directory()
     if names:
-        files = read_feed_files(directory)
-        found = each_tried(lambda name: file_of_feed(name, find_connection_from_shell, files=files), names)
+        find = file_finder(find_connection_from_shell)
+        found = [tried(find, name) for name in names]
     else:
-        named = files_to_run(directory, fleet)
+        named = files_to_run(feeds_directory(), fleet)
         names, found = [name for name, _ in named], [each for _, each in named]
     runs = [FeedRun(name, each.result, error=each.error) for name, each in zip(names, found, strict=True)]
     with_files = [(each, each.file) for each in runs if each.file is not None]

@@ -21,7 +21,7 @@ from kafka_ingest.control.batch_statements import (
     set_range_counts,
     transition_of,
 )
-from kafka_ingest.control.database import INSUFFICIENT_PRIVILEGE, Store, unavailable
+from kafka_ingest.control.database import Store, unavailable
 from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
@@ -34,6 +34,7 @@ from kafka_ingest.control.row_sums import add_to_partitions
 from kafka_ingest.control.rows import batch_of, is_dag_run, newest_ledger_event, of_newest_published, stored_offsets
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
+from kafka_ingest.foundation.postgresql import INSUFFICIENT_PRIVILEGE
 from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.model.gap import Jump
 from kafka_ingest.model.place import OutputLocation

@@ -24,6 +24,7 @@ from kafka_ingest.errors import (
     ControlTablesUnavailableError,
     InvalidConnectionError,
 )
+from kafka_ingest.foundation import postgresql
 from kafka_ingest.foundation.foreign_json import without_secrets
 
 BUSY_TIMEOUT_S = 30
@@ -34,7 +35,6 @@ TRANSACTION_TIMEOUT_S = 120
 
 PostgreSQL does not limit how long a commit waits for a synchronous standby, and a hanging server enforces no limit.
 """
-INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
 BY_FORM = "the action db-upgrade of the DAG operate_feed does it, too"
 
@@ -81,16 +81,8 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     """
     if settings.sqlite_file is None:
         # A connection for each step: a firewall often cuts one that is kept open during hours of Spark.
-        # https://www.postgresql.org/docs/18/libpq-connect.html: a server that vanished is noticed after the same time
-        # as a busy one.
-        limits = {"connect_timeout": BUSY_TIMEOUT_S, "tcp_user_timeout": BUSY_TIMEOUT_S * 1000}
-        # The connection's extra takes precedence.
-        limits = {key: value for key, value in limits.items() if key not in settings.url.query}
-        # https://www.pgbouncer.org/features.html: behind a transaction pool, a statement prepared in one transaction is
-        # missing in the next, which another server process may serve.
-        # Without the encoding, texts would be in that of the role or the database, which may lack characters.
-        own = {"client_encoding": "UTF8", "prepare_threshold": None}
-        return create_engine(settings.url, poolclass=NullPool, connect_args={**limits, **own})
+        arguments = {**postgresql.limits(settings.url.query), **postgresql.OF_DRIVER}
+        return create_engine(settings.url, poolclass=NullPool, connect_args=arguments)
     file = settings.sqlite_file
     if create:
         try:
@@ -180,7 +172,7 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
     except DBAPIError as error:
         if NO_MORE_WRITES in str(error.orig):
             raise were_moved(described(engine.url)) from error
-        if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
+        if getattr(error.orig, "sqlstate", None) == postgresql.INSUFFICIENT_PRIVILEGE:
             raise ControlAccessDeniedError(
                 f"the control database {described(engine.url)} refused: {cause_of(engine.url, error)}. Expected a role "
                 "that may read and write all control tables; nothing was changed. Grant it the rights, or correct the "

@@ -15,14 +15,13 @@ from sqlalchemy.exc import DBAPIError
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import without_secrets
+from kafka_ingest.foundation.postgresql import IN_UTF8, INSUFFICIENT_PRIVILEGE, OF_DRIVER, limits
 
 # SQLAlchemy 2.0 knows PostgreSQL's older words, and quotes no others, such as a field's name.
 RESERVED_WORDS.update({"collation", "concurrently", "lateral", "system_user", "tablesample"})
 
-CONNECT_S: Final = 30
 LOCK_TIMEOUT_S: Final = 60
 """So long a statement waits for a lock, such as that of a rival who publishes the same batch."""
-INSUFFICIENT_PRIVILEGE: Final = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 TOO_MANY_COLUMNS: Final = "54011"
 LOCK_NOT_AVAILABLE: Final = "55P03"
 DISK_FULL: Final = "53100"
@@ -44,9 +43,6 @@ Names of types are compared, which are never quoted.
 """
 QUOTES: Final = text("SELECT reset_val = 'on' FROM pg_settings WHERE name = 'quote_all_identifiers'")
 
-IN_UTF8: Final = {"client_encoding": "UTF8"}
-"""As texts are sent. By default the server takes them to be in the role's encoding, or its own, and changes them."""
-
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
@@ -60,15 +56,8 @@ class DatabaseSettings:
         """What libpq calls its parameters, the password among them. A URL could not name a socket's directory."""
         url = self.url
         fields = {"host": url.host, "port": url.port, "dbname": url.database}
-        found = {**fields, "user": url.username, "password": url.password, **self.limits, **url.query, **IN_UTF8}
+        found = {**fields, "user": url.username, "password": url.password, **limits(url.query), **url.query, **IN_UTF8}
         return {name: str(value) for name, value in found.items() if value}
-
-    @property
-    def limits(self) -> dict[str, str]:
-        """How long to wait for a server that does not answer, where the connection does not say it."""
-        limits = {"connect_timeout": CONNECT_S, "tcp_user_timeout": CONNECT_S * 1000}
-        limits |= {"keepalives_idle": CONNECT_S, "keepalives_interval": CONNECT_S // 3, "keepalives_count": 3}
-        return {name: str(limit) for name, limit in limits.items() if name not in self.url.query}
 
     def without_quotes(self) -> "DatabaseSettings":
         """Return the same with names that the server never quotes; not for each session, as poolers know it not."""
@@ -91,7 +80,7 @@ class Database:
 
     @cached_property
     def _engine(self) -> Engine:
-        arguments = {**self.settings.limits, **IN_UTF8, "prepare_threshold": None}
+        arguments = {**limits(self.settings.url.query), **OF_DRIVER}
         return create_engine(self.settings.url, poolclass=NullPool, connect_args=arguments)
 
     @contextmanager
