@@ -1,6 +1,7 @@
 """What an output topic does besides the contract of all outputs: lost ends of transactions, kills, and its limits."""
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +14,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.contract.prepared_processes import prepared_processes
-from tests.contract.sink_outputs import KafkaOutput, made, plan_to, rows_of, written
-from tests.kafka_outputs import SERVERS_VARIABLE, committed_records, make_topic, topic_of
+from tests.contract.sink_outputs import KafkaOutput, made, plan_to, publish, rows_of, written
+from tests.kafka_faults import Record, produce, recreate_topic
+from tests.kafka_outputs import PARTITIONS, SERVERS_VARIABLE, committed_records, make_topic, topic_of
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    TopicRecreatedError,
+)
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.kafka_topic import cluster, commits, marks
 
@@ -201,6 +209,26 @@ def test_a_topic_without_the_mark_of_the_newest_batch_is_not_the_output(output: 
     assert edited.sink.lacks is not None
     assert output.sink.lacks(published.plan.batch_id) == ""
     assert "topic another.kafka_ingest, reached through" in edited.sink.lacks(published.plan.batch_id)
+
+
+def test_a_topic_that_was_made_again_is_not_the_output_until_an_operator_accepts_it(
+    output: KafkaOutput, servers: str
+) -> None:
+    first = publish(output, plan_to(output, 1)).plan.batch_id
+    recreate_topic(servers, topic_of(output.path), PARTITIONS)
+    lacks = KafkaOutput(output.path).sink.lacks
+    assert lacks is not None
+    with pytest.raises(TopicRecreatedError, match="deleted and created again: expected topic id") as error:
+        lacks(first)
+    said = re.search(r"a record with key (\S+) and value (\S+) to (\S+):", str(error.value))
+    assert said is not None
+    produce(servers, said[3], 0, [Record(said[2].encode(), said[1].encode())])
+    assert lacks(first) == ""
+    second = publish(output, plan_to(output, 2)).plan.batch_id
+    assert lacks(second) == ""
+    recreate_topic(servers, topic_of(output.path), PARTITIONS)
+    with pytest.raises(TopicRecreatedError):
+        lacks(second)
 
 
 def test_what_no_topic_could_take_is_refused_before_anything_is_committed(servers: str, tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.contract.sink_outputs import KafkaOutput, made, plan_to, written
-from tests.kafka_faults import Record, delete_records, produce
-from tests.kafka_outputs import topic_of
+from tests.contract.sink_outputs import KafkaOutput, made, plan_to, publish, written
+from tests.kafka_faults import Record, delete_records, produce, recreate_topic
+from tests.kafka_outputs import PARTITIONS, topic_of
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.observing.account_of_output import AccountOfOutput, account_of
@@ -47,4 +47,17 @@ def test_each_offset_is_there_once_until_other_records_come_or_the_first_ones_ar
     assert not account.is_sound
     assert [problem.removeprefix(topic_of(output.path)) for problem in account.problems] == [
         ", where no mark says that a batch is: expected 0 records, found 1. Find what else writes to it"
+    ]
+
+
+def test_what_was_published_to_a_topic_that_was_made_again_since_is_missing(
+    output: KafkaOutput, broker: EmbeddedBroker
+) -> None:
+    first = publish(output, plan_to(output, 1)).plan.batch_id
+    recreate_topic(broker.bootstrap_servers, topic_of(output.path), PARTITIONS)
+    account = seen_alone(output)
+    assert {each.batch_id for log in account.partitions for each in log.missing} == {first}
+    publish(output, plan_to(output, 2))
+    assert seen_alone(output).problems == [
+        f"topic {topic_of(output.path)} was deleted and created again: 20 records of 1 batch went with it"
     ]

@@ -20,6 +20,7 @@ from kafka_ingest.cluster.log_questions import OffsetsAtTime
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import Retention, TopicDescription, TopicPartition, Unavailable, listing
+from kafka_ingest.model.topics import known_topic_id
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
 GROUP_COMMIT_PARTITIONS = 1_000
@@ -155,9 +156,6 @@ def refusal(group: str, errors: list[KafkaError], text: str) -> MirrorRefusedErr
     return MirrorRefusedError(f"{text}. Expected {' and '.join(rights)}: docs/security.md" if rights else text)
 
 
-ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
-
 NO_TOPIC = "no topic: the cluster's id is asked"
 """No topic can have this name, so asking for it returns the cluster's metadata and creates nothing."""
 
@@ -208,10 +206,9 @@ class TopicQuestions(Questions):
                     elif described.code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
                         raise KafkaException(described)
                     continue
-                topic_id = str(described.topic_id)
                 found[topic] = TopicDescription(
                     topic=topic,
-                    topic_id=None if topic_id == ZERO_TOPIC_ID else topic_id,
+                    topic_id=known_topic_id(described.topic_id),
                     partitions=tuple(sorted(partition.id for partition in described.partitions)),
                 )
         return found, denied

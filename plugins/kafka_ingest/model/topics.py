@@ -29,6 +29,11 @@ def check_cluster(known: str | None, found: str, feed_name: str) -> None:
         )
 
 
+def known_topic_id(found: object) -> str | None:
+    """Return a topic's id as a broker answers it, None where it has none (before KIP-516): a zero id."""
+    return None if str(found) == "AAAAAAAAAAAAAAAAAAAAAA" else str(found)
+
+
 def is_other_topic(expected: str | None, found: str | None) -> bool:
     """Whether two topic ids are both known and differ; an unknown one proves nothing (brokers before KIP-516)."""
     return expected is not None and found is not None and expected != found

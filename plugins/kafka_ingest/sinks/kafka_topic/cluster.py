@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from kafka_ingest.errors import KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.topics import known_topic_id
 from kafka_ingest.sinks.kafka_topic.topic_rows import Records, SeenMarks
 
 NO_TOPIC: Final = "no topic: the brokers are asked"
@@ -83,7 +84,7 @@ class Topic:
     """A topic as its cluster describes it."""
 
     name: str
-    topic_id: str
+    topic_id: str | None
     partitions: int
     replicas: int
     settings: Mapping[str, str]
@@ -166,7 +167,7 @@ class OutputCluster:
             raise
         replicas = min(len(partition.replicas) for partition in described.partitions)
         settings = self._settings_of(ResourceType.TOPIC, name)
-        return Topic(name, str(described.topic_id), len(described.partitions), replicas, settings)
+        return Topic(name, known_topic_id(described.topic_id), len(described.partitions), replicas, settings)
 
     def longest_transaction_s(self) -> float:
         """Return how long all brokers allow a transaction to take: each may be the one that coordinates it."""

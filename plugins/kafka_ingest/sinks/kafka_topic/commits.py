@@ -22,19 +22,24 @@ from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.errors import (
+    OutputConflictError,
+    OutputNotUsableError,
+    StagedOutputUnusableError,
+    TopicRecreatedError,
+)
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
-from kafka_ingest.model.topics import MARKS_SUFFIX
+from kafka_ingest.model.topics import MARKS_SUFFIX, is_other_topic
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kafka_topic import TOPIC
 from kafka_ingest.sinks.kafka_topic.cluster import DENIED, REFUSED, FindKafka, OutputCluster, Topic, code_of
 from kafka_ingest.sinks.kafka_topic.marks import LEAST_S, PACE, KafkaMarks, Pace, longest_s, most_rows, value_of
-from kafka_ingest.sinks.kafka_topic.topic_rows import KafkaRows, LandedRange, Landing, Records
+from kafka_ingest.sinks.kafka_topic.topic_rows import TOPIC_ID, KafkaRows, LandedRange, Landing, Records
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, ReplacedFile, Staged
 
 TRIES: Final = 3
@@ -115,17 +120,28 @@ class KafkaTopic:
         return self.rows().published()
 
     def lacks(self, batch_id: UUID) -> str:
-        """Return why this topic cannot be the one that a batch was published in; an empty text if it has its mark."""
-        name = self.marks.name
-        mark = self.mark_for_sure(batch_id)
-        if mark is not None and mark.outcome is Outcome.PUBLISHED:
-            return ""
-        return (
-            f"topic {name}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} and "
-            "sink.topic lead where they led? Correct them; a topic that is to be a new one needs another sink.path, "
-            f"too. If the cluster has lost it, produce a record with key {batch_id} and value "
-            f"{canonical_json(value_of(Mark(batch_id, Outcome.PUBLISHED))).decode()} to {name}"
-        )
+        """Return why this topic cannot be the one that a batch was published in; an empty text if it has its mark.
+
+        Raises TopicRecreatedError where it is another one under the same name.
+        """
+        name, value = self.marks.name, canonical_json(value_of(Mark(batch_id, Outcome.PUBLISHED))).decode()
+        by_hand = f"produce a record with key {batch_id} and value {value} to {name}"
+        with self._cluster.named_errors(name):
+            mark, topic_id = self.marks.newest(batch_id) or (None, None)
+        if mark is None or mark.outcome is not Outcome.PUBLISHED:
+            return (
+                f"topic {name}, reached through connection {self._address[CONN_ID]!r}, has no mark of it. Do {CONN_ID} "
+                "and sink.topic lead where they led? Correct them; a topic that is to be a new one needs another "
+                f"sink.path, too. If the cluster has lost it, {by_hand}"
+            )
+        if is_other_topic(topic_id, found := self.topic().topic_id):
+            raise TopicRecreatedError(
+                f"topic {self._name!r} was deleted and created again: expected topic id {topic_id}, to which batch "
+                f"{batch_id} was published, found {found}. What was published before is not in it. Nothing was read, "
+                f"written or moved. If the output is to continue in the new topic, {by_hand}: `reset FEED` back to "
+                "earlier offsets then reads their records again. Or give the feed another sink.topic and sink.path."
+            )
+        return ""
 
     def columns_left_out(self) -> tuple[str, ...]:
         return ()  # files have all of a record
@@ -143,19 +159,14 @@ class KafkaTopic:
         with self._cluster.named_errors(self.marks.name):
             return self.marks.seen(batch_id)
 
-    def mark_for_sure(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark, None where there is none; raises OutputUnavailableError where that is unknown."""
-        with self._cluster.named_errors(self.marks.name):
-            return self.marks.now(batch_id)
-
     def rows(self) -> KafkaRows:
         with self._cluster.named_errors(self.marks.name):
             return KafkaRows(self.marks.all())
 
-    def landed(self) -> dict[UUID, tuple[LandedRange, ...] | None]:
+    def landed(self, topic: Topic) -> dict[UUID, tuple[LandedRange, ...] | None]:
         """Return where the records of the batches are that are published; None where a mark does not say it."""
         with self._cluster.named_errors(self.marks.name):
-            return self.marks.landed()
+            return self.marks.landed(topic.topic_id)
 
     def records(self, topic: Topic) -> dict[int, Records]:
         """Return which records readers see in each partition; a transaction that is open ends them."""
@@ -288,8 +299,9 @@ class KafkaTopic:
                 producer.flush(allowed_s)
                 pace = (produced.total(), size_bytes, int((time.monotonic() - began) * 1000))
                 places = landing.as_document(produced if self._same_partitions else None)
-                landed = {"landed": places} if places is not None else {}
-                self.marks.produce(producer, mark, {**landed, "produced": dict(zip(PACE, pace, strict=True))}, of_mark)
+                said: dict[str, object] = {"landed": places} if places is not None else {}
+                said |= {TOPIC_ID: topic.topic_id} if topic.topic_id is not None else {}
+                self.marks.produce(producer, mark, {**said, "produced": dict(zip(PACE, pace, strict=True))}, of_mark)
                 producer.flush(allowed_s)
                 if not (at := of_mark.as_document()):  # one that was sent again may be answered without its offset
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -55,6 +55,13 @@ class Count:
             below = max(0, min(end, records.log_start_offset) - start)
             self._settle(f"{self.topic}-{number}[{start}, {end})", expected, there, below, perhaps)
         expected = [(batch, UNKNOWN, rows[batch]) for batch, where in landed.items() if where is None and batch in rows]
+        went = {batch: rows[batch] for batch, where in landed.items() if where == () and rows.get(batch)}
+        self.gone.update({(batch, UNKNOWN): number for batch, number in went.items()})
+        if went:
+            self.problems.append(
+                f"topic {self.topic} was deleted and created again: {counted(sum(went.values()), 'record')} of "
+                f"{counted(len(went), 'batch')} went with it"
+            )
         below = sum(records.log_start_offset for records in seen.values())
         self._settle(f"{self.topic}, where no mark says that a batch is", expected, sum(elsewhere.values()), below)
 
@@ -129,7 +136,7 @@ class TopicContents(OutputContents):
     def evidence(self) -> Evidence:
         evidence, topic = super().evidence(), self._topic.topic()
         # Marks come last, so that each record that is seen has its own; what was not yet known before may be unseen.
-        records, marked = self._topic.records(topic), self._topic.landed()
+        records, marked = self._topic.records(topic), self._topic.landed(topic)
         known = evidence.proofs.keys() - evidence.unpublished
         proofs = {batch: evidence.proofs[batch] for batch in sorted(marked) if batch in known}
         self._landed = {batch: marked[batch] for batch in proofs}

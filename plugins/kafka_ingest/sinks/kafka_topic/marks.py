@@ -23,9 +23,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.foreign_json import ForeignJsonError, read_as_ours, read_foreign_object, said, whole
 from kafka_ingest.model.batch import canonical_json, require_version
-from kafka_ingest.model.topics import MARKS_SUFFIX
+from kafka_ingest.model.topics import MARKS_SUFFIX, is_other_topic
 from kafka_ingest.sinks.kafka_topic.cluster import OutputCluster, Topic
-from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, SeenMarks, landed_in
+from kafka_ingest.sinks.kafka_topic.topic_rows import TOPIC_ID, LandedRange, Landing, SeenMarks, landed_in
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
 LEAST_S: Final = 60.0
@@ -121,9 +121,15 @@ class KafkaMarks:
         """
         return self._first_of(batch_id, end)
 
-    def now(self, batch_id: UUID) -> Mark | None:
-        """Return a batch's mark of all that were written until now; raises as :meth:`before` does."""
-        return self._first_of(batch_id, self._cluster.end_of(self.name)) if self._is_there() else None
+    def newest(self, batch_id: UUID) -> tuple[Mark, str | None] | None:
+        """Return the last mark of a batch until now, and the id of the topic that has its records, where it says it.
+
+        Raises as :meth:`before` does.
+        """
+        found, key = None, str(batch_id).encode()
+        for message in self._of(batch_id, self._cluster.end_of(self.name)) if self._is_there() else ():
+            found = message if message.key() == key else found
+        return (self._mark(found), topic_id_in(found)) if found is not None else None
 
     def paces(self) -> list[Pace]:
         """Return how long the transactions of the newest batches took, as the last reading has them."""
@@ -143,13 +149,18 @@ class KafkaMarks:
         marks = map(self._mark, self._messages(self._cluster.end_of(self.name)))
         return {mark.batch_id: mark for mark in marks}
 
-    def landed(self) -> dict[UUID, tuple[LandedRange, ...] | None]:
-        """Return where the batches are that are published; raises as :meth:`all` does."""
+    def landed(self, topic_id: str | None) -> dict[UUID, tuple[LandedRange, ...] | None]:
+        """Return where the batches are that are published; raises as :meth:`all` does.
+
+        Nowhere where a mark says that they are in another topic than the one of that id.
+        """
         if self._cluster.topic(self.name) is None:
             return {}
         found = ((self._mark(each), each) for each in self._messages(self._cluster.end_of(self.name)))
         return {
-            mark.batch_id: landed_in(read_foreign_object(message.value() or b""))
+            mark.batch_id: ()
+            if is_other_topic(topic_id_in(message), topic_id)
+            else landed_in(read_foreign_object(message.value() or b""))
             for mark, message in found
             if mark.outcome is Outcome.PUBLISHED
         }
@@ -162,14 +173,18 @@ class KafkaMarks:
         return found is not None
 
     def _first_of(self, batch_id: UUID, end: int | None = None) -> Mark | None:
-        """Return a batch's mark, read where it is known to be, or from where the last reading ended."""
+        """Return a batch's mark."""
         # The contents of all others are left unread: there may be one for every five minutes of years.
-        seen, key = self._cluster.seen_marks[self.name], str(batch_id).encode()
-        for message in self._messages(end, seen.offsets.get(key, seen.next_offset)):
+        key = str(batch_id).encode()
+        found = next((each for each in self._of(batch_id, end) if each.key() == key), None)
+        return self._mark(found) if found is not None else None
+
+    def _of(self, batch_id: UUID, end: int | None) -> Iterator[Message]:
+        """Yield marks, from where that of a batch is known to be, or from where the last reading ended."""
+        seen = self._cluster.seen_marks[self.name]
+        for message in self._messages(end, seen.offsets.get(str(batch_id).encode(), seen.next_offset)):
             seen.note(message)
-            if message.key() == key:
-                return self._mark(message)
-        return None
+            yield message
 
     def produce(self, producer: Producer, mark: Mark, added: dict[str, object], of_mark: Landing) -> None:
         """Add a batch's mark to the transaction, with what is ``added`` to it; ``of_mark`` takes in where it is."""
@@ -235,6 +250,12 @@ class KafkaMarks:
                 f"{self.name}@{message.offset()}: expected the mark of a batch, found that it cannot be used: {error}. "
                 "Find what else writes to this topic."
             ) from error
+
+
+def topic_id_in(message: Message) -> str | None:
+    """Return the id of the topic that has a batch's records, None where its mark does not say it, as of old brokers."""
+    found = read_foreign_object(message.value() or b"").get(TOPIC_ID)
+    return found if isinstance(found, str) else None
 
 
 def value_of(mark: Mark) -> dict[str, object]:

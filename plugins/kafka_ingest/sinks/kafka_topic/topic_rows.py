@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("partition", "start_offset", "end_offset", "records")
 """Of the ranges in a mark."""
+TOPIC_ID = "topic_id"
+"""What a mark says of the topic that has the batch's records: one that is made again under its name has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class KafkaRows(RowsByMarks):
 class SeenMarks:
     """Which marks of a topic were read so far: nothing before ``next_offset`` changes, so that it is read once."""
 
-    topic_id: str = ""
+    topic_id: str | None = ""
     next_offset: int = 0
     offsets: dict[bytes, int] = field(default_factory=dict)
     """Of each mark, by its key."""
