@@ -262,6 +262,21 @@ def test_a_role_that_has_all_names_quoted_can_publish(
     execute(output.path, "DROP OWNED BY quoting")
 
 
+def test_behind_a_pooler_that_takes_no_options_it_is_said_how_names_are_not_quoted(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgresql_server.url("postgres")
+    output.sink = sink_of(
+        postgresql_at(output.path), to(url.update_query_dict({"options": "-c quote_all_identifiers=on"}))
+    )
+    refused = DatabaseSettings(CONN_ID, url.update_query_dict({"options": "-c no_such=1"}))
+    monkeypatch.setattr(DatabaseSettings, "without_quotes", lambda _: refused)
+    with pytest.raises(
+        OutputUnavailableError, match=r"ALTER ROLE \w+ IN DATABASE postgres SET quote_all_identifiers = off"
+    ):
+        taken(output, 1)
+
+
 # ── What a batch is refused for ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -408,13 +423,52 @@ def test_a_record_that_is_there_by_another_batch_is_not_added_again(output: Post
     assert output.seen() == rows_of(first)
 
 
-def test_rows_that_a_trigger_keeps_out_are_missed_and_nothing_is_published(output: PostgresqlOutput) -> None:
-    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
-    execute(output.path, "CREATE RULE none AS ON INSERT TO {} WHERE new.kafka_offset = 3 DO INSTEAD NOTHING")
+@pytest.mark.parametrize(
+    ("trigger", "does", "found"),
+    [
+        ("TRIGGER moved BEFORE INSERT", "", "to add 20 rows, found that 18 were added"),
+        ("TRIGGER moved AFTER INSERT", "DELETE FROM {}", "20 rows of batch .* triggers of orders, found 18"),
+        (
+            "CONSTRAINT TRIGGER moved AFTER INSERT",
+            "DELETE FROM {}",
+            "20 rows of batch .* triggers of orders, found 18",
+        ),
+    ],
+)
+def test_rows_that_a_trigger_keeps_out_are_missed_and_nothing_is_published(
+    output: PostgresqlOutput, trigger: LiteralString, does: LiteralString, found: str
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)")
+    execute(output.path, "CREATE TABLE {schema}.orders_rest PARTITION OF {} DEFAULT")
+    moves = does + " WHERE kafka_offset = 3 AND kafka_partition = new.kafka_partition;" if does else ""
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.kafka_offset = 3 THEN "
+        + moves
+        + " RETURN NULL; END IF; RETURN new; END $$",
+    )
+    deferred = " DEFERRABLE INITIALLY DEFERRED" if trigger.startswith("CONSTRAINT") else ""
+    create = "CREATE " + trigger + " ON {schema}.orders_rest" + deferred
+    execute(output.path, create + " FOR EACH ROW EXECUTE FUNCTION {schema}.moved()")
     directory, published = taken(output, 1)
-    with pytest.raises(OutputConflictError, match="expected to add 20 rows, found that 18 were added"):
+    with pytest.raises(OutputConflictError, match=found):
         output.sink.publisher.publish(directory, published)
     assert output.seen() == Counter()
+    execute(output.path, "ALTER TABLE {schema}.orders_rest DISABLE TRIGGER moved")
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_a_table_with_a_rule_that_moves_rows_elsewhere_is_refused_before_the_batch_is_committing(
+    output: PostgresqlOutput,
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(output.path, "CREATE TABLE {schema}.others (LIKE {})")
+    execute(output.path, "CREATE RULE kept AS ON DELETE TO {} DO INSTEAD NOTHING")
+    taken(output, 1)
+    execute(output.path, "CREATE RULE moved AS ON INSERT TO {} DO INSTEAD INSERT INTO {schema}.others SELECT new.*")
+    with pytest.raises(OutputNotUsableError, match="found rule moved, which does something else INSTEAD"):
+        taken(output, 1)
 
 
 def test_a_role_without_rights_is_refused_by_a_plan_with_the_rights_that_it_lacks(
@@ -740,6 +794,21 @@ def test_rows_that_a_policy_hides_from_the_role_are_not_taken_for_deleted(
     walker.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), "ops", "old"))
     walker.remover.hide(batch_id)
     assert output.seen() == Counter()
+    execute(output.path, "DROP OWNED BY walker")
+
+
+def test_a_strangers_table_by_the_name_of_that_of_late_rows_may_hide_rows(
+    output: PostgresqlOutput, postgresql_server: PostgresqlServer
+) -> None:
+    publish(output, plan_to(output, 1))
+    new_role("walker")
+    execute(output.path, "CREATE TABLE {schema}.orders_late (note text)")
+    execute(output.path, "ALTER TABLE {schema}.orders_late ENABLE ROW LEVEL SECURITY")
+    execute(output.path, "GRANT ALL ON SCHEMA {schema} TO walker")
+    execute(output.path, "GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO walker")
+    walker = sink_of(postgresql_at(output.path), to(postgresql_server.url("postgres").set(username="walker")))
+    assert walker.remover is not None
+    walker.remover.check_can_remove()
     execute(output.path, "DROP OWNED BY walker")
 
 

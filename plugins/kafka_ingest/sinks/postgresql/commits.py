@@ -121,7 +121,8 @@ class PostgresqlCommits:
 
     def _check_sees_all(self, connection: Connection) -> None:
         for table in (self._table, self._late):
-            table.check_sees_all(connection)
+            if table is self._table or table.columns_in(connection):  # by that name there may be a stranger's
+                table.check_sees_all(connection)
 
     def check_files(self, staged: Staged) -> None:
         """Check the files, compare their columns with the table's, and copy the rows; raises ColumnsChangedError."""
@@ -253,6 +254,8 @@ class PostgresqlCommits:
                 f"expected {counted(staged.receipt.rows, 'event')} and all rows of keys that they change, found "
                 f"{changes.records:,} and {counted(short, 'row')} too few"
             )
+        rows = changes.inserted + changes.updated + (0 if state.removes else changes.deleted)
+        self._table.check_stayed(connection, batch_id, rows)
         said = replace(changes, truncations=own).as_document()
         connection.execute(update(marks).where(marks.c.batch_id == batch_id).values(changes=said))
 

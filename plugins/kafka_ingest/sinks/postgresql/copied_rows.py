@@ -104,12 +104,15 @@ def copied(staged: Staged, to: NamedTable) -> Table:
         with to.transaction() as connection:
             if to.has(connection, table):
                 return table
-            settings = to.database.settings
-            if connection.execute(QUOTES).scalar_one():  # ADBC would not know any type
-                settings = settings.without_quotes()
-        try:
-            copy_rows(staged, table, settings, makes)
-        except OutputUnavailableError:
+            settings, mend = to.database.settings, connection.execute(QUOTES).scalar_one_or_none()
+        try:  # with names that are quoted ADBC would not know any type
+            copy_rows(staged, table, settings.without_quotes() if mend else settings, makes)
+        except OutputUnavailableError as error:
+            if last and mend:
+                raise OutputUnavailableError(
+                    f"{error} quote_all_identifiers is on: where a pooler does not pass on that a session is to have "
+                    f"it off, run {mend}"
+                ) from error
             if last:
                 raise
     return table

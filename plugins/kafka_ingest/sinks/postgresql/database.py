@@ -41,7 +41,11 @@ DURABLE: Final = (
 
 Names of types are compared, which are never quoted.
 """
-QUOTES: Final = text("SELECT reset_val = 'on' FROM pg_settings WHERE name = 'quote_all_identifiers'")
+QUOTES: Final = text(
+    "SELECT format('ALTER ROLE %I IN DATABASE %I SET quote_all_identifiers = off', session_user, current_database()) "
+    "FROM pg_settings WHERE name = 'quote_all_identifiers' AND reset_val = 'on'"
+)
+"""What to run where it is on by default, nothing where it is off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Two processes may make them at once: each change runs while no other one on the table does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +45,7 @@ from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.postgresql import columns as its
 from kafka_ingest.sinks.postgresql.current_rows import HAS_TRUNCATIONS
 from kafka_ingest.sinks.postgresql.database import Database
+from kafka_ingest.sinks.postgresql.refused_rows import IMMEDIATE
 from kafka_ingest.sinks.tables.decoded_columns import is_own
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome
 
@@ -71,6 +72,17 @@ RIGHTS: Final = text(
     "current_setting('transaction_read_only') = 'on' FROM pg_namespace WHERE nspname = :schema"
 )
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
+RULES: Final = text(
+    "SELECT rulename::text FROM pg_rewrite WHERE ev_class = to_regclass(:name) AND is_instead AND ev_enabled IN "
+    "('O', 'A') AND ev_type::text = ANY(string_to_array(:kinds, ',')) ORDER BY 1"
+)
+"""Of UPDATE, INSERT and DELETE: 2, 3 and 4. Rows that these move away, the server says were added."""
+HAS_LATER_TRIGGERS: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 2 = 0 AND "
+    "tgtype & :kinds <> 0 AND (tgrelid = to_regclass(:name) OR tgrelid IN "
+    "(SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
+)
+"""After an INSERT, a DELETE or an UPDATE: 4, 8 and 16."""
 HIDES: Final = text(
     "SELECT current_user, pg_get_userbyid(relowner), ARRAY(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid "
     "ORDER BY 1) FROM pg_class c WHERE oid = to_regclass(:name) AND row_security_active(oid)"
@@ -160,7 +172,7 @@ class NamedTable:
             ),
         )
 
-    def with_columns(self, columns: Mapping[str, object]) -> Table:
+    def with_columns(self, columns: Iterable[str]) -> Table:
         """Return the table with these columns, for statements."""
         return Table(self.name, MetaData(schema=self.schema), *(Column(name) for name in columns))
 
@@ -211,6 +223,9 @@ class NamedTable:
             # None of a table that is not there yet.
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
+        kinds = "2,3,4" if self.state is not None else "3"
+        rules = connection.execute(RULES, {**of_table, "kinds": kinds}).scalars()
+        problems += [f"rule {rule}, which does something else INSTEAD" for rule in rules]
         there = self._columns_of(connection, self.name)
         if self.beside is not None and self.beside.column not in there:
             problems.append(f"one without {self.beside.column}: another one than that of {self.beside.what}")
@@ -354,6 +369,24 @@ class NamedTable:
         if found != number:
             what = f"{counted(number, 'dead letter')} to {self}" if self.beside is LETTERS else counted(number, "row")
             raise OtherCountError(f"expected to add {what}, found that {found:,} were added")
+        self.check_stayed(connection, batch_id, number)
+
+    def check_stayed(self, connection: Connection, batch_id: UUID, number: int) -> None:
+        """Raise OtherCountError where triggers have left another number of a batch's rows, deferred ones, too.
+
+        Those before an insertion are in the server's own count. Without any nothing is counted: few tables have an
+        index of batches by another's hand.
+        """
+        kinds = 28 if self.state is not None else 4
+        if connection.execute(HAS_LATER_TRIGGERS, {**self.named(self.name), "kinds": kinds}).scalar_one():
+            connection.execute(IMMEDIATE)
+            rows = self.with_columns([BATCH_COLUMN])
+            counted_now = select(func.count()).select_from(rows).where(rows.c[BATCH_COLUMN] == batch_id)
+            if (found := connection.execute(counted_now).scalar_one()) != number:
+                raise OtherCountError(
+                    f"expected {counted(number, 'row')} of batch {batch_id} after the triggers of {self.name}, found "
+                    f"{found:,}"
+                )
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:
         """Drop what was copied of a batch, or of one attempt at it: with rows also what is for the tables beside."""
