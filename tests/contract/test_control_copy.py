@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 from embedded_postgresql import EMPTY
 from kafka_ingest.cli.app import app_of
-from kafka_ingest.control import copy_tables as copying
-from kafka_ingest.control.copy_tables import copy_tables, would_copy
+from kafka_ingest.control import upgrade as copying
 from kafka_ingest.control.database import MOVED, ControlDatabaseSettings, open_database
-from kafka_ingest.control.upgrade import upgrade
+from kafka_ingest.control.upgrade import copy_tables, upgrade, would_copy
 from kafka_ingest.errors import ControlSchemaError
 
 STRANGE = {"reason": "Zoë said \u2028 'no' — \\u0000 \U0001f600", "left": None, "offset": 2**62}

@@ -13,7 +13,7 @@ from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.control.batch_life import BatchLife
-from kafka_ingest.control.journal_store import JournalStore
+from kafka_ingest.control.gap_store import JournalStore
 from kafka_ingest.control.plan_store import AttemptStore, PlanStore
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.staged_files import StagedFiles

@@ -14,13 +14,13 @@ from dies_with_parent import dying_with_this_process
 from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import SMALL
-from kafka_ingest.writing.head_start import head_start
+from kafka_ingest.writing.java_classes import head_start
 
 EXPRESSIONS = ["timestamp'2026-01-01' as at", "1e3 as number"]
 
 JOB = """
 import json, sys, time
-from kafka_ingest.writing.head_start import head_start
+from kafka_ingest.writing.java_classes import head_start
 
 began = head_start()
 if began:

@@ -8,7 +8,7 @@ import pytest
 LEFT = """
 import sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from kafka_ingest.writing.end_job import end_with
+from kafka_ingest.writing.driver_process import end_with
 
 def main():
     ThreadPoolExecutor(1).submit(time.sleep, 600)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fastapi import HTTPException
 
-from kafka_ingest.page import access
-from kafka_ingest.page.access import check_may_read, readable_of
+from kafka_ingest.page import app as access
+from kafka_ingest.page.app import check_may_read, readable_of
 from kafka_ingest.page.sources import Sources
 from kafka_ingest.settings.feed_file import FeedFile
 

@@ -17,8 +17,7 @@ from kafka_ingest.control.coverage_store import CoverageStore
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.feed_store import FeedStore, TopicStore
 from kafka_ingest.control.folding_store import FoldingStore
-from kafka_ingest.control.gap_store import GapStore, OutputStore
-from kafka_ingest.control.journal_store import JournalStore
+from kafka_ingest.control.gap_store import GapStore, JournalStore, OutputStore
 from kafka_ingest.control.offset_store import OffsetStore
 from kafka_ingest.control.overview_store import OverviewStore
 from kafka_ingest.control.plan_store import AttemptStore, PlanStore

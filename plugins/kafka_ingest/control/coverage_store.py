@@ -160,11 +160,7 @@ class CoverageStore(Store):
             )
         )
         with self.reading() as connection:
-            rows = connection.execute(query).all()
-            found = [
-                (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
-                for row in rows
-            ]
+            found = [(row["batch_id"], range_of_row(row)) for row in connection.execute(query).mappings()]
             of_feed = batch_row(connection, batch_id)["feed_id"]
             # Of each range of the batch: sums of years are as few rows as the feed has partitions.
             touching = and_(

@@ -1,6 +1,6 @@
 """The control rows of feeds as of one instant: the number of statements does not grow with that of feeds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -29,14 +29,20 @@ from kafka_ingest.model.summaries import NotRows, ReadCounts
 
 Noun = TypeVar("Noun")
 
+
+def are_open(feed_ids: Any) -> tuple[ColumnElement[bool], ...]:  # noqa: ANN401 - a parameter or a query
+    """Return the conditions that batches are the open live ones of feeds: feed by feed, each is one index lookup."""
+    return (
+        # On its own: with a kind or state SQLite may use another index, or none, once ANALYZE has counted years of one
+        # feed.
+        batch.c.batch_id.in_(select(batch.c.batch_id).where(batch.c.feed_id.in_(feed_ids), NOT_COMMITTED)),
+        batch.c.kind == BatchKind.LIVE.value,
+        batch.c.state.in_([state.value for state in BatchState if state.is_open]),
+    )
+
+
 # Put together once: a feed's rows are asked for before and after nearly every step.
-OPEN_BATCHES = select(batch).where(
-    # On its own: with a kind or state SQLite may use another index, or none, once ANALYZE has counted years of one
-    # feed.
-    batch.c.batch_id.in_(select(batch.c.batch_id).where(batch.c.feed_id.in_(OF_FEEDS), NOT_COMMITTED)),
-    batch.c.kind == BatchKind.LIVE.value,
-    batch.c.state.in_([state.value for state in BatchState if state.is_open]),
-)
+OPEN_BATCHES = select(batch).where(*are_open(OF_FEEDS))
 NEWEST = select(batch.c.batch_id).where(batch.c.feed_id == feed.c.feed_id).order_by(batch.c.batch_id.desc()).limit(1)
 PUBLISHED = NEWEST.where(batch.c.kind == BatchKind.LIVE.value, batch.c.state == BatchState.COMMITTED.value)
 FEED = select(
@@ -48,7 +54,8 @@ FEED = select(
 FEED_OF_NAME = FEED.where(feed.c.name == bindparam("name", type_=feed.c.name.type))
 FEEDS_OF_NAMES = FEED.where(feed.c.name.in_(bindparam("names", type_=feed.c.name.type, expanding=True)))
 FEED_OF_ID = FEED.where(feed.c.feed_id == bindparam("of_feed"))
-STORED = select(stored_offset.c.feed_id, *OF_STORED_OFFSETS).where(stored_offset.c.feed_id.in_(OF_FEEDS))
+ALL_STORED = select(stored_offset.c.feed_id, *OF_STORED_OFFSETS)
+STORED = ALL_STORED.where(stored_offset.c.feed_id.in_(OF_FEEDS))
 GAPS_AHEAD = select(gap).where(gap.c.feed_id.in_(OF_FEEDS), gap.c.applied_at.is_(None))
 HOLDS = select(hold).where(hold.c.feed_id.in_(OF_FEEDS))
 OUTPUTS = PUBLISHED_TO.where(batch.c.batch_id.in_(bindparam("batch_ids", type_=batch.c.batch_id.type, expanding=True)))
@@ -72,7 +79,10 @@ def snapshots(connection: Connection, query: Select[Any], which: Mapping[str, ob
 
     losses = of_feeds(BEHIND_LOSSES, lambda row: TopicPartition(row["topic"], row["partition"]))
     gaps, holds = of_feeds(GAPS_AHEAD, lambda row: read_row(Gap, row)), of_feeds(HOLDS, lambda row: read_row(Hold, row))
-    open_batches, stored = of_feeds(OPEN_BATCHES, dict), stored_of(connection, [row["feed_id"] for row in rows])
+    open_batches, stored = (
+        of_feeds(OPEN_BATCHES, dict),
+        stored_of(connection, STORED, {"feed_ids": [row["feed_id"] for row in rows]}),
+    )
     published = {"batch_ids": [row["published_batch"] for row in rows if row["published_batch"] is not None]}
     outputs = (
         {row["batch_id"]: output_of(row) for row in connection.execute(OUTPUTS, published).mappings()}
@@ -97,10 +107,12 @@ def snapshots(connection: Connection, query: Select[Any], which: Mapping[str, ob
     ]
 
 
-def stored_of(connection: Connection, feed_ids: Sequence[UUID]) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
+def stored_of(
+    connection: Connection, query: Select[Any], which: Mapping[str, object]
+) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
     """Return the stored offsets of feeds, by partition: without names, as a feed may have 10,000."""
     found: dict[UUID, dict[TopicPartition, StoredOffset]] = {}
-    rows = sorted(connection.execute(STORED, {"feed_ids": feed_ids}), key=lambda row: (row.topic, row.partition))
+    rows = sorted(connection.execute(query, which), key=lambda row: (row.topic, row.partition))
     for feed_id, topic, number, *values in rows:
         tp = TopicPartition(topic, number)
         found.setdefault(feed_id, {})[tp] = StoredOffset(tp, *values)
@@ -114,15 +126,8 @@ def place_of_hold(hold: Hold) -> tuple[str, int, str]:
 
 def open_live_batches(connection: Connection) -> dict[UUID, Any]:
     """Return id, state and last change of the open live batch of each feed that has one."""
-    query = select(batch.c.feed_id, batch.c.batch_id, batch.c.state, batch.c.updated_at).where(
-        # Feed by feed, and on its own: each is one index lookup, as in kafka_ingest.control.feed_snapshot.
-        batch.c.batch_id.in_(
-            select(batch.c.batch_id).where(batch.c.feed_id.in_(select(feed.c.feed_id)), NOT_COMMITTED)
-        ),
-        batch.c.kind == BatchKind.LIVE.value,
-        batch.c.state.in_([state.value for state in BatchState if state.is_open]),
-    )
-    return {row.feed_id: row for row in connection.execute(query)}
+    query = select(batch.c.feed_id, batch.c.batch_id, batch.c.state, batch.c.updated_at)
+    return {row.feed_id: row for row in connection.execute(query.where(*are_open(select(feed.c.feed_id))))}
 
 
 def last_committed_at(kind: BatchKind) -> Label[datetime | None]:

@@ -9,15 +9,14 @@ from uuid import UUID
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, case, cast, extract, func, select
 
 from kafka_ingest.control.database import Store
-from kafka_ingest.control.feed_snapshot import last_committed_at, not_rows, open_live_batches
+from kafka_ingest.control.feed_snapshot import ALL_STORED, last_committed_at, not_rows, open_live_batches, stored_of
 from kafka_ingest.control.row_sums import OF_THE_OUTPUT
-from kafka_ingest.control.rows import OF_STORED_OFFSETS, batched, gaps_of
-from kafka_ingest.control.schema import batch, event, feed, gap, hold, stored_offset
+from kafka_ingest.control.rows import batched, gaps_of
+from kafka_ingest.control.schema import batch, event, feed, gap, hold
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.documents import read_row
 from kafka_ingest.model.gap import ACKNOWLEDGED, DECIDED, Gap, GapCause
 from kafka_ingest.model.hold import Hold
-from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.summaries import NONE_LEFT_OUT, BatchLine, FeedOverview, GapDecision, NotRows, OpenGaps
 
 HOUR_S = 3600
@@ -118,7 +117,7 @@ class OverviewStore(Store):
 
 def all_standings(connection: Connection) -> list[FeedOverview]:
     """Return where all feeds stand, by name, without sums over their history."""
-    stored, holds = all_stored(connection), all_holds(connection)
+    stored, holds = stored_of(connection, ALL_STORED, {}), all_holds(connection)
     open_batches = open_live_batches(connection)
     found = [
         read_row(
@@ -139,14 +138,6 @@ def all_standings(connection: Connection) -> list[FeedOverview]:
     ]
     # Not by the database: databases differ in the order of names.
     return sorted(found, key=lambda each: each.name)
-
-
-def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
-    found: dict[UUID, dict[TopicPartition, StoredOffset]] = {}
-    for feed_id, topic, number, *values in connection.execute(select(stored_offset.c.feed_id, *OF_STORED_OFFSETS)):
-        partition = TopicPartition(topic, number)
-        found.setdefault(feed_id, {})[partition] = StoredOffset(partition, *values)
-    return found
 
 
 def all_holds(connection: Connection) -> dict[UUID, list[Hold]]:

@@ -11,6 +11,7 @@ from kafka_ingest.control.rows import IN_LEDGER
 from kafka_ingest.control.schema import batch, batch_range, folded_range, stored_offset
 from kafka_ingest.errors import BatchFoldedError
 from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.documents import range_of_row
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect
 
@@ -103,10 +104,7 @@ def committed_within(
             *([batch_range.c.batch_id != apart_from] if apart_from is not None else []),
         )
     )
-    found = [
-        (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
-        for row in connection.execute(query)
-    ]
+    found = [(row["batch_id"], range_of_row(row)) for row in connection.execute(query).mappings()]
     of_folded = (folded_range.c.topic.in_(topics), folded_range.c.partition.in_(partitions))
     folded = [each for each, _ in folded_now(connection, feed_id, *of_folded)]
     ids = ids_before(resets(connection, feed_id))
@@ -128,13 +126,8 @@ def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
         )
     )
     ahead = [
-        (
-            row.batch_id,
-            OffsetRange(
-                TopicPartition(row.topic, row.partition), max(row.start_offset, row.next_offset), row.end_offset
-            ),
-        )
-        for row in connection.execute(query)
+        (row["batch_id"], range_of_row({**row, "start_offset": max(row["start_offset"], row["next_offset"])}))
+        for row in connection.execute(query).mappings()
     ]
     folded = folded_now(connection, feed_id, folded_range.c.end_offset > stored_offset.c.next_offset)
     beyond = [OffsetRange(each.offset_range.topic_partition, stored, LAST_OFFSET) for each, stored in folded]

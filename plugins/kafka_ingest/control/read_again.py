@@ -19,6 +19,7 @@ from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import HeldRange
+from kafka_ingest.model.documents import range_of_row
 from kafka_ingest.model.gap import RemovedRange
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, intersect, listing, subtract
 from kafka_ingest.model.read_again import Replacement, Replay, ReplayedLetters, taken_twice
@@ -84,8 +85,8 @@ def held_ranges(connection: Connection, feed_id: UUID, intervals: Sequence[Offse
     )
     found: list[HeldRange] = []
     for row in connection.execute(query).mappings():
-        at = TopicPartition(row["topic"], row["partition"])
-        span = OffsetRange(at, row["start_offset"], row["end_offset"])
+        span = range_of_row(row)
+        at = span.topic_partition
         cut = cuts.at(at, row["topic_id"], PlannedOn.of_row(row))
         if (row["batch_id"], at) in gone or (cut is not None and cut <= span.start_offset):
             continue

@@ -69,7 +69,7 @@ class Stops:
 
 @dataclass(frozen=True, slots=True)
 class AlertRules:
-    """What a feed's file asks to be notified of; None and False: not of that."""
+    """What a feed's file asks to be notified of, by the values of AlertKind; None and False: not of that."""
 
     lag: int | None = None
     behind: timedelta | None = None
@@ -85,18 +85,8 @@ class AlertRules:
     @property
     def kinds(self) -> frozenset[AlertKind]:
         """Which kinds of alerts there may be: what keeps the others from being judged is always one of them."""
-        limits = {
-            AlertKind.LAG: self.lag,
-            AlertKind.BEHIND: self.behind,
-            AlertKind.HEADROOM: self.headroom,
-            AlertKind.OPEN_BATCH: self.open_batch,
-            AlertKind.HELD: self.held or None,
-            AlertKind.GAP: self.gap or None,
-            AlertKind.STOPPED: self.stopped or None,
-            AlertKind.FILTERED_PERCENT: self.filtered_percent,
-            AlertKind.DEAD_LETTERS: self.dead_letters,
-        }
-        asked = {kind for kind, limit in limits.items() if limit is not None}
+        limits = {kind: getattr(self, kind.value, None) for kind in AlertKind}
+        asked = {kind for kind, limit in limits.items() if limit is not None and limit is not False}
         return frozenset(asked | {AlertKind.UNUSABLE} | ({AlertKind.UNREACHABLE} if asked & NEED_KAFKA else set()))
 
     @property

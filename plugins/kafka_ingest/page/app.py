@@ -5,15 +5,21 @@ like any other.
 """
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
 
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from sqlalchemy import select
 
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
-from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, dags_now, may, may_read_logs, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.feed_view import coverage_view
 from kafka_ingest.page.kept_answers import Turns
@@ -21,7 +27,7 @@ from kafka_ingest.page.offers import Offer, acknowledge, offers_of, offers_of_ba
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
-from kafka_ingest.page.sources import BACKFILL_DAG, OPERATE_DAG, Sources, sources_of_server
+from kafka_ingest.page.sources import BACKFILL_DAG, OPERATE_DAG, DagNow, Sources, sources_of_server
 
 READS: Final = ["GET", "HEAD"]
 METHODS: Final = [*READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -138,3 +144,60 @@ def add_errors(app: FastAPI) -> None:
         log.error("the page Kafka offsets failed at %s", request.url.path, exc_info=error)
         what = "An unexpected error. The API server's log says which."
         return page(request, "error.html", status_code=status.HTTP_500_INTERNAL_SERVER_ERROR, what=what)
+
+
+signed_in = Depends(get_user)
+"""Refuses users who are not signed in to Airflow; on every route, those that do not exist included."""
+
+User = Annotated[Any, signed_in]
+
+NO_RIGHT: Final = "You may not see this. Ask for the right to read the feed's DAG."
+
+
+def check_may_read(request: Request, dag_id: str, user: User) -> str:
+    """Return the feed's name; refuse a user who may not read its DAG, whether there is such a feed or not."""
+    if not may("GET", dag_id, user) and not may("GET", request.app.state.sources.dags_of([dag_id])[dag_id], user):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, NO_RIGHT)
+    return dag_id
+
+
+ReadableFeed = Annotated[str, Depends(check_may_read)]
+
+
+def may(
+    method: Any,  # noqa: ANN401 - Airflow's own literal
+    dag_id: str,
+    user: Any,  # noqa: ANN401 - each auth manager has its own users
+    entity: DagAccessEntity | None = None,
+) -> bool:
+    """Whether a user may read a DAG (GET), or trigger it (POST); with an entity, that part of it, as Airflow has it."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    manager = get_auth_manager()
+    return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=user))
+
+
+def may_read_logs(dag_id: str, user: Any) -> bool:  # noqa: ANN401 - each auth manager has its own users
+    """Whether a user may read the logs of a DAG's tasks, and so what Spark said in them."""
+    return may("GET", dag_id, user, DagAccessEntity.TASK_LOGS)
+
+
+def readable_of(dags: Mapping[str, str], user: Any) -> set[str]:  # noqa: ANN401 - each auth manager has its own users
+    """Return which feeds a user may read; ``dags`` are their DAGs.
+
+    Also of feeds without a DAG, such as those whose file was removed: to those who may read a DAG of that name.
+    """
+    manager = get_auth_manager()
+    wanted = {*dags, *dags.values()}
+    readable = wanted & manager.get_authorized_dag_ids(user=user, method="GET")
+    if rest := wanted - readable:
+        with create_session() as session:
+            rest -= set(session.scalars(select(DagModel.dag_id)))
+        readable |= manager.filter_authorized_dag_ids(dag_ids=rest, user=user, method="GET")
+    return {name for name, dag_id in dags.items() if name in readable or dag_id in readable}
+
+
+def dags_now(names: Collection[str]) -> dict[str, DagNow]:
+    asked = select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after)
+    with create_session() as session:
+        found = session.execute(asked.where(DagModel.dag_id.in_(names), ~DagModel.is_stale))
+        return {dag_id: DagNow(is_paused, next_run_at) for dag_id, is_paused, next_run_at in found}

@@ -65,14 +65,12 @@ def refused(file: FeedFile, rivals: Mapping[Path, Feed], environment: Mapping[st
     namesakes = [path for path, other in rivals.items() if other.name == feed.name]
     may_run = not namesakes or (file.path.stem == feed.name and all(path.stem != feed.name for path in namesakes))
     until = "only a feed that the control tables know, and none of the others, runs" if may_run else "this file is off"
-    broken = unusable(
-        file.path,
-        f"{shared}. Two feeds may not share it; until one is changed, {until}.",
-        name=file.name,
-        sink_path=file.sink_path,
-        schedule=file.schedule,
-    )
+    broken = refused_for(file, f"{shared}. Two feeds may not share it; until one is changed, {until}.")
     return replace(broken, contested=feed if may_run else None, rivals=tuple(rivals.values()))
+
+
+def refused_for(file: FeedFile, reason: str) -> FeedFile:
+    return unusable(file.path, reason, name=file.name, sink_path=file.sink_path, schedule=file.schedule)
 
 
 def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, str]) -> str:
@@ -173,14 +171,11 @@ def refuse_cycles(files: Iterable[FeedFile], cluster_of: Callable[[str], str] = 
         for topic in topics_read(feed, cluster_of(feed.kafka.conn_id), list(readers)):
             readers.setdefault(topic, []).append(path)
     return [
-        unusable(
-            file.path,
+        refused_for(
+            file,
             f"records that it writes to topic {written[file.path][1]} come back to it: "
             f"{' → '.join(str(path) for path in way)}{through([feeds[path] for path in way], cluster_of)}. Change "
             "sink.topic, or what one of these reads",
-            name=file.name,
-            sink_path=file.sink_path,
-            schedule=file.schedule,
         )
         if file.path in written and (way := way_back(file.path, written, readers))
         else file

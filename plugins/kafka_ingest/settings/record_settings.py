@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -246,6 +246,9 @@ class UnknownRecords(Settings):
         return FieldDecoding()
 
 
+FORMATS = get_args(UnknownRecords.model_fields["format"].annotation)
+
+
 def in_full(value: object) -> object:
     return {"format": value} if isinstance(value, str) else value
 
@@ -253,7 +256,7 @@ def in_full(value: object) -> object:
 def kind_of_records(value: object) -> str | None:
     """Return the tag of what a feed file says about keys or values; None where it says nothing of the kind."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
-    if found in ("raw", "string", "json", "avro", "protobuf"):
+    if found in FORMATS:
         return f"{RECORD_TAG}{found}"
     return f"{RECORD_TAG}format" if isinstance(value, dict) else None
 

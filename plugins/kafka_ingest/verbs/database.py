@@ -93,8 +93,11 @@ class CopyTables(Request):
     ] = ""
 
     def answer(self, call: Call) -> Answer:
-        from kafka_ingest.control.copy_tables import copy_tables, would_copy  # noqa: PLC0415 - for this verb only
-        from kafka_ingest.control.upgrade import upgrade  # noqa: PLC0415 - Alembic, for this verb only
+        from kafka_ingest.control.upgrade import (  # noqa: PLC0415 - for this verb only
+            copy_tables,
+            upgrade,
+            would_copy,
+        )
 
         source, target = (control_database(call.find_connection(name)) for name in (CONTROL_CONN_ID, self.to))
         old, file = open_database(source), target.sqlite_file

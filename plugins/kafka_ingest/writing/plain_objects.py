@@ -18,8 +18,8 @@ from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType
 from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decode_limits import is_date, textual
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, named, once, text
-from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
+from kafka_ingest.writing.session import say
 from kafka_ingest.writing.table_partitions import FAR
 
 BATCH_RECORDS, BATCH_BYTES = "500", str(32 * 1024 * 1024)

@@ -13,7 +13,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.omissions import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.place import Place, local
-from kafka_ingest.writing.notes import say
+from kafka_ingest.writing.session import say
 
 Result = TypeVar("Result")
 Remove = Callable[[Place], None]

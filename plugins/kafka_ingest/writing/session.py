@@ -1,6 +1,8 @@
 """The Spark session of the job: without what only machine learning needs, and stopped without a wait."""
 
 import contextlib
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 
@@ -64,7 +66,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Yield the session of this application, and stop Spark after it; ``hadoop`` are settings that no log may show.
 
-    Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would
+    Java may be making its context already (:mod:`kafka_ingest.writing.java_classes`). Python's own ``stop()`` would
     wait, up to half a second, until its server for accumulators looks whether it shall end; that one ends with this
     process.
     """
@@ -140,3 +142,14 @@ def without_pandas() -> None:
     numpy = (NumpyArrayConverter, NumpyScalarConverter)
     INPUT_CONVERTER[:] = [converter for converter in INPUT_CONVERTER if not isinstance(converter, numpy)]
     functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]  # not in the stubs
+
+
+def say(text: str) -> None:
+    """Write a line; where there are several attempts, with the name of the thread, which says which one it is about.
+
+    Where Java is gone nobody listens any more, and nothing is written.
+    """
+    thread = threading.current_thread()
+    about = "" if thread is threading.main_thread() else f"{thread.name}: "
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{about}{text}\n")

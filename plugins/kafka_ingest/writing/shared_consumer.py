@@ -22,8 +22,7 @@ from kafka_ingest.model.spark_settings import heap_bytes
 from kafka_ingest.writing.catalyst import Catalyst
 from kafka_ingest.writing.java_classes import Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
-from kafka_ingest.writing.notes import say
-from kafka_ingest.writing.session import AT_ONCE
+from kafka_ingest.writing.session import AT_ONCE, say
 from kafka_ingest.writing.share_out import most_rows_kept, shared_read_sizes
 
 MOST_RECORDS = 100_000

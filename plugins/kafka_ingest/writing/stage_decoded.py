@@ -29,9 +29,9 @@ from kafka_ingest.model.receipt import WrittenFile, rows_by_partition
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing.decode import DEAD, FILTERED, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.found_fields import FOUND, FoundFields
-from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.schema_ids import check_ids, id_found
+from kafka_ingest.writing.session import say
 from kafka_ingest.writing.shape import PerPartition, check_shape, shaped
 from kafka_ingest.writing.stage_files import staged_files
 from kafka_ingest.writing.table_partitions import OpenPlace, stage_counted, stage_partitioned, with_own_columns

@@ -33,10 +33,9 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import BEGUN, DATA, DOCUMENT, FAILURE, RECEIPT, JobSettings, Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
-from kafka_ingest.writing.notes import say
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS, dead_letter_records, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
-from kafka_ingest.writing.session import spark_session
+from kafka_ingest.writing.session import say, spark_session
 from kafka_ingest.writing.side_by_side import SparkGoneError, Step, all_at_once, own_session, side_by_side
 from kafka_ingest.writing.stage_decoded import Places, Read, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files

@@ -6,11 +6,10 @@ import sys
 # others may write.
 sys.path.insert(0, sys.argv[sys.argv.index("--package") + 1])
 
-from kafka_ingest.writing.fast_imports import fast_imports
+from kafka_ingest.writing.driver_process import end_with, fast_imports
 
 with fast_imports():
-    from kafka_ingest.writing.end_job import end_with
-    from kafka_ingest.writing.head_start import head_start
+    from kafka_ingest.writing.java_classes import head_start
 
     head_start()
     if "--check" in sys.argv:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.writing.fast_imports import fast_imports, installed_before_zipped
+from kafka_ingest.writing.driver_process import fast_imports, installed_before_zipped
 
 
 @pytest.fixture
