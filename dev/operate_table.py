@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.operate_form import VERBS
 from kafka_ingest.verbs.request import Request
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operate.md"

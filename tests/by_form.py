@@ -13,7 +13,7 @@ from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.verbs import check_feed, preview
 from kafka_ingest.verbs.answer import Answer
 from kafka_ingest.verbs.check_installation import Check
-from kafka_ingest.verbs.every import OperateForm
+from kafka_ingest.verbs.operate_form import OperateForm
 
 ALICE = "airflow:alice@operate_feed/manual__1"
 DO = {"dry_run": False, "reason": "poisoned by a broken producer"}

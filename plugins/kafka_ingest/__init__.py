@@ -11,16 +11,16 @@ The life of a batch, in reading order:
    in one compare-and-set, ``COMMITTED``; then bring the consumer group to them
    (:mod:`kafka_ingest.batches.mirror_group`).
 
-A backfill is the same life, planned otherwise (:mod:`kafka_ingest.batches.plan_backfill`): its chunks read what
-lies below the stored offsets, or into another output, and their commit moves nothing but gaps. A replay's chunks read
+A backfill is the same life, planned otherwise (:mod:`kafka_ingest.batches.plan_backfill`): its chunks read
+below the stored offsets, or into another output, and their commit moves nothing but gaps. A replay's chunks read
 dead letters instead of Kafka (:mod:`kafka_ingest.batches.replaying`).
-:mod:`kafka_ingest.model.coverage` says which offset is where.
+:mod:`kafka_ingest.model.coverage` says where each offset is.
 
 What only an operator decides is in :mod:`~kafka_ingest.verbs`: to abandon a batch, to skip or reset offsets, to
 accept a changed topic, to adopt an output, to remove what has expired; ``doctor`` examines an installation.
 :mod:`~kafka_ingest.observing` answers questions, and notices what feeds ask to be notified of.
 
-The rooms, from the smallest up; import-linter holds the order:
+The parts, from the lowest layer up; import-linter holds the order (docs/architecture.md):
 
 - :mod:`~kafka_ingest.errors` and :mod:`~kafka_ingest.foundation`, which know nothing of batches;
   :mod:`~kafka_ingest.foundation.storage` opens places (:mod:`~kafka_ingest.model.place`): paths of disks, and URIs;

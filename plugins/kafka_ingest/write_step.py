@@ -98,7 +98,7 @@ def write_batch(
 def write_batches(
     works: Sequence[Work], submit: Submit, *, actor: str, on_failure: Callable[[FeedParts], object] = lambda _: None
 ) -> Iterator[Written]:
-    """Do the same for several batches, and yield those that an application of Spark was for once it has ended.
+    """Do the same for several batches; yield those of each application of Spark once it has ended.
 
     Attempts whose applications would differ in nothing else share one. What an attempt does fails that one alone. Where
     the driver died, those that it had not begun are written by another one, and each that was at work, or ran out of
@@ -112,7 +112,7 @@ def write_batches(
         for group in applications([each.result for each in opening if each.result is not None]):
             with Tried[None]() as ran:
                 submit(group)
-            cut_off = begun_or_not(group, ran.error)
+            cut_off = to_begin_again(group, ran.error)
             for others in cut_off:
                 waiting.append(([each.work for each in others], tries))
             settled = [each for each in group if not any(each in others for others in cut_off)]
@@ -129,9 +129,9 @@ def begin(work: Work, *, actor: str, installed: Callable[[], Installation] | Non
     """Open an attempt at a batch, ``installed`` if it is one of several; None where it is written already."""
     parts = work.parts
     plan = parts.batch(work.batch_id).plan
-    attempt = next_attempt(work, actor=actor)
+    attempt = open_next_attempt(work, actor=actor)
     if attempt is None and refuses_rows(work, actor=actor):
-        attempt = next_attempt(work, actor=actor)
+        attempt = open_next_attempt(work, actor=actor)
     if attempt is None:
         log.info("batch %s is written already: no need for Spark", work.batch_id)
         return None
@@ -139,7 +139,7 @@ def begin(work: Work, *, actor: str, installed: Callable[[], Installation] | Non
     return opened if installed is None else replace(opened, alike=alike_of(opened, installed()))
 
 
-def next_attempt(work: Work, *, actor: str) -> Attempt | None:
+def open_next_attempt(work: Work, *, actor: str) -> Attempt | None:
     parts, decoding = work.parts, work.parts.feed.decoding()
     if parts.feed.sink.keeps_refused:
         decoding = replace(decoding, refused=refused_before(work.batch_id, parts))
@@ -159,7 +159,7 @@ def refuses_rows(work: Work, *, actor: str) -> bool:
     return work.parts.feed.sink.keeps_refused and take_back(work.batch_id, work.parts, actor=actor)
 
 
-def begun_or_not(group: Sequence[Opened], ended: Exception | None) -> list[list[Opened]]:
+def to_begin_again(group: Sequence[Opened], ended: Exception | None) -> list[list[Opened]]:
     """Return those attempts of a driver that died with which other ones are to be begun, those of one together."""
     if len(group) == 1 or not isinstance(ended, SparkFailedError) or not ended.begun:
         return []
@@ -231,10 +231,10 @@ def secrets_of(opened: Opened) -> tuple[str, ...]:
 
 def needs_schemas(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> bool:
     """Whether an attempt ended since it found schema ids that the registry was not asked for: the next one asks."""
-    return parts.feed.decoding().has_sources and bool(ids_in(said_by_job(parts, attempt, plan)))
+    return parts.feed.decoding().has_sources and bool(ids_in(failure_of_job(parts, attempt, plan)))
 
 
-def said_by_job(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> str:
+def failure_of_job(parts: FeedParts, attempt: Attempt, plan: BatchPlan) -> str:
     """Return what the Spark job left as the reason of its failure; nothing where it could not."""
     return parts.sinks(plan.output).staging.read_failure(attempt.directory) or ""
 
@@ -243,7 +243,7 @@ def explain(parts: FeedParts, attempt: Attempt, said: str) -> None:
     """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
     explain_failure(attempt, parts)
     batch = parts.control.batch(attempt.batch_id)
-    failure = said_by_job(parts, attempt, batch.plan)
+    failure = failure_of_job(parts, attempt, batch.plan)
     if fault := machines_fault(failure):
         raise fault
     has_run_out = ran_out_of_memory(said) or ran_out_of_memory(failure)
@@ -350,5 +350,5 @@ def begin_preview(
 
 def may_preview_again(parts: FeedParts, plan: BatchPlan, attempt: Attempt) -> bool:
     """Whether a preview's next attempt may succeed; raises InvalidExpressionError where Spark refused an expression."""
-    check_expressions(said_by_job(parts, attempt, plan), f"feed {parts.feed.name}")
+    check_expressions(failure_of_job(parts, attempt, plan), f"feed {parts.feed.name}")
     return needs_schemas(parts, attempt, plan)

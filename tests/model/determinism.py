@@ -111,7 +111,7 @@ FORGETFUL = (
     (kafka_ingest.batches.plan_batch, "pin_first_valid_receipt"),
     (tests.fakes, "open_attempt"),
     (open_attempt_module, "pin_first_valid_receipt"),
-    (open_attempt_module, "next_attempt"),
+    (open_attempt_module, "attempt_and_document"),
     (tests.fakes, "pin_attempt"),
     (commit_module, "pinned_attempt"),
     (commit_module, "verified_receipt"),

@@ -10,7 +10,7 @@ import pytest
 from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 
-from kafka_ingest.verbs.every import FIELDS
+from kafka_ingest.verbs.operate_form import FIELDS
 
 OWN = ("backfill_offsets", "check_feeds", "maintain_feeds", "operate_feed")
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from environment import airflow_home
 from kafka_ingest.airflow_tasks.dags import operating_dag
 from kafka_ingest.airflow_tasks.dags.operating_dag import LARGEST_DOCUMENT, OperateOperator, said, small
 from kafka_ingest.verbs.answer import Answer, Line
-from kafka_ingest.verbs.every import OperateForm
+from kafka_ingest.verbs.operate_form import OperateForm
 from order_events import order_events, produce
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typer.testing import CliRunner
 
 from kafka_ingest.cli.app import OF_GROUP, PANELS, app_of
-from kafka_ingest.verbs.every import IN_ORDER
+from kafka_ingest.verbs.operate_form import IN_ORDER
 
 
 def test_each_command_is_listed_in_one_panel_in_the_order_in_which_it_is_used() -> None:

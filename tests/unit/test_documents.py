@@ -15,7 +15,7 @@ from kafka_ingest.cli.app import app_of
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import read_feed_files
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
-from kafka_ingest.verbs.every import VERBS
+from kafka_ingest.verbs.operate_form import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_ALL = ("README.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md")

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_ingest.errors import InvalidOperationError, InvalidRangeError, WrongUseError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.verbs.every import FIELDS, VERBS, OperateForm
+from kafka_ingest.verbs.operate_form import FIELDS, VERBS, OperateForm
 from kafka_ingest.verbs.reset import Reset
 from kafka_ingest.verbs.reset_target import named_partitions, reset_target
 from kafka_ingest.verbs.skip import Skip

@@ -25,7 +25,7 @@ from kafka_ingest.page.one_batch import OneBatch, Run, runs_of
 from kafka_ingest.page.rendering import PageOf, page
 from kafka_ingest.page.sources import DagNow
 from kafka_ingest.settings.backfill_form import BackfillForm
-from kafka_ingest.verbs.every import OperateForm
+from kafka_ingest.verbs.operate_form import OperateForm
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 QUIET = FeedStatus("orders", "cluster", "orders-ingest", None, (), None)

@@ -38,6 +38,10 @@ from kafka_ingest.model.topics import check_cluster, check_topic_ids
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, Parts, role_of
 
+log = logging.getLogger(__name__)
+
+TRIES = 5
+
 
 def check_readable(batch: Batch, parts: Parts) -> None:
     """Ask Kafka whether a batch can be read as planned; of a live one, the ranges without deleted records suffice.
@@ -111,11 +115,6 @@ def files_to_replay(
         ) from error
 
 
-log = logging.getLogger(__name__)
-
-TRIES = 5
-
-
 def open_attempt(
     batch_id: UUID,
     parts: Parts,
@@ -146,7 +145,7 @@ def open_attempt(
         check_readable(batch, parts)
         frozen = with_schemas(batch, parts, decoding, freeze) if decoding.has_sources else decoding
         fitting = fitting_columns(batch, frozen, parts, rules)
-        attempt, document = next_attempt(batch, parts, actor, fitting, late_by)
+        attempt, document = attempt_and_document(batch, parts, actor, fitting, late_by)
         try:
             parts.control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -167,7 +166,7 @@ def with_schemas(batch: Batch, parts: Parts, decoding: Decoding, freeze: Freeze)
     return freeze(decoding, {each.topic for each in batch.plan.ranges}, found_ids(failures))
 
 
-def next_attempt(
+def attempt_and_document(
     batch: Batch, parts: Parts, actor: str, fitting: FittingColumns = AS_RAW, late_by: Unit | None = None
 ) -> tuple[Attempt, bytes]:
     number = max((attempt.attempt for attempt in parts.control.attempts(batch.batch_id)), default=0) + 1

@@ -32,6 +32,8 @@ from kafka_ingest.ports.parts import Parts
 
 log = logging.getLogger(__name__)
 
+TRIES = 5
+
 
 def resume_open_batch(
     feed: FeedSnapshot, batch: Batch, settings: FeedPlanSettings, parts: Parts, *, actor: str | None
@@ -68,9 +70,6 @@ def resume_open_batch(
         for gap in (gap for jump in decision.jumps for gap in jump.gaps):
             log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
     return False
-
-
-TRIES = 5
 
 
 class PlanResult(StrEnum):

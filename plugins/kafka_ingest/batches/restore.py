@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kafka_ingest.batches.decide_backfill import MOST_CHUNKS, cut_into_chunks, taken_in_feed
 from kafka_ingest.batches.known_output import check_output_there
-from kafka_ingest.batches.open_attempt import next_attempt
+from kafka_ingest.batches.open_attempt import attempt_and_document
 from kafka_ingest.batches.pin_receipt import pin_attempt, valid_receipt
 from kafka_ingest.batches.plan_backfill import ids_of
 from kafka_ingest.batches.plan_batch import next_batch_id
@@ -257,7 +257,7 @@ def stage_again(batch: Batch, decision: RestoreDecision, parts: Parts, *, actor:
     if batch.state is not BatchState.PLANNED:
         return
     sink = parts.sinks(batch.plan.output)
-    attempt, document = next_attempt(batch, parts, actor)
+    attempt, document = attempt_and_document(batch, parts, actor)
     parts.control.open_attempt(attempt)
     sink.staging.open_attempt(attempt.directory, document)
     files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)

@@ -147,7 +147,8 @@ def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
     if (found := place_named(named, data_files)) is not None:
         return found
     raise NotADataFileError(
-        f"expected a data file in its place, {data_files.where_they_lie()}; found {tried[0]}, which belongs to no batch"
+        f"expected a data file in its place, {data_files.places_in_words()}; found {tried[0]}, which "
+        "belongs to no batch"
     )
 
 

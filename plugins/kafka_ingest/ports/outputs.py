@@ -344,7 +344,7 @@ class DataFiles(Protocol):
     def place_of(self, path: Path) -> FilePlace | None:
         """Return whose data file an absolute path names, None where no sink puts one there."""
 
-    def where_they_lie(self) -> str:
+    def places_in_words(self) -> str:
         """Return the places of data files, for a message."""
 
     def contents(self, path: Path, *, intervals: int) -> FileContents:

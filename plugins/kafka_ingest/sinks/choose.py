@@ -255,7 +255,7 @@ class DataFilesOfAllFormats:
         found = (each.place_of(path) for each in FORMATS.values())
         return next((place for place in found if place is not None), None)
 
-    def where_they_lie(self) -> str:
+    def places_in_words(self) -> str:
         return "; ".join(each.places_in_words for each in FORMATS.values() if each.places_in_words)
 
     def contents(self, path: Path, *, intervals: int) -> FileContents:

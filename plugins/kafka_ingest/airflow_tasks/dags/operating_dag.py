@@ -38,7 +38,7 @@ from kafka_ingest.foundation.foreign_json import on_one_line, storable, storable
 from kafka_ingest.settings.connections import find_connection_in_task
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.verbs.answer import Answer, Check, FittingTable, Line, document_of_error
-from kafka_ingest.verbs.every import VERBS, OperateForm
+from kafka_ingest.verbs.operate_form import VERBS, OperateForm
 from kafka_ingest.verbs.plan import Plan
 from kafka_ingest.verbs.request import LONGEST_REASON, InForm, Request, limit_of, type_of
 

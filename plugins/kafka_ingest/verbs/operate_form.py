@@ -1,4 +1,4 @@
-"""All verbs of the form, in the order of its list; and the form itself."""
+"""The form ``operate_feed``: its verbs, in the order of its list, and how its fields are read."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
