@@ -87,7 +87,7 @@ class StoreFault:
     unless_signed_by: str = ""
     """Only requests that are signed with another key than this one."""
     kinds: bool = False
-    """Count each question once: not again while the same client asks it, until something is written."""
+    """Count each kind of question of a client once, and the first question after something was written."""
 
 
 class ObjectStore:

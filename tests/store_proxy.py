@@ -64,6 +64,8 @@ OF_ROLE = {
     "Expiration": "2999-01-01T00:00:00Z",
 }
 """What the endpoint for credentials of a container answers, or of a machine."""
+NUMBERS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
+WRITTEN = ("written",)
 KEPT = "<DeleteResult><Error><Key>{}</Key><Code>{}</Code><Message>of a test</Message></Error></DeleteResult>"
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
 
@@ -237,17 +239,21 @@ class Proxy(BaseHTTPRequestHandler):
         return None
 
     def was_asked_before(self, asked: set[tuple[str, ...]]) -> bool:
-        """Whether this is a question that the same client has asked before, and nobody has written since then.
+        """Whether the same client has asked a question of this kind before.
 
-        Where only the part of an object differs, it is the same question.
+        Where only ids, numbers, or the part of an object differ, it is the same kind. The first question after
+        something was written counts: one that fails there leaves a world that no other failure leaves.
         """
-        question = (self.command, self.path, self.headers.get("User-Agent", "").partition(" ")[0])
+        agent = self.headers.get("User-Agent", "").partition(" ")[0]
+        question = (self.command, NUMBERS.sub("0", self.path), agent)
+        has_written = WRITTEN in asked
+        asked.discard(WRITTEN)
         if self.command not in {"GET", "HEAD"}:
-            asked.clear()
-        elif question in asked:
-            return True
+            asked.add(WRITTEN)
+            return False
+        was_asked = question in asked
         asked.add(question)
-        return False
+        return was_asked and not has_written
 
     def hang_up(self) -> None:
         """End the connection without an answer."""

@@ -10,9 +10,9 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+import deltalake
 import polars as pl
 import pyarrow.parquet
-from tests.contract.polars_in_stores import delta_rows
 from tests.contract.whole_feed import Record, WholeFeed, is_decodable
 from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
@@ -98,8 +98,8 @@ def records_in_table(output: Path, access: S3Access | None = None) -> list[Recor
     """Return every record that readers of a Delta table see, sorted. ``access`` leads to its store."""
     if access is None:
         return sorted(pl.read_delta(str(output)).select(RECORD).rows())
-    options = {name: value for name, value in access.for_delta().items() if name.startswith("AWS_")}
-    return sorted(delta_rows(f"s3://lake{output}", options, RECORD).rows())
+    table = deltalake.DeltaTable(f"s3://lake{output}", storage_options=access.for_delta())
+    return sorted(pl.DataFrame(table.to_pyarrow_table(columns=list(RECORD))).rows())
 
 
 def records_in_iceberg(output: Path, access: S3Access | None = None) -> list[Record]:

@@ -300,8 +300,8 @@ def test_an_attempt_of_which_the_store_keeps_an_object_is_not_removed_and_the_ne
 
 # ── Failures at every request ─────────────────────────────────────────────────────────────────────────────────────────
 
-# A question that the same client asks twice, with nothing written in between, fails the first time only: delta-rs reads
-# a checkpoint by ten requests for its parts, and the world that it leaves is the same whichever of them fails.
+# Of the questions of one kind that a client asks the first one fails, and the first one after something was written:
+# the world that they leave is the same whichever of them fails. Each request that writes fails.
 
 Seen = Counter[tuple[str, int, int]]
 Beginning = Callable[[InStore], tuple[Callable[[Sink], object], Seen, Seen]]
