@@ -42,6 +42,10 @@ _PRODUCER: Final[Mapping[str, str | int]] = {
 }
 
 
+_IDLE_PRODUCERS: Final[dict[str, list[Producer]]] = {}
+"""Transactional ones, by the addresses of their brokers."""
+
+
 class SituationError(RuntimeError):
     """Kafka did not come into the situation that was asked for."""
 
@@ -136,11 +140,8 @@ def produce(bootstrap_servers: str, topic: str, partition: int, records: Sequenc
 
 def log_end(bootstrap_servers: str, topic: str, partition: int, *, committed: bool = False) -> int:
     """The high watermark, or with `committed` the last stable offset."""
-    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     with _admin(bootstrap_servers) as admin:
-        asked = {TopicPartition(topic, partition): OffsetSpec.latest()}
-        [answer] = admin.list_offsets(asked, isolation_level=isolation, request_timeout=PATIENCE_S).values()
-        return int(answer.result(PATIENCE_S).offset)
+        return _log_end(admin, topic, partition, committed=committed)
 
 
 def delete_records(bootstrap_servers: str, topic: str, partition: int, before_offset: int) -> int:
@@ -222,20 +223,35 @@ def open_transaction(
 
     While it is open the last stable offset stays at the first of them. Its end adds one control record.
     """
-    settings = {"transactional.id": f"faults-{uuid4().hex}", "transaction.timeout.ms": 300_000}
-    with Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER, **settings}) as producer:
-        producer.init_transactions(PATIENCE_S)
+    with _transactional_producer(bootstrap_servers) as producer, _admin(bootstrap_servers) as admin:
         producer.begin_transaction()
         try:
             yield _send(producer, topic, partition, records)
         finally:
-            end = log_end(bootstrap_servers, topic, partition)
+            end = _log_end(admin, topic, partition)
             (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
             # The coordinator answers before it has written the control record.
             _wait(
-                lambda: log_end(bootstrap_servers, topic, partition) > end,
+                lambda: _log_end(admin, topic, partition) > end,
                 f"a control record at offset {end} of {topic}-{partition}",
             )
+
+
+@contextlib.contextmanager
+def _transactional_producer(bootstrap_servers: str) -> Iterator[Producer]:
+    """A producer between two transactions: one that an earlier one is through with, or a new one.
+
+    A new one looks for its coordinator for up to half a second.
+    """
+    idle = _IDLE_PRODUCERS.setdefault(bootstrap_servers, [])
+    if idle:
+        producer = idle.pop()
+    else:
+        settings = {"transactional.id": f"faults-{uuid4().hex}", "transaction.timeout.ms": 300_000}
+        producer = Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER, **settings})
+        producer.init_transactions(PATIENCE_S)
+    yield producer
+    idle.append(producer)
 
 
 def committed_transaction(bootstrap_servers: str, topic: str, partition: int, records: Sequence[Record]) -> list[int]:
@@ -267,8 +283,10 @@ def range_without_records(
 # Compaction
 
 
-def compacted_topic(broker: EmbeddedBroker, topic: str, keys: int = 4, rounds: int = 5) -> list[int]:
-    """Create a topic of one partition that the cleaner has been through; return the offsets that still hold a record.
+def compacted_topic(
+    broker: EmbeddedBroker, topic: str, keys: int = 4, rounds: int = 5, partitions: int = 1
+) -> list[int]:
+    """Create a topic that the cleaner has been through; return the offsets of each partition that still hold a record.
 
     The first record's key is written once, at offset 0. Each round then writes all the keys again, so that what the
     rounds before the last wrote becomes a hole: offsets 1 to `keys * (rounds - 1)`. Another record ends the log.
@@ -281,22 +299,27 @@ def compacted_topic(broker: EmbeddedBroker, topic: str, keys: int = 4, rounds: i
         "segment.ms": "1",
     }
     with _eager_cleaner(broker):
-        create_topic(servers, topic, config=config)
-        produce(servers, topic, 0, [Record(b"stays", b"written once")])
-        stamp, last = FIRST_TIMESTAMP_MS, list[int]()
-        for number in range(1, rounds + 1):
-            # A segment is closed by a record whose timestamp is later than its first one's by more than segment.ms.
-            stamp = FIRST_TIMESTAMP_MS + number * 1_000
-            values = [Record(f"round {number}".encode(), f"key {key}".encode(), stamp) for key in range(keys)]
-            last = produce(servers, topic, 0, values)
-        # The cleaner leaves the active segment alone; this one record becomes it.
-        [end] = produce(servers, topic, 0, [Record(b"active segment", b"written last", stamp + 1_000)])
-        expected = [0, *last, end]
+        create_topic(servers, topic, partitions, config=config)
+        expected = [_write_to_compact(servers, topic, partition, keys, rounds) for partition in range(partitions)]
         _wait(
-            lambda: [offset for offset, _, _ in read(servers, topic, 0)] == expected,
-            f"the cleaner to leave only the offsets {expected} of {topic}",
+            lambda: [[at for at, _, _ in read(servers, topic, each)] for each in range(partitions)] == expected,
+            f"the cleaner to leave only the offsets {expected[0]} of {topic}",
         )
-    return expected
+    return expected[0]
+
+
+def _write_to_compact(servers: str, topic: str, partition: int, keys: int, rounds: int) -> list[int]:
+    """Write what the cleaner leaves a part of, and return the offsets of that."""
+    produce(servers, topic, partition, [Record(b"stays", b"written once")])
+    stamp, last = FIRST_TIMESTAMP_MS, list[int]()
+    for number in range(1, rounds + 1):
+        # A segment is closed by a record whose timestamp is later than its first one's by more than segment.ms.
+        stamp = FIRST_TIMESTAMP_MS + number * 1_000
+        values = [Record(f"round {number}".encode(), f"key {key}".encode(), stamp) for key in range(keys)]
+        last = produce(servers, topic, partition, values)
+    # The cleaner leaves the active segment alone; this one record becomes it.
+    [end] = produce(servers, topic, partition, [Record(b"active segment", b"written last", stamp + 1_000)])
+    return [0, *last, end]
 
 
 @contextlib.contextmanager
@@ -533,6 +556,13 @@ def _topic_id(admin: AdminClient, topic: str) -> str | None:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
+
+
+def _log_end(admin: AdminClient, topic: str, partition: int, *, committed: bool = False) -> int:
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest()}
+    [answer] = admin.list_offsets(asked, isolation_level=isolation, request_timeout=PATIENCE_S).values()
+    return int(answer.result(PATIENCE_S).offset)
 
 
 def _leaders(admin: AdminClient, topic: str, timeout_s: float = PATIENCE_S) -> dict[int, int | None]:

@@ -4,6 +4,7 @@ In the tests' process (:mod:`tests.quick_project`), or as the program that a spa
 `like_spark.py ... --attempt DIRECTORY --document-sha256 SHA256`.
 """
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ from kafka_ingest.model.place import (
     place_of,
 )
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.record_schema import read_schema
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.workplace import remove_workplace
 from kafka_ingest.writing.stage_files import staged_files
 
 PATIENCE_S = 30.0
@@ -48,10 +52,16 @@ FIELDS: "list[pa.Field[Any]]" = [
     pa.field("kafka_topic_id", pa.string()),
     pa.field("kafka_timestamp_ms", pa.int64()),
 ]
+ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
 
 
 class LikeSpark:
     """Does what the Spark job does with an attempt's directory."""
+
+    def write_like_spark(self, submission: SparkSubmission, _log_file: Path, **_: object) -> None:
+        """Do what the Spark job does, and what its submitter does then."""
+        self.stage_attempt(submission.arguments)
+        remove_workplace(submission.workplace)
 
     def stage_attempt(self, arguments: Sequence[str]) -> None:
         """Do the job that was submitted with these arguments."""
@@ -81,7 +91,7 @@ class LikeSpark:
                 if dead:
                     letters.mkdir(parents=True, exist_ok=True)
                     pyarrow.parquet.write_table(dead_letters_of(dead), letters / f"part-{number:05}.parquet")
-                table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
+                table = pa.Table.from_pylist(rows, pa.schema(fields_of(document)))
                 if document.data.batch_column:
                     batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
                     table = table.append_column("kafka_batch", batch_ids)
@@ -189,10 +199,11 @@ Row = dict[str, Any]
 
 
 def divided(rows: list[Row], document: AttemptDocument) -> tuple[list[Row], list[Row]]:
-    """Return the rows of an attempt, which stay bytes here, and its dead letters with their causes.
+    """Return the rows of an attempt, and its dead letters with their causes.
 
     These should be JSON and are not, or the output has refused their rows.
     """
+    has_columns = fields_of(document) is not FIELDS
     refused = {(each.topic_partition, offset) for each in document.decode.refused for offset in each.offsets}
     is_json = document.decode.value.format is Format.JSON
     good: list[Row] = []
@@ -204,8 +215,18 @@ def divided(rows: list[Row], document: AttemptDocument) -> tuple[list[Row], list
             cause = {"error_part": "value", "error_class": "NOT_JSON", "error": "expected JSON, found text"}
             dead.append(row | cause)
         else:
-            good.append(row)
+            good.append(row | {"value": json.loads(row["value"])} if has_columns else row)
     return good, dead
+
+
+def fields_of(document: AttemptDocument) -> "list[pa.Field[Any]]":
+    """Return the fields of an attempt's rows; values stay bytes, but for JSON of one schema of plain types."""
+    value = document.decode.value
+    fields = read_schema(value.schema).fields if value.format is Format.JSON and value.schema else ()
+    if not fields or not {field.type.ddl for field in fields} <= ARROW.keys():
+        return FIELDS
+    of_value = pa.field("value", pa.struct([(field.name, ARROW[field.type.ddl]) for field in fields]))
+    return [of_value if field.name == "value" else field for field in FIELDS]
 
 
 def dead_letters_of(dead: list[Row]) -> pa.Table:

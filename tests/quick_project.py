@@ -36,7 +36,7 @@ from kafka_ingest.cluster import kafka_client
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
-from kafka_ingest.spark_launch.workplace import package_zip, remove_workplace
+from kafka_ingest.spark_launch.workplace import package_zip
 from kafka_ingest.verbs import check_feed, preview
 
 built_once = cache(typer.main.get_command)
@@ -144,11 +144,6 @@ class QuickProject(Project, LikeSpark):
         found = {"Spark": pyspark.__version__, "Java": "17", "Python": "3.11", **check_feed.SAME_EVERYWHERE}
         Path(submission.arguments[1]).write_text(json.dumps(found))
         log_file.touch()
-
-    def write_like_spark(self, submission: SparkSubmission, _log_file: Path) -> None:
-        """Do what the Spark job does with an attempt's directory."""
-        self.stage_attempt(submission.arguments)
-        remove_workplace(submission.workplace)
 
     @contextmanager
     def stopping_before_the_commit(self) -> Iterator[None]:

@@ -1,4 +1,6 @@
-"""A shell whose `kafka-ingest` runs in a fork of one process that has imported it, and whose Spark is the kept one.
+"""A shell whose `kafka-ingest` runs in a fork of one process that has imported it.
+
+Its Spark is the kept one, or a stand-in.
 
 The command is the real one, with the arguments, environment, folder and outputs that the shell gives it. Starting
 Python and Spark for each takes most of what it takes; that they start is tested with the README's commands.
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked_script import ready_to_fork, take_over
-from tests.kept_spark import SUBMIT, kept_spark
+from tests.kept_spark import SUBMIT
+from tests.like_spark import LikeSpark
 from tests.project import KAFKA_INGEST
 
 from dies_with_parent import dying_with_this_process
@@ -28,8 +31,8 @@ from kafka_ingest.verbs import preview
 
 
 @contextmanager
-def forking_commands(folder: Path) -> Iterator[Path]:
-    """Yield a file for BASH_ENV."""
+def forking_commands(folder: Path, *spark: Path) -> Iterator[Path]:
+    """Yield a file for BASH_ENV; ``spark`` is the folder of a spark-submit, otherwise a stand-in writes."""
     folder.mkdir()
     command = folder / "kafka-ingest"
     command.write_text(SUBMIT)
@@ -37,7 +40,7 @@ def forking_commands(folder: Path) -> Iterator[Path]:
     functions = folder / "functions.sh"
     functions.write_text(f'kafka-ingest() {{ "{command}" "$@"; }}\n')
     server = subprocess.Popen(
-        dying_with_this_process([sys.executable, __file__, str(folder / "jobs"), str(kept_spark().folder)]),
+        dying_with_this_process([sys.executable, __file__, str(folder / "jobs"), *map(str, spark)]),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
     )
@@ -68,8 +71,9 @@ def run_in_this_fork(client: socket.socket) -> None:
 
 
 def main() -> None:
-    place, spark = sys.argv[1:]
-    shared_by_commands.run_spark_submit = preview.run_spark_submit = with_spark_of(spark)
+    place, *spark = sys.argv[1:]
+    run = with_spark_of(*spark) if spark else LikeSpark().write_like_spark
+    shared_by_commands.run_spark_submit = preview.run_spark_submit = run
     ready_to_fork()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(place)

@@ -1,6 +1,6 @@
 """docs/backup.md, as it is written: control tables are copied, lost and restored, and each record compared.
 
-Its commands run in forks, and their Spark is the kept one.
+Its commands run in forks, with a stand-in for Spark.
 """
 
 import os

@@ -374,7 +374,7 @@ def test_the_times_around_an_offset_are_found_without_reading_a_record(
 
 def test_no_question_makes_a_topic_that_is_not_there(kafka: ConfluentKafkaCluster, servers: str, orders: str) -> None:
     """The broker makes a topic for whoever asks in a way that lets it."""
-    asked = cluster(servers, **{"socket.timeout.ms": "4000"})  # some wait for the topic until then
+    asked = cluster(servers, **{"socket.timeout.ms": "1000"})  # some wait for the topic until then
     missing, now = TopicPartition(f"{orders}-missing", 0), datetime.now(UTC)
     questions: list[Callable[[], object]] = [
         lambda: asked.describe_topics([missing.topic]),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.kept_spark import kept_spark
 from tests.shell_commands import forking_commands
 
 from embedded_broker import EmbeddedBroker
@@ -10,7 +11,7 @@ from try_tutorial import PAGE, PageError, not_printed, try_page
 
 
 def test_the_commands_of_the_tutorial_print_what_it_shows(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    with forking_commands(tmp_path / "commands") as functions:
+    with forking_commands(tmp_path / "commands", kept_spark().folder) as functions:
         try_page(PAGE.read_text(), broker.bootstrap_servers, tmp_path, BASH_ENV=str(functions))
 
 
