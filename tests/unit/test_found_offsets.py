@@ -179,6 +179,31 @@ def test_a_row_group_of_one_value_and_nulls_is_not_of_that_value_alone(tmp_path:
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        ("orders", "id-1", 0, 7, str(ONE)),
+        ("orders", None, 0, 7, None),
+        ("orders", "id-1", 0, 7, "by hand"),
+        ("orders", "id-1", -1, 7, str(ONE)),
+        ("orders", "id-1", 0, 2**62, str(ONE)),
+        ("orders", "id-1", None, 7, str(ONE)),
+    ],
+)
+def test_a_file_of_one_row_holds_what_the_row_does_whatever_its_statistics_say(
+    tmp_path: Path, row: tuple[Any, ...]
+) -> None:
+    path = tmp_path / "a.parquet"
+    of_rows = FoundOffsets()
+    of_rows.add("a", rows(row), {})
+    expected = of_rows.held(lambda *_: None)
+    for statistics in (True, False):
+        pyarrow.parquet.write_table(rows(row), path, write_statistics=statistics)
+        found = FoundOffsets()
+        found.add_file("a", path, {})
+        assert (found.held(lambda *_: None), found.foreign_rows) == (expected, of_rows.foreign_rows)
+
+
+@pytest.mark.parametrize(
     ("content", "why"),
     [
         (b"no parquet", "Parquet magic bytes not found"),

@@ -7,7 +7,8 @@ take as long as reading their offsets; what a row group's statistics say of its 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 from uuid import UUID
 
 import numpy as np
@@ -27,6 +28,9 @@ PARTS = ("kafka_topic", "kafka_topic_id", "kafka_partition", BATCH_COLUMN)
 NEEDED = ("kafka_topic", "kafka_partition", OFFSET)
 MOST = 2**62
 """An offset that no log reaches."""
+SMALL_BYTES = 2**18
+FEW = 100_000
+"""Rows that threads are not worth their start for."""
 AT_ONCE = 10_000
 """So many arrays of runs become one: a small one takes much more than its runs, and there may be a million files."""
 Numbers = Any
@@ -53,14 +57,25 @@ class FoundOffsets:
 
     def add_file(self, name: str, path: Opened, known: Mapping[str, object]) -> None:
         """Take a Parquet file's rows in; ``known`` are values that all its rows have, if it has not their column."""
-        with self.noted(name), open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
-            there = file.schema_arrow.names
-            if lacking := [each for each in NEEDED if each not in {*there, *known}]:
-                raise ValueError(f"none with a column {', '.join(lacking)}")
+        with self.noted(name), open_to_read(path) as source, pyarrow.parquet.ParquetFile(small_whole(source)) as file:
             for number in range(file.num_row_groups):
-                found = {**known, **constants(file.metadata.row_group(number))}
-                read = [each for each in (*PARTS, OFFSET) if each in there and each not in found]
-                self.add(name, file.read_row_group(number, columns=read), found)
+                self._add_group(name, file, number, known)
+
+    def _add_group(
+        self, name: str, file: pyarrow.parquet.ParquetFile, number: int, known: Mapping[str, object]
+    ) -> None:
+        group = file.metadata.row_group(number)
+        there = bounds_in(group)
+        if lacking := [each for each in NEEDED if each not in {*there, *known}]:
+            raise ValueError(f"none with a column {', '.join(lacking)}")
+        one = {each: bounds[0] for each, bounds in there.items() if bounds is not None and bounds[0] == bounds[1]}
+        found = {**known, **one}
+        read = [each for each in PARTS if each in there and each not in found]
+        if group.num_rows == 1 and not read and is_position(found):
+            self._add_row(name, found)
+            return
+        found.pop(OFFSET, None)
+        self.add(name, file.read_row_group(number, columns=[*read, OFFSET], use_threads=group.num_rows > FEW), found)
 
     @contextlib.contextmanager
     def noted(self, name: str) -> Iterator[None]:
@@ -94,6 +109,24 @@ class FoundOffsets:
         if len(columns[OFFSET]):
             self._add_runs(name, columns.pop(OFFSET), columns)
 
+    def _add_row(self, name: str, found: dict[str, Any]) -> None:
+        """Take in the one row of which the metadata say all: Arrow would take five times as long."""
+        parts: Any = (found.get(each) for each in PARTS)
+        whose, offset = self._number(*parts), found[OFFSET]
+        self._keep(
+            (np.array([whose], np.int32), np.array([self._file(name)], np.int32), *np.array([[offset], [offset + 1]]))
+        )
+
+    def _file(self, name: str) -> int:
+        if self._files[-1:] != [name]:
+            self._files.append(name)
+        return len(self._files) - 1
+
+    def _keep(self, runs: Runs) -> None:
+        self._runs.append(runs)
+        if len(self._runs) == AT_ONCE:
+            self._runs = [self._together()]
+
     def _add_runs(self, name: str, offsets: Any, columns: Columns) -> None:  # noqa: ANN401 - Arrow's own
         numbers = offsets.to_numpy()
         is_broken = np.diff(numbers) != 1
@@ -102,14 +135,8 @@ class FoundOffsets:
                 is_broken |= pc.not_equal(each[1:], each[:-1]).to_numpy(zero_copy_only=False)
         broken = np.flatnonzero(is_broken)
         first, last = np.append(0, broken + 1), np.append(broken, len(numbers) - 1)
-        if self._files[-1:] != [name]:
-            self._files.append(name)
-        whose = self._whose_are(first, columns)
-        self._runs.append(
-            (whose, np.full(len(first), len(self._files) - 1, np.int32), numbers[first], numbers[last] + 1)
-        )
-        if len(self._runs) == AT_ONCE:
-            self._runs = [self._together()]
+        whose, files = self._whose_are(first, columns), np.full(len(first), self._file(name), np.int32)
+        self._keep((whose, files, numbers[first], numbers[last] + 1))
 
     def _together(self) -> Runs:
         whose, files, starts, ends = (np.concatenate(each) for each in zip(*self._runs, strict=True))
@@ -183,16 +210,31 @@ def placed_in(column: Any) -> Any:  # noqa: ANN401 - Arrow's own
     return pc.and_(pc.greater_equal(column, pa.scalar(0)), pc.less(column, pa.scalar(MOST)))
 
 
-def constants(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, object]:
-    found: dict[str, object] = {}
+def small_whole(source: Path | IO[bytes]) -> Any:  # noqa: ANN401 - what Arrow opens
+    """Return a small file on a disk as its content: Arrow's own reading takes longer than all the rest."""
+    if not isinstance(source, Path):
+        return source
+    with source.open("rb") as file:
+        content = file.read(SMALL_BYTES + 1)
+    return pa.BufferReader(content) if len(content) <= SMALL_BYTES else source
+
+
+def bounds_in(group: pyarrow.parquet.RowGroupMetaData) -> dict[str, tuple[Any, Any] | None]:
+    """Return positions' columns, with the bounds of those that statistics say, and that none is null."""
+    found: dict[str, tuple[Any, Any] | None] = {}
     for number in range(group.num_columns):
         column = group.column(number)
-        said: Any = column.statistics
-        if column.path_in_schema not in PARTS or said is None or not (said.has_min_max and said.has_null_count):
-            continue
-        if said.min == said.max and not said.null_count:
-            found[column.path_in_schema] = said.min
+        if (name := column.path_in_schema) in PARTS or name == OFFSET:
+            said: Any = column.statistics
+            is_said = said is not None and said.has_min_max and said.has_null_count and not said.null_count
+            found[name] = (said.min, said.max) if is_said else None
     return found
+
+
+def is_position(found: Mapping[str, Any]) -> bool:
+    """Whether values are those of a row that Kafka can have."""
+    topic, *numbers = (found.get(each) for each in NEEDED)
+    return isinstance(topic, str) and all(type(each) is int and 0 <= each < MOST for each in numbers)
 
 
 def batch_named(text: str | None) -> UUID | None:
