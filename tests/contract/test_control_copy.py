@@ -57,7 +57,7 @@ def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tu
     begun = old.connect()
     found = copied(old, new)
 
-    with pytest.raises(ControlSchemaError, match="has copied into another database, where feeds go on"):
+    with pytest.raises(ControlSchemaError, match="has copied into another database, where feeds continue"):
         begun.complete_commit(COMMITTING.batch_id, actor="a task that had begun")
     assert new.dump() == old.dump() == before
     assert {name: rows for name, rows in found.items() if rows} == {

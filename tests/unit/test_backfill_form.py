@@ -409,7 +409,7 @@ def test_a_link_to_a_feeds_output_is_that_output(environment: Mapping[str, str],
     (data / "link").symlink_to(data / "refunds")
     linked = {**environment, "KAFKA_INGEST_DATA": str(data)}
     message = refusal(linked, open_gaps=True, mode="copy", output="link")
-    assert f"which is, lies in, or holds the output of feed refunds, {data}/refunds." in message
+    assert f"which is, is in, or holds the output of feed refunds, {data}/refunds." in message
 
 
 def test_the_root_of_the_machine_is_no_place_for_copies(environment: Mapping[str, str]) -> None:
@@ -453,7 +453,7 @@ def test_an_output_where_nothing_is_copied_is_refused(environment: Mapping[str, 
 def test_an_output_that_is_in_or_holds_what_is_a_feeds_is_refused(environment: Mapping[str, str], output: str) -> None:
     feed = "refunds" if output.startswith("refunds") else "orders"
     message = refusal(environment, open_gaps=True, mode="copy", output=output)
-    assert f"which is, lies in, or holds the output of feed {feed}, /data/{feed}." in message
+    assert f"which is, is in, or holds the output of feed {feed}, /data/{feed}." in message
 
 
 @pytest.mark.parametrize(

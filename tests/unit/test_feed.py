@@ -1118,17 +1118,17 @@ def test_a_relative_and_an_absolute_path_of_one_output_are_shared(
     [
         (
             "/data/orders/eu",
-            "in sink.path '/data/orders' lies the output of {refunds}, '/data/orders/eu'",
-            "sink.path '/data/orders/eu' lies in the output of {orders}, '/data/orders'",
+            "in sink.path '/data/orders' is the output of {refunds}, '/data/orders/eu'",
+            "sink.path '/data/orders/eu' is in the output of {orders}, '/data/orders'",
         ),
         (
             "/data/orders.kafka-ingest",
             (
-                "sink.path '/data/orders' and that of {refunds}, '/data/orders.kafka-ingest': one lies where the other "
+                "sink.path '/data/orders' and that of {refunds}, '/data/orders.kafka-ingest': one is where the other "
                 "stages"
             ),
             (
-                "sink.path '/data/orders.kafka-ingest' and that of {orders}, '/data/orders': one lies where the other "
+                "sink.path '/data/orders.kafka-ingest' and that of {orders}, '/data/orders': one is where the other "
                 "stages"
             ),
         ),

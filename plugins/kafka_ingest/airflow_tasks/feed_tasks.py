@@ -132,7 +132,7 @@ class WriteOperator(SparkSubmitOperator):
     template_fields = ("batch_id",)
 
     def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        # Which application goes on is decided by attempts.
+        # Which application continues is decided by attempts.
         super().__init__(**NOT_DURABLE, **kwargs)
         self.feed = feed
         self.batch_id = batch_id

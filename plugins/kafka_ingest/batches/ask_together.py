@@ -3,7 +3,7 @@
 Each feed's own plan takes these answers for its first questions. It asks by itself where a bulk question cannot have
 the answer, or had none: so one feed's topic that may not be seen, or is away, changes nothing for the others. A feed of
 which the decision changes nothing has no plan of its own: it is noted that it was planned, and its output is not
-looked at.
+read.
 """
 
 from collections.abc import Collection, Mapping, Sequence

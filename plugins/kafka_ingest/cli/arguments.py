@@ -33,7 +33,9 @@ EndTimestamp = Annotated[
 ]
 EndOffsets = Annotated[
     list[str] | None,
-    typer.Option(metavar="TOPIC:PARTITION=OFFSET", help="Read only this partition, up to this offset; may come again."),
+    typer.Option(
+        metavar="TOPIC:PARTITION=OFFSET", help="Read only this partition, up to this offset; may be repeated."
+    ),
 ]
 
 

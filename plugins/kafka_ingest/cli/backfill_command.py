@@ -96,7 +96,7 @@ def backfill(
 
 
 def end_with(errors: Sequence[KafkaIngestError], feed_name: str, chunks: int, frees: str) -> None:
-    """Say how to go on, and exit, where chunks failed; ``frees`` says what abandoning one does besides."""
+    """Say how to continue, and exit, where chunks failed; ``frees`` says what abandoning one does besides."""
     if errors:
         text = (
             f"{chunks - len(errors):,} of {chunks:,} chunks are committed. `kafka-ingest backfill {feed_name} open` "
@@ -253,7 +253,7 @@ def replay(
     ] = None,
     error: Annotated[
         list[str] | None,
-        typer.Option(metavar="CAUSE", help="Only those of this cause, such as DOES_NOT_FIT; may come again."),
+        typer.Option(metavar="CAUSE", help="Only those of this cause, such as DOES_NOT_FIT; may be repeated."),
     ] = None,
     max_records: Annotated[
         int | None, typer.Option(min=1, help="Of a chunk, at most; those of one batch and range stay together.")

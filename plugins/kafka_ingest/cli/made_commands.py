@@ -1,4 +1,4 @@
-"""Commands that are made from requests: their arguments and options, how they are told to decide, and their help."""
+"""Commands that are made from requests: their arguments and options, how they are asked to decide, and their help."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +45,7 @@ OPTIONS: Final[Mapping[Deciding, dict[str, tuple[Any, Any]]]] = {
     Deciding.REPAIR: {"repair": (Repair, False)},
     Deciding.GIVE_UP: {"gives_up": (GiveUp, False), "reason": (ReasonToExecute, None)},
 }
-"""The options by which each kind of verb is told to decide, with their defaults."""
+"""The options by which each kind of verb is asked to decide, with their defaults."""
 
 
 @dataclass(frozen=True)

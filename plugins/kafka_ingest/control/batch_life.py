@@ -138,7 +138,7 @@ class BatchLife(Store):
     def complete_commit_within(self, connection: object, batch_id: UUID, *, actor: str) -> bool:
         """Do that in an output's open transaction in this database, if its role may; return whether.
 
-        The feed's lock comes after the output's, as nobody who holds it waits for an output.
+        The feed's lock comes after the output's, as no holder of it waits for an output.
         """
         assert isinstance(connection, Connection)  # noqa: S101 - one that these tables are in
         try:

@@ -278,8 +278,8 @@ def check_supported(found: str, where: str) -> None:
 
 def were_moved(where: str) -> ControlSchemaError:
     return ControlSchemaError(
-        f"{where} has control tables that `kafka-ingest db copy` has copied into another database, where feeds go on. "
-        "They were not changed; let the connection name that database."
+        f"{where} has control tables that `kafka-ingest db copy` has copied into another database, where feeds "
+        "continue. They were not changed; let the connection name that database."
     )
 
 

@@ -60,7 +60,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """In which cases the feed's plan stops for an operator, instead of going on without what is concerned."""
+    """In which cases the feed's plan stops for an operator, instead of continuing without what is concerned."""
 
     on_loss: bool = True
     on_missing_topic: bool = True

@@ -50,7 +50,7 @@ class CompletionRules:
     success_file: bool | Literal["in_output"] = False
 
     def due_at(self, began_at: datetime) -> datetime:
-        """Return from which time on records show that the hour or day is over."""
+        """Return from which time on records show that the hour or day has ended."""
         return began_at + self.by.length + self.delay
 
 

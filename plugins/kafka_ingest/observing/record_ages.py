@@ -63,7 +63,7 @@ class OlderThan:
 def waiting(
     rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return where reading goes on in each partition with something to read, and how many offsets that is."""
+    """Return where reading continues in each partition with something to read, and how many offsets that is."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for row in rows:
         log = bounds.get(row.topic_partition)
@@ -231,7 +231,7 @@ def newest_committed_ages(
 
 
 def committed(feed: str, rows: Collection[StoredOffset], now: datetime) -> list[OlderThan]:
-    """Return where reading goes on in the partitions of which something is committed."""
+    """Return where reading continues in the partitions of which something is committed."""
     return [
         OlderThan(feed, row.topic_partition, row.next_offset, 0, now)
         for row in rows

@@ -99,7 +99,7 @@ WAIT_S: Final = 0.3
 """The longest that a page waits for an answer before it shows what is stored."""
 
 Places = Mapping[TopicPartition, tuple[int, int]]
-"""Where reading goes on in partitions with something to read, and how many offsets that is."""
+"""Where reading continues in partitions with something to read, and how many offsets that is."""
 
 
 @dataclass(frozen=True)

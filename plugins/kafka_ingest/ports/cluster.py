@@ -80,7 +80,7 @@ class KafkaCluster(Protocol):
     ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
         """Return the first record of each log, read where it starts; None where no record is left in it.
 
-        Also where reading is to go on: then it is the first record at that offset or later.
+        Also where reading is to continue: then it is the first record at that offset or later.
         """
 
     def retentions(self, topics: Collection[str]) -> dict[str, Retention | Unavailable]:

@@ -145,7 +145,7 @@ class Value:
 
 
 def written_values(path: Path, topic: str | None = None) -> Iterator[Value]:
-    """Yield the values that a feed file comes to; a list is one value. Raises OSError or ValueError.
+    """Yield the values of a feed file, with its defaults; a list is one value. Raises OSError or ValueError.
 
     With ``topic`` those of the feed that a file for many topics makes of it, before placeholders are filled.
     """

@@ -496,7 +496,7 @@ class Feed(Settings):
         if not root or not Path(root).is_absolute():
             raise InvalidFeedError(
                 f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or "
-                f"{DATA_VARIABLE} to name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
+                f"{DATA_VARIABLE} to name the absolute directory that it is below; found {DATA_VARIABLE}={root!r}."
             )
         return OutputLocation.local(self.sink.format, Path(root) / path, options)
 

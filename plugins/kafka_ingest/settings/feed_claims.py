@@ -90,7 +90,7 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         for what, owned in (("dead letters", place_of_letters), ("late rows", place_of_late)):
             other_place = owned(one, environment)
             if other_place is not None and (other_place == place or other_place in place.parents):
-                return f"the {what} of {one.name} go to {str(other_place)!r}, and sink.path {str(place)!r} lies there"
+                return f"the {what} of {one.name} go to {str(other_place)!r}, and sink.path {str(place)!r} is there"
     return shared_place(located(feed, environment), located(other, environment), path)
 
 
@@ -98,10 +98,10 @@ def shared_place(mine: Path, theirs: Path, path: Path) -> str:
     if mine == theirs:
         return f"sink.path {str(mine)!r} is also that of {path}"
     if theirs in mine.parents:
-        return f"sink.path {str(mine)!r} lies in the output of {path}, {str(theirs)!r}"
+        return f"sink.path {str(mine)!r} is in the output of {path}, {str(theirs)!r}"
     if mine in theirs.parents:
-        return f"in sink.path {str(mine)!r} lies the output of {path}, {str(theirs)!r}"
-    return f"sink.path {str(mine)!r} and that of {path}, {str(theirs)!r}: one lies where the other stages"
+        return f"in sink.path {str(mine)!r} is the output of {path}, {str(theirs)!r}"
+    return f"sink.path {str(mine)!r} and that of {path}, {str(theirs)!r}: one is where the other stages"
 
 
 def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:

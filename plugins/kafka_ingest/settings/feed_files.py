@@ -171,6 +171,6 @@ def check_not_taken(
         ):
             if is_taken(places_of(output), places_of(place)):
                 raise InvalidBackfillError(
-                    f"expected an output of the copy's own, found {output}, which is, lies in, or holds the {what} of "
+                    f"expected an output of the copy's own, found {output}, which is, is in, or holds the {what} of "
                     f"feed {file.name or file.path}, {place}. Nothing was planned; name another directory."
                 )

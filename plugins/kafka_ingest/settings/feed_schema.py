@@ -126,7 +126,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Notify.notifier": "A notifier of Airflow's, by the dotted path of its class.",
     "Notify.arguments": "What the notifier is made with; no secrets.",
     "Complete.by": "Hours or days, in UTC, by the records' timestamps.",
-    "Complete.delay": "An hour is over that long after its end.",
+    "Complete.delay": "An hour is due that long after its end.",
     "Complete.idle_after": "A partition without later records counts as idle that long after the end.",
     "Complete.on_late": "What follows where rows of a complete hour land; dataset: they land in one of their own.",
     "Complete.success_file": "A file _SUCCESS of each, for a directory of Parquet files: beside it, or in_output, too.",

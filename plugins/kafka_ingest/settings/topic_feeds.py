@@ -1,4 +1,4 @@
-"""What a file for many topics comes to: the feeds of the topics that there are, and why others have none. Pure.
+"""What a file for many topics makes: the feeds of the topics that there are, and why others have none. Pure.
 
 A topic that became a feed keeps it, whatever the pattern becomes. What is wrong with one topic stops its feed alone.
 """
@@ -37,7 +37,7 @@ class Others:
 
 @dataclass(slots=True)
 class TopicFeeds:
-    """What a file comes to now, by topic.
+    """What a file makes now, by topic.
 
     ``files`` are the feeds, each in a file of its own whose path is the real one's with the topic; ``new`` and
     ``known`` name those that can be used, ``gone`` those whose topic does not exist any more, which are among the known

@@ -57,7 +57,7 @@ def make_workplace() -> Path:
 
 
 def equip(workplace: Path, package: bytes, settings: JobSettings) -> None:
-    """Put there what the job is made of, and what it is told."""
+    """Put the package and the job's settings there."""
     (workplace / PACKAGE).write_bytes(package)
     settings.write(workplace / SETTINGS)
 

@@ -1,4 +1,4 @@
-"""Whether Airflow has what a feed's file names, and SQLite's control tables lie on one machine with all tasks.
+"""Whether Airflow has what a feed's file names, and SQLite's control tables are on one machine with all tasks.
 
 Without a pool tasks wait for ever, and without a look a feed with start_when starts by its schedule alone. A task may
 not ask Airflow's database; and where no Airflow was ever set up, there is nothing to ask. SQLite's locks do not hold
@@ -43,7 +43,7 @@ MOVE = (
 
 
 def check_one_host(file: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidConnectionError where tasks run on several hosts, or the file lies on a network file system."""
+    """Raise InvalidConnectionError where tasks run on several hosts, or the file is on a network file system."""
     elsewhere = [name for name in executors(environment) if name not in ONE_HOST_EXECUTORS]
     if elsewhere:
         raise InvalidConnectionError(
@@ -77,7 +77,7 @@ def executor_of_file(environment: Mapping[str, str]) -> str:
 
 
 def file_system_of(file: Path) -> str:
-    """Return the type of the file system that a file lies on, empty where it is unknown."""
+    """Return the type of the file system that a file is on, empty where it is unknown."""
     if not MOUNTS.exists():
         return ""
     place = Path(os.path.realpath(file))

@@ -1,4 +1,4 @@
-"""The offsets that a reset's target comes to, and those of a feed in another cluster, which has copies of its records.
+"""The offsets that a reset's target leads to, and those of a feed in another cluster, which has copies of its records.
 
 A mirror keeps each partition's order and the records' own times. So the copy of a record is at, or after, the first
 record of its time or later; from there on nothing is missed, and what lies before the copy is read a second time.

@@ -93,10 +93,11 @@ class Feeds(Request):
 
     file: Annotated[
         str | None,
-        Argument("A file for many topics, or its fleet: what it comes to now, which changes nothing.", "FILE"),
+        Argument("A file for many topics, or its fleet: which feeds it makes now; changes nothing.", "FILE"),
     ] = None
     show: Annotated[
-        str | None, Option("What a feed comes to with _defaults.yaml, and from where each value is.", metavar="NAME")
+        str | None,
+        Option("This feed with the values of _defaults.yaml, and the line that each is from.", metavar="NAME"),
     ] = None
     for_editors: Annotated[bool, Option("Print the JSON Schema of a feed file.", flag="--schema")] = False
     defaults: Annotated[bool, Option("With --schema: that of _defaults.yaml.")] = False
@@ -138,8 +139,10 @@ class Batches(Request):
     deciding = Deciding.ONLY_SHOWS
     needs_feed = False
 
-    kind: Annotated[list[BatchKind], Option("Only batches of this kind; may come again.")] = Field(default_factory=list)
-    state: Annotated[list[BatchState], Option("Only in this state; may come again.", any_case=True)] = Field(
+    kind: Annotated[list[BatchKind], Option("Only batches of this kind; may be repeated.")] = Field(
+        default_factory=list
+    )
+    state: Annotated[list[BatchState], Option("Only in this state; may be repeated.", any_case=True)] = Field(
         default_factory=list
     )
     limit: Annotated[int, Field(ge=1, le=MOST_LINES), Option("How many at most.")] = 20
@@ -163,7 +166,7 @@ class History(Request):
 
     limit: Annotated[int, Field(ge=1, le=MOST_LINES), Option("How many at most.")] = 50
     since: Annotated[str | None, Option("At or after this time, e.g. 2026-01-31T00:00:00Z.")] = None
-    kind: Annotated[list[str], Option("Only events of this kind; may come again.")] = Field(default_factory=list)
+    kind: Annotated[list[str], Option("Only events of this kind; may be repeated.")] = Field(default_factory=list)
 
     def answer(self, call: Call) -> Answer:
         name = call.feed_name
@@ -214,7 +217,7 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
 
 
 def topics_table(name: str, found: TopicFeeds) -> FittingTable:
-    """Return what a file for many topics comes to: each topic, its feed, and what is new or wrong about it."""
+    """Return what a file for many topics makes: each topic, its feed, and what is new or wrong about it."""
     made = FittingTable(f"topics of {name}", "topic", "feed", "is")
     feeds, had = found.feeds, {each.topic: each.name for each in found.files}
     said = dict.fromkeys(found.known, "known") | dict.fromkeys(found.new, "new")

@@ -32,7 +32,7 @@ class Plan(Request):
     ] = None
     end_offset: Annotated[
         list[str],
-        Option("Read only this partition, up to this offset; may come again.", metavar="TOPIC:PARTITION=OFFSET"),
+        Option("Read only this partition, up to this offset; may be repeated.", metavar="TOPIC:PARTITION=OFFSET"),
     ] = Field(default_factory=list)
 
     def answer(self, call: Call) -> Answer:

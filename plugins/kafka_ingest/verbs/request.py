@@ -68,7 +68,7 @@ class Needed:
 
 
 class Deciding(Enum):
-    """How the command line is told to do something; a form has the tick of the dry run, and always a reason."""
+    """How the command line asks to do something; a form has the tick of the dry run, and always a reason."""
 
     ONLY_SHOWS = auto()
     """Never."""

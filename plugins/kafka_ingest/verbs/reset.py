@@ -65,7 +65,7 @@ class Reset(Request):
     topics: Annotated[
         Lines,
         TOPICS,
-        Option("Only this topic, or these partitions; may come again.", flag="--topic", metavar="TOPIC[:PARTITION,…]"),
+        Option("Only this topic, or these partitions; may be repeated.", flag="--topic", metavar="TOPIC[:PARTITION,…]"),
     ] = Field(default_factory=list)
     keep_group: Annotated[
         bool,

@@ -38,8 +38,8 @@ class Skip(Request):
         ),
         Needed("an offset range, such as orders:0=1200-1210,"),
     ] = None
-    topic: Annotated[str, Argument()] = ""
-    partition: Annotated[int, Field(ge=0), Argument()] = 0
+    topic: Annotated[str, Argument(metavar="TOPIC")] = ""
+    partition: Annotated[int, Field(ge=0), Argument(metavar="PARTITION")] = 0
     interval: Annotated[str, Argument("FROM is skipped, TO is the next to read.", "FROM-TO")] = ""
 
     def answer(self, call: Call) -> Answer:

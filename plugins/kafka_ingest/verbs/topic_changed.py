@@ -37,7 +37,7 @@ class TopicChanged(Request):
     does = "shows which topics changed under the stored offsets, and applies a choice"
     to_do = "nothing was changed: --choice shows what it would do, with --execute --reason … it is done"
 
-    topics: Annotated[Lines, TOPICS, Option("Only this topic; may come again.", flag="--topic")] = Field(
+    topics: Annotated[Lines, TOPICS, Option("Only this topic; may be repeated.", flag="--topic")] = Field(
         default_factory=list
     )
     choice: Annotated[

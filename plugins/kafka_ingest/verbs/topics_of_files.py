@@ -1,4 +1,4 @@
-"""Files for many topics: which topics there are is asked of Kafka, and a plan remembers what a file comes to."""
+"""Files for many topics: which topics there are is asked of Kafka, and a plan remembers which feeds a file makes."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ def look_at(
     find_connection: FindConnection,
     environment: Mapping[str, str],
 ) -> TopicFeeds:
-    """Return what a file among others of its folder comes to now; nothing is remembered."""
+    """Return which feeds a file among others of its folder makes now; nothing is remembered."""
     asked = file.topics
     if asked is None:
         return TopicFeeds()
@@ -48,7 +48,7 @@ def look_at(
 def plan_topics(
     file: FeedFile, find_connection: FindConnection, environment: Mapping[str, str] = os.environ
 ) -> TopicFeeds:
-    """Return what a file comes to now, and remember it: its feeds are known by name from then on.
+    """Return which feeds a file makes now, and remember it: its feeds are known by name from then on.
 
     Files are read again: between the reading of a DAG file and this plan another file may have been added.
     """

@@ -40,7 +40,7 @@ class Verify(Request):
     command_names_feed = needs_feed = False
 
     output: Annotated[str, Argument("A directory, a table's location, or s3://… of one.", "OUTPUT")] = ""
-    topic: Annotated[list[str], Option("Only this topic; may come again.")] = Field(default_factory=list)
+    topic: Annotated[list[str], Option("Only this topic; may be repeated.")] = Field(default_factory=list)
     bootstrap: Annotated[str | None, Option("Also compare with Kafka at HOST:PORT.", metavar="SERVERS")] = None
     kafka: Annotated[str | None, Option("Also compare with Kafka of this connection.", metavar="CONN_ID")] = None
     catalog: Annotated[str | None, Option("The connection of an Iceberg table's catalog.", metavar="CONN_ID")] = None

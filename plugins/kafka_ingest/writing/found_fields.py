@@ -185,7 +185,7 @@ def inside(values: Iterable[object], name: str) -> Iterator[object]:
 
 
 def shown_path(above: str, name: str) -> str:
-    """Return a path that goes on by a name, or into elements: ``items[].price``."""
+    """Return a path that continues by a name, or into elements: ``items[].price``."""
     return f"{above}{name[1:]}" if name in {ELEMENTS, VALUES} else field_path(above, name)
 
 

@@ -1,6 +1,6 @@
 """Rows of decoded records: those for which a feed's ``where`` is true, with the columns of its ``select``.
 
-A record for which an expression fails is a dead letter, and no error: the batch goes on without it.
+A record for which an expression fails is a dead letter, and no error: the batch continues without it.
 """
 
 import json

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Read a plan's offset ranges from Kafka and stage them as Parquet.")
     several: dict[str, Any] = {"action": "append", "required": True}
     parser.add_argument(
-        "--attempt", type=place_of, **several, help=f"an attempt's directory, with {DOCUMENT} in it; may come again"
+        "--attempt", type=place_of, **several, help=f"an attempt's directory, with {DOCUMENT} in it; may be repeated"
     )
     parser.add_argument(
         "--document-sha256", **several, help=f"the SHA-256 of its {DOCUMENT}, so that it is the one meant"
@@ -205,7 +205,7 @@ class SubmittedAttempt:
     def note_failure(self, error: Exception) -> None:
         """Leave why it failed beside it: the submitter asks Kafka for the cause, and some causes only Spark knows.
 
-        Where that cannot be written, the others' reasons, and their work, go on.
+        Where that cannot be written, the others' reasons are noted, and their work continues.
         """
         with Tried[None]() as noting:
             write_unsynced(opened(self.directory / FAILURE, self.access), (str(error) or repr(error)).encode())
