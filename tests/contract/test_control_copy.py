@@ -1,4 +1,4 @@
-"""``db copy``: all rows of the control tables are in another database, and feeds go on there and nowhere else."""
+"""``db copy``: all rows of the control tables are in another database, and feeds continue there and nowhere else."""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def copied(old: SqlStore, new: SqlStore) -> dict[str, int]:
     return copy_tables(old.open(), new.open(), lambda _: None)
 
 
-def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tuple[SqlStore, SqlStore]) -> None:
+def test_every_row_is_in_the_other_database_and_feeds_continue_there_alone(both: tuple[SqlStore, SqlStore]) -> None:
     old, new = both
     before = old.dump()
 
@@ -63,7 +63,7 @@ def test_every_row_is_in_the_other_database_and_feeds_go_on_there_alone(both: tu
     assert {name: rows for name, rows in found.items() if rows} == {
         name: len(rows) + (name == "event") for name, rows in ROWS.items()
     }
-    with pytest.raises(ControlSchemaError, match=r"`kafka-ingest db copy` has copied into another database.*go on"):
+    with pytest.raises(ControlSchemaError, match=r"`kafka-ingest db copy` has copied into another database.*continue"):
         old.connect()
     with pytest.raises(ControlSchemaError, match="has copied into another"):
         upgrade(old.open(), create=False)
@@ -172,4 +172,4 @@ def test_the_command_shows_what_would_be_copied_then_copies_and_says_what_to_do(
     )
     again = CliRunner().invoke(app_of(), ["status", "--json"])
     assert again.exit_code == 2
-    assert "go on" in json.loads(again.stdout)["error"]["message"]
+    assert "continue" in json.loads(again.stdout)["error"]["message"]
