@@ -61,56 +61,28 @@ def reported(output: Output) -> list[PublishedReceipt]:
 # ── What was published ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_output_in_which_nothing_was_published_reports_nothing(output: Output) -> None:
-    assert reported(output) == []
-
-
 def test_an_output_that_is_not_there_reports_nothing(tmp_path: Path) -> None:
     assert list(parquet_sink(tmp_path / "lake" / "orders").publisher.published_receipts()) == []
 
 
-def test_a_published_batch_is_reported_once_as_it_was_published_and_kept(output: Output) -> None:
-    directory, published = written(output, plan_to(output, 1, leader_epochs={orders(0): 4}, topic_id=None))
-    for _ in range(2):
-        output.sink.publisher.publish(directory, published)
-    assert reported(output) == [published]
-    assert output.sink.archive.receipt(batch_id_of(1)) == published.receipt
-
-
-def test_a_ledger_is_reported_with_every_event_in_its_order(output: Output) -> None:
+def test_published_batches_are_reported_oldest_first_each_once_as_it_was_published_and_kept(output: Output) -> None:
+    assert reported(output) == []
     ledger = (
         Event(7, "seeded", NOON, "planner", None, {"partitions": [{"topic": "orders", "offset": None}]}),
         Event(12, "gap", NOON + timedelta(microseconds=3), "operator", None, {"gaps": [{"reason": "§ „vergiftet“"}]}),
         Event(9, "reset", NOON, "cli:operator@host/1", None, {"removed": [], "partitions": []}),
     )
-    publish(output, plan_to(output, 1), ledger=ledger)
-    assert reported(output)[0].ledger == ledger
-
-
-def test_batches_are_reported_oldest_first_in_whatever_order_they_were_published(output: Output) -> None:
-    for number in (2, 10, 1):
-        publish(output, plan_to(output, number))
-    assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(number) for number in (1, 2, 10)]
-
-
-def test_a_batch_without_a_row_is_reported_although_nothing_of_it_is_visible(output: Output) -> None:
-    published = publish(output, plan_to(output, 1), without_rows=True)
-    assert reported(output) == [published]
-    assert published.receipt.files == ()
-
-
-def test_a_batch_that_is_only_written_is_not_reported(output: Output) -> None:
-    publish(output, plan_to(output, 1))
-    written(output, plan_to(output, 2))
-    assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(1)]
-    assert output.sink.archive.receipt(batch_id_of(2)) is None
-
-
-def test_the_attempt_that_was_published_is_the_one_that_is_reported(output: Output) -> None:
-    plan = plan_to(output, 1)
-    written(output, plan, attempt=1)
-    publish(output, plan, attempt=2)
-    assert [published.receipt.attempt for published in reported(output)] == [2]
+    of_two = plan_to(output, 2, leader_epochs={orders(0): 4}, topic_id=None)
+    written(output, of_two, attempt=1)
+    directory, second = written(output, of_two, attempt=2, ledger=ledger)
+    for _ in range(2):
+        output.sink.publisher.publish(directory, second)
+    tenth = publish(output, plan_to(output, 10))
+    first = publish(output, plan_to(output, 1), without_rows=True)
+    written(output, plan_to(output, 11))
+    assert reported(output) == [first, second, tenth]
+    kept = [output.sink.archive.receipt(batch_id_of(number)) for number in (1, 2, 10, 11)]
+    assert kept == [first.receipt, second.receipt, tenth.receipt, None]
 
 
 def test_reporting_changes_nothing(parquet: ParquetOutput) -> None:
