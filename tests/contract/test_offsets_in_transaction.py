@@ -83,7 +83,7 @@ def one(postgresql: SqlStore) -> SqlStore:
 @pytest.fixture
 def feed(one: SqlStore, tmp_path: Path) -> WholeFeed:
     """A feed of five records, all of whose tables are in one database."""
-    made = reaching(whole_feed("orders", one.connect_for_each_step(), tmp_path), one.settings.url)
+    made = reaching(whole_feed("orders", one.connect(), tmp_path), one.settings.url)
     made.log.produce(0, 5)
     return made
 
