@@ -51,9 +51,12 @@ IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=True|kept_spark\(\)\.|s
 """What a test says that asks for the Spark that a process keeps: for jobs, or as a session."""
 IN_A_FORK_OF_AIRFLOW = re.compile(r"import Airflow\b|airflow_forks|page_server")
 """What a test says that asks for the Airflow that a process has imported once, and whose database it has made."""
+WITH_A_BROKER_MORE = re.compile(r"another_broker|mortal_broker")
+"""What a test says that asks for one of the brokers that a process starts beside its own."""
 KEPT: Mapping[str, tuple[frozenset[str], re.Pattern[str]]] = {
     "in a kept Spark": (frozenset({"integration", "spark"}), IN_A_KEPT_SPARK),
     "in forks of an Airflow": (frozenset({"orchestration"}), IN_A_FORK_OF_AIRFLOW),
+    "with a broker more": (frozenset({"integration"}), WITH_A_BROKER_MORE),
 }
 """What files of tests share, in which folders, and what they say: one process starts it, and runs them all."""
 

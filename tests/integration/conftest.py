@@ -1,19 +1,35 @@
 """What the tests on the real broker share: topics of their own, and a project whose commands run in this process."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.conftest import IDLE, PATIENT
 from tests.kafka_faults import PATIENCE_S, create_topic, plain_records, produce
 from tests.quick_project import QuickProject
 
 from embedded_broker import EmbeddedBroker
 
 MoveGroup = Callable[[str, str, Mapping[int, int]], None]
+
+
+@pytest.fixture(scope="session")
+def another_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A cluster of its own, which makes a topic for whoever asks in a way that lets it."""
+    settings = PATIENT | IDLE | {"auto.create.topics.enable": "true"}
+    with EmbeddedBroker(tmp_path_factory.mktemp("another"), extra=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that a test may stop or kill; it starts it again."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("mortal")) as running:
+        yield running
 
 
 @pytest.fixture

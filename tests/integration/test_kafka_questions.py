@@ -372,10 +372,11 @@ def test_the_times_around_an_offset_are_found_without_reading_a_record(
     assert Around(seconds(found.before_ms), seconds(found.after_ms)) == around  # type: ignore[arg-type]
 
 
-def test_no_question_makes_a_topic_that_is_not_there(kafka: ConfluentKafkaCluster, servers: str, orders: str) -> None:
-    """The broker makes a topic for whoever asks in a way that lets it."""
+def test_no_question_makes_a_topic_that_is_not_there(another_broker: EmbeddedBroker, name: str) -> None:
+    servers = another_broker.bootstrap_servers
+    kafka = cluster(servers)
     asked = cluster(servers, **{"socket.timeout.ms": "1000"})  # some wait for the topic until then
-    missing, now = TopicPartition(f"{orders}-missing", 0), datetime.now(UTC)
+    missing, now = TopicPartition(name, 0), datetime.now(UTC)
     questions: list[Callable[[], object]] = [
         lambda: asked.describe_topics([missing.topic]),
         lambda: asked.visible_topics([missing.topic]),
@@ -467,8 +468,8 @@ def test_setting_a_group_s_offsets_is_refused_by_name_while_a_member_lives(
 
 @pytest.fixture(scope="module")
 def often_fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A cluster whose only broker always answers, but is left out of the cluster's list three seconds out of eight."""
-    settings = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "8000"}
+    """A cluster whose only broker always answers, but is left out of the cluster's list three seconds out of six."""
+    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "6000"}
     with EmbeddedBroker(tmp_path_factory.mktemp("fenced"), extra=settings) as running:
         yield running
 
@@ -532,7 +533,8 @@ def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
         wait_until_fenced(often_fenced)
         with contextlib.suppress(KafkaUnavailableError):
             kafka.cluster_id()
-    monkeypatch.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", 0.0)
+    for limit in ("CLIENT_IDLE_S", "REFUSED_S"):
+        monkeypatch.setattr(f"kafka_ingest.cluster.kafka_client.{limit}", 0.0)
     wait_for(lambda: answers(kafka, often_fenced), "the next step to find the broker")
 
 

@@ -178,32 +178,29 @@ def check_control_tables_were_unavailable(run: Running) -> None:
 
 
 def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the_next_commit_repairs_it(
-    tmp_path: Path,
+    tmp_path: Path, mortal_broker: EmbeddedBroker, name: str
 ) -> None:
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
-        quick = QuickProject(tmp_path / "quick", broker.bootstrap_servers)
-        quick.make_control_tables()
-        produced = produce_two_batches(quick, "orders")
-        extra = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 1000}
-        impatient = json.dumps({"conn_type": "kafka", "extra": extra})
-        with ending_all(quick) as processes:
-            run = processes.run_feed(
-                held_at=f"before:{LIFE}:BatchLife.begin_commit", AIRFLOW_CONN_KAFKA_DEFAULT=impatient
-            )
-            run.wait_until_held()
-            broker.kill()
-            run.resume()
-            answer = run.end()
+    quick = QuickProject(tmp_path / "quick", mortal_broker.bootstrap_servers)
+    quick.make_control_tables()
+    produced = produce_two_batches(quick, name)
+    extra = {"bootstrap.servers": mortal_broker.bootstrap_servers, "socket.timeout.ms": 1000}
+    impatient = json.dumps({"conn_type": "kafka", "extra": extra})
+    with ending_all(quick) as processes:
+        run = processes.run_feed(held_at=f"before:{LIFE}:BatchLife.begin_commit", AIRFLOW_CONN_KAFKA_DEFAULT=impatient)
+        run.wait_until_held()
+        mortal_broker.kill()
+        run.resume()
+        answer = run.end()
 
-        assert answer.exit_code == 0, answer
-        [batch] = answer.document["batches"]
-        assert (batch["state"], batch["rows"]) == ("COMMITTED", 9)
-        assert broker.bootstrap_servers in batch["mirror_failure"]
-        assert records_of(quick) == sorted(produced.values.items())
+    assert answer.exit_code == 0, answer
+    [batch] = answer.document["batches"]
+    assert (batch["state"], batch["rows"]) == ("COMMITTED", 9)
+    assert mortal_broker.bootstrap_servers in batch["mirror_failure"]
+    assert records_of(quick) == sorted(produced.values.items())
 
-        broker.start()
-        assert quick.stored_offsets() == {0: 7, 1: 5, 2: 0}
-        assert quick.group_offsets() == {0: 3, 1: 0, 2: 0}, "the group stays where the last commit with Kafka left it"
-        produced.add(2, 1)
-        quick.run()
-        check_every_record_once(quick, produced)
+    mortal_broker.start()
+    assert quick.stored_offsets() == {0: 7, 1: 5, 2: 0}
+    assert quick.group_offsets() == {0: 3, 1: 0, 2: 0}, "the group stays where the last commit with Kafka left it"
+    produced.add(2, 1)
+    quick.run()
+    check_every_record_once(quick, produced)

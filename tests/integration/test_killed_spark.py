@@ -112,21 +112,19 @@ def test_what_a_zombie_spark_writes_after_another_attempt_was_committed_is_never
     check_every_record_once(quick, produced)
 
 
-def test_a_run_whose_batch_was_abandoned_while_its_spark_stood_still_refuses_the_receipt_by_name(
-    quick: QuickProject, processes: Processes, produced: Produced
+def test_a_run_whose_batch_was_abandoned_while_spark_wrote_refuses_the_receipt_by_name(
+    quick: QuickProject, produced: Produced
 ) -> None:
-    run, zombie = run_until_spark_writes(quick, processes)
-    java = zombie.java
-    java.suspend()
-    [abandoned] = quick.batches()
-    quick.answer("abandon", abandoned["batch_id"], "--reason", "its machine does not answer")
-    java.resume()
-    answer = run.end()
+    def abandon() -> None:
+        quick.answer("abandon", quick.status()["open_batch"]["batch_id"], "--reason", "its machine does not answer")
 
-    assert error_of(answer) == (2, "BATCH_STATE")
-    assert f"batch {abandoned['batch_id']}: the receipt of attempt 1 is refused" in answer.document["error"]["message"]
-    assert "its machine does not answer" in answer.document["error"]["message"]
-    assert zombie.has_receipt()
+    with quick.submitting(before_spark=abandon):
+        exit_code, code, message = quick.refusal("run", "orders")
+    [abandoned] = quick.batches()
+    assert (exit_code, code) == (2, "BATCH_STATE")
+    assert f"batch {abandoned['batch_id']}: the receipt of attempt 1 is refused" in message
+    assert "its machine does not answer" in message
+    assert SparkAttempt(quick, 1).has_receipt()
     assert records_of(quick) == []
     quick.run()
     assert [batch["state"] for batch in quick.batches()] == ["COMMITTED", "ABANDONED"]

@@ -2,10 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-from tests.conftest import PATIENT
 from tests.integration.conftest import commit_to_group
 from tests.kafka_faults import (
     FIRST_TIMESTAMP_MS,
@@ -24,15 +22,9 @@ BY_TIME = ("topic-changed", "orders", "--choice", "by-time", "--old-connection",
 WHY = ("--execute", "--reason", "the data centre moves")
 
 
-@pytest.fixture(scope="module")
-def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("new"), extra=PATIENT) as running:
-        yield running
-
-
 @pytest.fixture
-def new(new_broker: EmbeddedBroker) -> str:
-    return new_broker.bootstrap_servers
+def new(another_broker: EmbeddedBroker) -> str:
+    return another_broker.bootstrap_servers
 
 
 @pytest.fixture
@@ -84,7 +76,7 @@ def moved(quick: QuickProject, servers: str, new: str, name: str) -> str:
 
 
 def test_a_feed_continues_at_its_records_times_and_reads_twice_what_was_announced(
-    quick: QuickProject, new_broker: EmbeddedBroker, moved: str, there: dict[str, str]
+    quick: QuickProject, another_broker: EmbeddedBroker, moved: str, there: dict[str, str]
 ) -> None:
     shown = quick.answer(*BY_TIME, **there)
     announced = {each["partition"]: (each["offset"], each["read_twice_at_most"]) for each in shown["by_time"]}
@@ -97,7 +89,7 @@ def test_a_feed_continues_at_its_records_times_and_reads_twice_what_was_announce
 
     done = quick.answer(*BY_TIME, *WHY, **there)
     assert (done["by_time"], done["mirror_failure"]) == (shown["by_time"], None)
-    produce(new_broker.bootstrap_servers, moved, 3, [Record(b"3/new")])
+    produce(another_broker.bootstrap_servers, moved, 3, [Record(b"3/new")])
     quick.answer("run", "orders", **there)
 
     found = Counter(row["value"].decode() for row in quick.rows())
@@ -105,7 +97,7 @@ def test_a_feed_continues_at_its_records_times_and_reads_twice_what_was_announce
     assert {value for value, times in found.items() if times > 1} == TWICE
     assert quick.answer("coverage", "orders", "--verify", **there)["accounted"]
     status = quick.answer("status", "orders", **there)
-    assert status["cluster_id"] == new_broker.cluster_id
+    assert status["cluster_id"] == another_broker.cluster_id
     assert [(row["stored_offset"], row["group_offset"]) for row in status["partitions"]] == [
         (end, end) for end in (9, 30, 24, 1, 27)
     ]

@@ -165,8 +165,7 @@ def test_a_spark_that_is_killed_between_two_rounds_leaves_what_the_next_run_does
     assert quick.rows() == []
     assert quick.status()["open_batch"]["state"] == "PLANNED"
 
-    with quick.submitting(spark_is_real=True):
-        [batch] = quick.run()
+    [batch] = quick.run()
     assert (batch["result"], batch["rows"]) == ("resumed", 5)
     [batch] = quick.batches()
     assert (batch["attempt"], left_out(batch)) == (2, [(0, 0, 10, 4)])

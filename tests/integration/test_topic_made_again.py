@@ -2,11 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from tests.conftest import PATIENT
 from tests.kafka_faults import (
     create_topic,
     delete_topic,
@@ -206,16 +204,10 @@ def test_a_receipt_that_is_found_under_a_new_name_names_it_too(quick: QuickProje
 # ── Another cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def other_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("other"), extra=PATIENT) as running:
-        yield running
-
-
 @pytest.fixture
-def there(other_broker: EmbeddedBroker, orders: str) -> dict[str, str]:
+def there(another_broker: EmbeddedBroker, orders: str) -> dict[str, str]:
     """The connection leads to another cluster, which has a topic of the same name with more records."""
-    servers = other_broker.bootstrap_servers
+    servers = another_broker.bootstrap_servers
     create_topic(servers, orders, 3)
     for partition in range(3):
         produce(servers, orders, partition, plain_records(20))
@@ -224,14 +216,14 @@ def there(other_broker: EmbeddedBroker, orders: str) -> dict[str, str]:
 
 
 def test_another_cluster_stops_the_feed_with_both_ids(
-    quick: QuickProject, broker: EmbeddedBroker, other_broker: EmbeddedBroker, orders: str, there: dict[str, str]
+    quick: QuickProject, broker: EmbeddedBroker, another_broker: EmbeddedBroker, orders: str, there: dict[str, str]
 ) -> None:
     quick.write_feed(orders)
     quick.run()
     exit_code, code, message = quick.refusal("run", "orders", **there)
     assert (exit_code, code) == (3, "WRONG_CLUSTER")
     assert f"belong to Kafka cluster {broker.cluster_id}" in message
-    assert f"leads to cluster {other_broker.cluster_id}" in message
+    assert f"leads to cluster {another_broker.cluster_id}" in message
     assert "point the connection back" in message
     assert quick.run() == [], "pointed back, all is as it was"
 
@@ -249,7 +241,7 @@ def test_status_on_another_cluster_shows_no_numbers_of_it(
     }
 
 
-@pytest.mark.usefixtures("other_broker")
+@pytest.mark.usefixtures("another_broker")
 def test_a_written_batch_commits_on_another_cluster_and_leaves_its_group_alone(
     quick: QuickProject, orders: str, there: dict[str, str]
 ) -> None:
@@ -264,7 +256,7 @@ def test_a_written_batch_commits_on_another_cluster_and_leaves_its_group_alone(
 
 
 def test_going_over_to_another_cluster_begins_there_by_the_start_rule(
-    quick: QuickProject, other_broker: EmbeddedBroker, orders: str, there: dict[str, str]
+    quick: QuickProject, another_broker: EmbeddedBroker, orders: str, there: dict[str, str]
 ) -> None:
     quick.write_feed(orders)
     quick.run()
@@ -273,7 +265,7 @@ def test_going_over_to_another_cluster_begins_there_by_the_start_rule(
     [batch] = quick.answer("run", "orders", **there)["batches"]
     assert batch["rows"] == 5
     found = quick.answer("status", "orders", **there)
-    assert found["cluster_id"] == other_broker.cluster_id
+    assert found["cluster_id"] == another_broker.cluster_id
     assert [entry["stored_offset"] for entry in found["partitions"]] == [20, 20, 20]
     assert quick.refusal("run", "orders")[:2] == (3, "WRONG_CLUSTER"), "the old one is the other one now"
 
@@ -295,7 +287,7 @@ def refunds_taken_out(quick: QuickProject, servers: str, orders: str) -> str:
 @pytest.mark.parametrize("exists_there", [False, True])
 def test_of_a_topic_that_was_taken_out_of_the_file_nothing_remains_on_another_cluster(
     quick: QuickProject,
-    other_broker: EmbeddedBroker,
+    another_broker: EmbeddedBroker,
     orders: str,
     refunds_taken_out: str,
     there: dict[str, str],
@@ -303,7 +295,7 @@ def test_of_a_topic_that_was_taken_out_of_the_file_nothing_remains_on_another_cl
     exists_there: bool,
 ) -> None:
     if exists_there:
-        create_topic(other_broker.bootstrap_servers, refunds_taken_out)
+        create_topic(another_broker.bootstrap_servers, refunds_taken_out)
     shown = quick.answer("topic-changed", "orders", "--choice", "start-over", **there)
     assert [change["topic"] for change in shown["topics"]] == [orders, refunds_taken_out]
     assert {row["topic"] for row in shown["after"]} == {orders}

@@ -5,7 +5,7 @@ What comes next at those offsets is other records, not old ones.
 The truncation is real: the broker comes back with a shorter log of the same topic, as after an unclean leader election.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,13 +23,6 @@ from tests.quick_project import Killed, QuickProject, spans
 from embedded_broker import EmbeddedBroker
 
 WHY = ("--execute", "--reason", "an unclean leader election")
-
-
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that may be stopped: no other test uses it."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("truncated")) as running:
-        yield running
 
 
 TruncatedFeed = tuple[QuickProject, str]
@@ -63,7 +56,7 @@ def given_up(project: QuickProject, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def truncated_feeds(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_broker: EmbeddedBroker
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mortal_broker: EmbeddedBroker
 ) -> dict[Before, list[TruncatedFeed]]:
     """Feeds of which the logs of partition 0 hold only the first four of ten records, by what was done before that.
 
@@ -74,14 +67,14 @@ def truncated_feeds(
     every: list[Before] = [parameters.get("before", all_read) for parameters in marked]
     feeds: dict[Before, list[TruncatedFeed]] = {before: [] for before in every}
     for before in every:
-        project = new_project(tmp_path_factory.mktemp("truncated-feed") / "quick", own_broker)
+        project = new_project(tmp_path_factory.mktemp("truncated-feed") / "quick", mortal_broker)
         topic = new_feed(project, f"orders-{uuid4().hex[:8]}")
         before(project, topic)
         feeds[before].append((project, topic))
     topics = [topic for each in feeds.values() for _, topic in each]
-    ids = [topic_id(own_broker.bootstrap_servers, topic) for topic in topics]
-    truncate_logs(own_broker, {(topic, 0): 4 for topic in topics})
-    assert [topic_id(own_broker.bootstrap_servers, topic) for topic in topics] == ids
+    ids = [topic_id(mortal_broker.bootstrap_servers, topic) for topic in topics]
+    truncate_logs(mortal_broker, {(topic, 0): 4 for topic in topics})
+    assert [topic_id(mortal_broker.bootstrap_servers, topic) for topic in topics] == ids
     return feeds
 
 
@@ -142,12 +135,12 @@ def values(project: QuickProject, batch_id: str) -> list[tuple[int, int, bytes]]
 
 
 def test_a_log_that_ends_below_the_stored_offset_stops_the_feed_with_both_numbers(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     exit_code, code, message = project.refusal("run", "orders")
     assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
     assert f"{truncated}-0: stored offset 10, log end 4" in message
-    assert own_broker.cluster_id in message
+    assert mortal_broker.cluster_id in message
     assert "`kafka-ingest topic-changed orders` shows what can be done" in message
     assert project.stored_offsets() == {0: 10, 1: 5}
     beyond = project.partition(0)["beyond_log"]
@@ -160,10 +153,10 @@ def test_a_log_that_ends_below_the_stored_offset_stops_the_feed_with_both_number
 
 
 def test_rewinding_goes_to_the_end_that_was_seen_and_reads_all_that_was_produced_after_it(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
-    grow(own_broker, truncated)
+    grow(mortal_broker, truncated)
     shown = project.answer("topic-changed", "orders", "--choice", "rewind")
     [change] = shown["topics"]
     assert (change["topic"], change["log_ended_at"]) == (truncated, [{"partition": 0, "offset": 4}])
@@ -181,7 +174,7 @@ def test_rewinding_goes_to_the_end_that_was_seen_and_reads_all_that_was_produced
 
 
 def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
     choice = ("topic-changed", "orders", "--choice", "same-records", *WHY)
@@ -190,7 +183,7 @@ def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
     assert f"{truncated}-0: stored offset 10, log end 4" in message
     assert project.partition(0)["beyond_log"]["at_offset"] == 4
 
-    grow(own_broker, truncated)
+    grow(mortal_broker, truncated)
     project.answer(*choice)
     assert project.stored_offsets() == {0: 10, 1: 5}
     assert project.partition(0)["beyond_log"] is None
@@ -203,14 +196,14 @@ def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
 
 @pytest.mark.parametrize("before", [planned_beyond])
 def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_abandoned_and_the_feed_stops(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     _, code, message = project.refusal("run", "orders")
     assert code == "STORED_OFFSET_BEYOND_LOG"
     assert f"{truncated}-0: stored offset 10, log end 4" in message
     assert [batch["state"] for batch in project.batches()] == ["ABANDONED", "COMMITTED"]
 
-    grow(own_broker, truncated, 2)
+    grow(mortal_broker, truncated, 2)
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     [batch] = project.run()
     assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
@@ -220,17 +213,17 @@ def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_aban
 
 
 @pytest.fixture
-def unseen(own_broker: EmbeddedBroker, truncated: str) -> str:
+def unseen(mortal_broker: EmbeddedBroker, truncated: str) -> str:
     """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs show it.
 
     Its topic.
     """
-    grow(own_broker, truncated)
+    grow(mortal_broker, truncated)
     return truncated
 
 
 def test_a_log_that_was_cut_off_and_has_grown_again_between_two_plans_stops_the_feed_and_is_rewound(
-    project: QuickProject, own_broker: EmbeddedBroker, unseen: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, unseen: str
 ) -> None:
     for command in (("plan", "orders", "--dry-run"), ("run", "orders")):
         exit_code, code, message = project.refusal(*command)
@@ -242,10 +235,10 @@ def test_a_log_that_was_cut_off_and_has_grown_again_between_two_plans_stops_the_
     [batch] = project.run()
     assert values(project, batch["batch_id"]) == [(0, 4 + n, f"after {n}".encode()) for n in range(8)]
     assert project.run() == []
-    own_broker.stop()
-    own_broker.start()
+    mortal_broker.stop()
+    mortal_broker.start()
     assert project.run() == [], "another leader epoch alone is no truncation"
-    produce(own_broker.bootstrap_servers, unseen, 0, plain_records(1))
+    produce(mortal_broker.bootstrap_servers, unseen, 0, plain_records(1))
     [batch] = project.run()
     assert batch["rows"] == 1
 
@@ -265,10 +258,10 @@ def test_what_no_plan_has_seen_yet_is_shown_by_topic_changed_and_refused_by_rese
 
 @pytest.mark.parametrize("before", [planned])
 def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_abandoned_before_it_is_read(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     [open_batch] = project.batches()
-    grow(own_broker, truncated)
+    grow(mortal_broker, truncated)
     [batch] = project.run()
     assert batch["rows"] == 17
     assert project.batches()[1]["state"] == "ABANDONED"
@@ -277,11 +270,11 @@ def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_abandoned_
 
 @pytest.mark.parametrize("before", [given_up])
 def test_what_the_log_has_lost_is_not_restored_where_other_records_lie_now(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+    project: QuickProject, mortal_broker: EmbeddedBroker, truncated: str
 ) -> None:
     batch = project.batches()[-1]
     project.refusal("run", "orders")
-    grow(own_broker, truncated)
+    grow(mortal_broker, truncated)
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
 
     shown = project.answer("restore", batch["batch_id"])

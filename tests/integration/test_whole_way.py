@@ -1,7 +1,7 @@
 """The whole way on real parts: broker, Spark, Parquet, control tables, consumer group, through the command line.
 
-One walk is on nothing else. What follows is about the command line: there the stand-in for Spark writes, except where
-Spark fails.
+One walk's first run is on nothing else. What follows is about the command line: there the stand-in for Spark writes,
+except where Spark fails.
 """
 
 import json
@@ -9,6 +9,7 @@ from itertools import islice
 from uuid import UUID
 
 from tests.kafka_faults import topic_id
+from tests.orchestration.conftest import java_like_spark
 from tests.project import Project, positions_of
 from tests.quick_project import QuickProject
 
@@ -60,7 +61,7 @@ def test_every_key_value_header_and_timestamp_arrives_once_and_only_the_new_ones
     assert [comparable(row) for row in project.rows()] == rows_expected(events[:4_000], topic, id_of_topic)
 
     produce(broker.bootstrap_servers, topic, events[4_000:])
-    [second] = project.run()
+    [second] = project.run(JAVA_HOME=str(java_like_spark(project.home / "java")))
     assert second["rows"] == 2_000
     assert [comparable(row) for row in project.rows()] == rows_expected(events, topic, id_of_topic)
     assert {row["kafka_batch"] for row in project.rows()} == {first["batch_id"], second["batch_id"]}
