@@ -52,7 +52,6 @@ def test_what_cannot_be_required_is_refused_with_the_file(tmp_path: Path, value:
     assert error in error_of(tmp_path, value)
 
 
-def test_what_is_required_is_frozen_with_an_attempt_and_older_documents_require_nothing() -> None:
+def test_what_is_required_is_frozen_with_an_attempt() -> None:
     decoding = FieldDecoding(Format.JSON, "id int", required=("id",))
     assert FieldDecoding.from_document(decoding.as_document()) == decoding
-    assert "required" not in FieldDecoding(Format.JSON, "id int").as_document()

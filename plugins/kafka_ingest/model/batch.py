@@ -35,14 +35,8 @@ NOBODY = UUID(int=0)
 """The feed of a batch that no control table knows: a preview's."""
 
 PLAN_VERSION = 1
-IN_THE_ATTEMPT = 1
-AT_A_PLACE_OF_ITS_OWN = 2
-IN_A_FORM_OF_ITS_OWN = 3
-DECODED = 4
-BY_SCHEMA_IDS = 5
-SHAPED = 6
-WITH_REFUSED_ROWS = 7
-"""Format versions of the attempt's document. The oldest that suffices is written, byte for byte as before."""
+DOCUMENT_VERSION = 8
+"""The format version of the attempt's document: what has written it reads it, inside Spark."""
 
 
 class BatchKind(StrEnum):
@@ -268,34 +262,18 @@ class DataNeeds:
             raise ValueError(f"expected an absolute directory for data files, found {self.place}")
 
     def as_document(self) -> dict[str, Any]:
-        if not self.has_form:
-            return document_of(self, "place", "batch_column")
-        terms: dict[str, Any] = {"partition_by": list(map(str, self.partition_by))}
-        if self.late is not None:
-            terms["late"] = document_of(self.late, "first", "before")
-        return document_of(self, "place", "batch_column", "without", "partition_by", "own_columns") | terms
+        late = None if self.late is None else document_of(self.late, "first", "before")
+        return document_of(self) | {"partition_by": list(map(str, self.partition_by)), "late": late}
 
     @property
     def terms(self) -> tuple[PartitionTerm, ...]:
         """All that rows are divided by, the outermost folder first."""
         return self.partition_by if self.late is None else (self.late, *self.partition_by)
 
-    @property
-    def has_form(self) -> bool:
-        """Whether the files are other than they always were."""
-        return bool(self.without or self.terms)
-
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
-        place = None if document["place"] is None else place_of(document["place"])
-        return read_document(
-            cls,
-            document,
-            place=place,
-            batch_column=document["batch_column"],
-            partition_by=terms_of(document.get("partition_by", ())),
-            late=read_document(LateRows, document["late"]) if document.get("late") else None,
-        )
+        late = read_document(LateRows, document["late"]) if document["late"] else None
+        return read_document(cls, document, partition_by=terms_of(document["partition_by"]), late=late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,34 +291,10 @@ class AttemptDocument:
     letters: Mapping[UUID, tuple[Place, ...]] = field(default_factory=dict)
     columns: Mapping[str, str] | None = None
 
-    @property
-    def version(self) -> int:
-        """The format version that can hold this document."""
-        if self.decode.refused:
-            return WITH_REFUSED_ROWS
-        if self.decode.shape:
-            return SHAPED
-        if not self.decode.takes_all:
-            return BY_SCHEMA_IDS if self.decode.has_ids else DECODED
-        if self.data.has_form:
-            return IN_A_FORM_OF_ITS_OWN
-        return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
-
     def as_bytes(self) -> bytes:
-        document = {
-            "version": self.version,
-            "attempt": self.attempt,
-            "plan_fingerprint": self.plan.fingerprint,
-            "plan": self.plan.as_document(),
-            "decode": self.decode.as_document(),
-        }
-        if self.version != IN_THE_ATTEMPT:
-            document["data"] = self.data.as_document()
-        if self.letters:  # of a kind of plan that no version without them knows
-            document["letters"] = {str(batch_id): list(map(str, files)) for batch_id, files in self.letters.items()}
-        if self.columns is not None:
-            document["columns"] = dict(self.columns)
-        return canonical_json(document)
+        return canonical_json(
+            document_of(self) | {"version": DOCUMENT_VERSION, "plan_fingerprint": self.plan.fingerprint}
+        )
 
     @classmethod
     def from_bytes(cls, content: bytes, expected_sha256: str) -> "AttemptDocument":
@@ -348,14 +302,10 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        require_version(document, range(IN_THE_ATTEMPT, WITH_REFUSED_ROWS + 1), "attempt document")
-        has_needs = document["version"] != IN_THE_ATTEMPT
-        data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
-        decode = Decoding.from_document(document["decode"])
-        files: Mapping[str, list[str]] = document.get("letters", {})
+        require_version(document, DOCUMENT_VERSION, "attempt document")
+        files: Mapping[str, list[str]] = document["letters"]
         letters = {UUID(batch_id): tuple(map(place_of, names)) for batch_id, names in files.items()}
-        plan, columns = BatchPlan.from_document(document["plan"]), document.get("columns")
-        return cls(plan, document["attempt"], decode, data, letters, columns)
+        return read_document(cls, document, letters=letters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ batch whose records could not be decoded.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from kafka_ingest.model.documents import Documented, document_of
 from kafka_ingest.model.omissions import RefusedRows
 from kafka_ingest.model.schema_source import ReadAs, SchemaSource, WriterSchema
 from kafka_ingest.model.spark_settings import OUR_SETTINGS, SparkSettings
@@ -134,7 +135,7 @@ class DeadClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDecoding:
+class FieldDecoding(Documented):
     """What a record's key or value is.
 
     ``schema``: Spark's DDL of a JSON object's fields, None for any JSON value; Avro's own JSON for Avro; for Protobuf
@@ -163,35 +164,12 @@ class FieldDecoding:
         return self.writers is not None
 
     def as_document(self) -> dict[str, Any]:
-        document: dict[str, Any] = {"format": self.format.value, "schema": self.schema}
-        document["unknown_fields"] = self.unknown_fields.value
-        if self.read_as:
-            document["as"] = {path: kind.value for path, kind in self.read_as.items()}
-        if self.required:
-            document["required"] = list(self.required)
-        if self.skips_others:
-            document["other_records"] = OtherRecords.SKIP.value
-        if self.writers is None:
-            return document
-        writers = [each.as_document() for each in self.writers]
-        return document | {"writers": writers, "unknown_ids": list(self.unknown_ids)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "FieldDecoding":
-        return cls(
-            Format(document["format"]),
-            document["schema"],
-            UnknownFields(document["unknown_fields"]),
-            writers=tuple(map(WriterSchema.from_document, document["writers"])) if "writers" in document else None,
-            unknown_ids=tuple(document.get("unknown_ids", ())),
-            read_as={path: ReadAs(kind) for path, kind in document.get("as", {}).items()},
-            required=tuple(document.get("required", ())),
-            skips_others=document.get("other_records") == OtherRecords.SKIP,
-        )
+        """Return it without the source: an attempt has what was found there."""
+        return document_of(replace(self, source=None))
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(Documented):
     """What keys and values are, and which columns and rows they become, with which settings of Spark."""
 
     value: FieldDecoding = FieldDecoding()
@@ -246,38 +224,6 @@ class Decoding:
     @property
     def skips_others(self) -> bool:
         return any(part.skips_others for part in self.parts.values())
-
-    def as_document(self) -> dict[str, Any]:
-        limit: dict[str, Any] = {} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}
-        limit |= {"refused": [each.as_document() for each in self.refused]} if self.refused else {}
-        if self.is_raw:  # in the form that every version has written, where nothing is the feed's own
-            settings = {"settings": self.settings.as_document()} if self.settings.feed else {}
-            return {"format": Format.RAW.value, **settings, **limit}
-        document = {
-            "value": self.value.as_document(),
-            "key": self.key.as_document(),
-            "columns": self.columns.value,
-            "settings": self.settings.as_document(),
-            **limit,
-        }
-        return document | ({"shape": self.shape.as_document()} if self.shape else {})
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Decoding":
-        # Earlier versions did not freeze them.
-        settings = SparkSettings.from_document(document["settings"]) if "settings" in document else OUR_SETTINGS
-        refused = tuple(map(RefusedRows.from_document, document.get("refused", ())))
-        if "format" in document:
-            return cls(settings=settings, max_record_bytes=document.get("max_record_bytes"), refused=refused)
-        return cls(
-            FieldDecoding.from_document(document["value"]),
-            FieldDecoding.from_document(document["key"]),
-            Columns(document["columns"]),
-            Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
-            settings,
-            document.get("max_record_bytes"),
-            refused,
-        )
 
 
 RAW = Decoding()

@@ -163,8 +163,14 @@ CHECKED: Mapping[Any, Read] = {
 
 
 def _of_document(hint: Any) -> Read:  # noqa: ANN401 - a type
+    if hint in CHECKED:
+        return CHECKED[hint]
+    if hasattr(hint, "from_document"):
+        return lambda document, name: hint.from_document(document[name])
+    *_, kind = [each for each in get_args(hint) if each is not Ellipsis] or [None]
     if get_origin(hint) is tuple:
-        kind, *_ = get_args(hint)
-        read = getattr(kind, "from_document", kind)
+        read = getattr(kind, "from_document", kind if isinstance(kind, type) else lambda each: each)
         return lambda document, name: tuple(map(read, document[name]))
-    return CHECKED.get(hint, operator.getitem)
+    if get_origin(hint) is Mapping and isinstance(kind, EnumType):
+        return lambda document, name: {key: kind(each) for key, each in document[name].items()}
+    return operator.getitem

@@ -1,11 +1,12 @@
 """Where the schemas of a feed's keys or values come from: a file, or a schema registry."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.record_schema import RecordType, Struct, WrongSchemaError, quoted
 
 GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -71,7 +72,7 @@ class RegisteredSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class WriterSchema:
+class WriterSchema(Documented):
     """A schema that records of a batch may be written with, by the id that stands before them.
 
     ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes after the id begin, as
@@ -86,18 +87,6 @@ class WriterSchema:
     is_other: bool = False
     guid: str | None = None
     others: tuple[str, ...] = ()
-
-    def as_document(self) -> list[Any]:
-        """Return the schema as JSON-able data, as every version has written it, with what there is besides."""
-        whole = [self.schema_id, self.text, self.misfit, self.is_other, self.guid, list(self.others)]
-        if self.others:
-            return whole
-        return whole[:5] if self.is_other or self.guid is not None else whole[:3]
-
-    @classmethod
-    def from_document(cls, document: Sequence[Any]) -> "WriterSchema":
-        first = cls(*document[:5])
-        return replace(first, others=tuple(document[5])) if document[5:] else first
 
 
 ELEMENTS: Final = "[]"

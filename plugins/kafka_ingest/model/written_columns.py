@@ -9,13 +9,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from kafka_ingest.model.documents import Documented
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct, quoted
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedColumn:
+class SelectedColumn(Documented):
     """A column: its name, its type in Spark's DDL, and the Spark SQL expression that gives exactly that type."""
 
     name: str
@@ -24,7 +25,7 @@ class SelectedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Documented):
     """How decoded records are filtered and reshaped.
 
     ``where``: a Spark SQL expression; records for which it is not true are filtered. ``select``: the columns in the
@@ -32,7 +33,7 @@ class Shape:
     ``package.module:function``, which is given all rows.
     """
 
-    select: Sequence[SelectedColumn] = ()
+    select: tuple[SelectedColumn, ...] = ()
     where: str | None = None
     transform: str | None = None
     keeps_others: bool = False
@@ -45,18 +46,6 @@ class Shape:
     def has_expressions(self) -> bool:
         """Whether a record can be a dead letter since an expression fails for it."""
         return bool(self.select) or self.where is not None
-
-    def as_document(self) -> dict[str, Any]:
-        return {
-            "select": [[column.name, column.type, column.sql] for column in self.select],
-            "where": self.where,
-            "transform": self.transform,
-        } | ({"keeps_others": True} if self.keeps_others else {})
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Shape":
-        columns = tuple(SelectedColumn(*each) for each in document["select"])
-        return cls(columns, document["where"], document["transform"], document.get("keeps_others", False))
 
     def columns(self, decoded: Sequence[str]) -> list[str]:
         """Return the names of the columns, of which ``decoded`` are there without ``select``.
