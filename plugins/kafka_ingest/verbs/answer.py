@@ -97,15 +97,11 @@ JSON_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for people, never markup. ``aside``: a warning beside the answer, not part of it.
-
-    ``quotes``: it quotes records, or what a user wrote, so no word of it is replaced.
-    """
+    """A line for people, never markup. ``aside``: a warning beside the answer, not part of it."""
 
     text: str
     style: str = ""
     aside: bool = False
-    quotes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ def would_give_up(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Answ
             "executed": False,
         },
         [
-            Line(would_be_given_up(found, replayed), quotes=True),
+            Line(would_be_given_up(found, replayed)),
             *(
                 Line(f"batch {each} is about to replay some of them: finish it first, or abandon it", aside=True)
                 for each in still_open
@@ -318,4 +318,4 @@ def samples_of(cause: Cause, *, show_values: bool) -> Iterator[Line]:
         where = f"{letter.topic_partition} offset {letter.offset:,}"
         found = preview(letter.key if cause.error.part == "key" else letter.value)
         text = f"{letter.error}: {found}" if show_values else cause.error.error_class
-        yield Line(f"{where}: {text}", quotes=True)
+        yield Line(f"{where}: {text}")

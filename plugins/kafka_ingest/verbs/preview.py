@@ -113,12 +113,12 @@ def shown_preview(
         topic, partition, offset = (row[name] for name in POSITION)
         columns = {name: value for name, value in row_document(row).items() if name not in POSITION}
         shown = ", ".join(f"{name}={value!r}" for name, value in columns.items() if value is not None)
-        yield Line(cut(f"{topic}-{partition} offset {offset:,}: {shown}"), quotes=True)
-    yield from (Line(f"  {path}: {kind}", quotes=True) for path, kind in list(own(found).items())[:MOST_COLUMNS])
+        yield Line(cut(f"{topic}-{partition} offset {offset:,}: {shown}"))
+    yield from (Line(f"  {path}: {kind}") for path, kind in list(own(found).items())[:MOST_COLUMNS])
     if len(own(found)) > MOST_COLUMNS:
         yield Line(f"  and {counted(len(own(found)) - MOST_COLUMNS, 'more column')}")
     for letter in found.dead_letters:
-        yield Line(cut(letter_in_words(letter, show_values=show_values)), "red", quotes=True)
+        yield Line(cut(letter_in_words(letter, show_values=show_values)), "red")
     good, dead = len(found.rows), len(found.dead_letters)
     if not offsets:
         yield Line(f"the topics of feed {feed_name} hold no record")
@@ -132,7 +132,7 @@ def shown_preview(
         can_be = f"{number(good + found.filtered)} of {counted(good + dead + found.filtered, 'record')} can be decoded"
         yield Line(f"{can_be}{filtered}; nothing was committed")
     for each in described(found.never_found):
-        yield Line(f"null in all rows: {each}", "red", quotes=True)
+        yield Line(f"null in all rows: {each}", "red")
     if found.never_found:
         has_some = all(each.is_part_found for each in found.never_found)
         at_least = f"of {LEAST_RECORDS} such records or more " if has_some else ""

@@ -163,7 +163,7 @@ def lines_of(title: str, account: AccountOfOutput) -> Iterator[Line | FittingTab
     for note in account.notes:
         yield Line(note, "yellow")
     for problem in account.problems:
-        yield Line(problem, "red", quotes=True)
+        yield Line(problem, "red")
     if account.unproven:
         unproven = listing(each if each is not None else "rows without a batch" for each in account.unproven)
         yield Line(
