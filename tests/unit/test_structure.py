@@ -355,7 +355,7 @@ def imported_with(path: Path) -> set[Path]:
 def test_the_dag_file_of_feeds_reads_no_more_of_the_package_than_it_did() -> None:
     # Airflow imports it every half minute, in a process of its own. The number may fall; what only some feeds need,
     # such as a format's library, is imported where it is used.
-    assert len(imported_with(PACKAGE / "airflow_tasks" / "dags" / "feed_dags.py")) <= 310
+    assert len(imported_with(PACKAGE / "airflow_tasks" / "dags" / "feed_dags.py")) <= 110
 
 
 def test_a_plan_reads_no_noun_of_a_later_step() -> None:
