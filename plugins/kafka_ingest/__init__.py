@@ -1,6 +1,7 @@
 """Bounded Kafka batches over explicit offset ranges, committed once.
 
-The life of a batch, in reading order:
+The life of a batch, in reading order. Tasks (:mod:`kafka_ingest.airflow_tasks.feed_tasks`) and the command line
+(:mod:`kafka_ingest.cli.run_command`) call the steps by a feed's parts (``FeedParts`` of :mod:`kafka_ingest.assembly`):
 
 1. **plan** (:mod:`kafka_ingest.batches.plan_batch`): read the stored offsets, ask Kafka for its log bounds, decide
    the ranges (:mod:`kafka_ingest.planning.decide`, pure) and record them. The batch is ``PLANNED``.

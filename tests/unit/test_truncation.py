@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, InMemoryControlTables, feed_settings, log, partition, topic
 
-from kafka_ingest.batches.ask_kafka import Counted, cut_off_at
+from kafka_ingest.batches.ask_kafka import Reached, cut_off_at
 from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, StoredOffsetBeyondLogError
 from kafka_ingest.model.batch import BatchState
@@ -107,7 +107,7 @@ def test_a_leader_that_does_not_say_leaves_its_partition_out() -> None:
     kafka = FakeKafkaCluster({"orders": topic(log(0, 150, leader_epoch=5))})
     bounds = kafka.log_bounds([partition(0)])
     kafka.topics["orders"] = topic(Unavailable("LEADER_NOT_AVAILABLE"))
-    found = cut_off_at({partition(0): Counted(100, 3)}, bounds, kafka)
+    found = cut_off_at({partition(0): Reached(100, 3)}, bounds, kafka)
     assert found == {partition(0): Unavailable("LEADER_NOT_AVAILABLE")}
 
 

@@ -37,22 +37,22 @@ from kafka_ingest.ports.cluster import KafkaCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class Reached:
     """An offset up to which a log reached, and the leader epoch at that time, None where unknown."""
 
     offset: int
     leader_epoch: int | None
 
 
-def counted(rows: Iterable[StoredOffset]) -> dict[TopicPartition, Counted]:
+def reached(rows: Iterable[StoredOffset]) -> dict[TopicPartition, Reached]:
     """Return how far the logs of stored offsets reached."""
     return {
-        row.topic_partition: Counted(row.next_offset, row.leader_epoch) for row in rows if row.next_offset is not None
+        row.topic_partition: Reached(row.next_offset, row.leader_epoch) for row in rows if row.next_offset is not None
     }
 
 
 def cut_off_at(
-    known: Mapping[TopicPartition, Counted],
+    known: Mapping[TopicPartition, Reached],
     bounds: Mapping[TopicPartition, LogBounds | Unavailable],
     kafka: KafkaCluster,
 ) -> dict[TopicPartition, int | Unavailable]:
@@ -83,7 +83,7 @@ def bounds_as_planned(
 ) -> dict[TopicPartition, LogBounds | Unavailable]:
     """Return the bounds of a plan's logs; one truncated below its range's end ends there: other records follow."""
     ends = {
-        planned.topic_partition: Counted(planned.end_offset, plan.leader_epochs.get(planned.topic_partition))
+        planned.topic_partition: Reached(planned.end_offset, plan.leader_epochs.get(planned.topic_partition))
         for planned in plan.ranges
     }
     cut_off = cut_off_at(ends, bounds, kafka)
@@ -226,10 +226,10 @@ def ask_about_batch(
     return replace(answers, unreadable=unreadable, any_answered=any_answered)
 
 
-def known_logs(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:
+def known_logs(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Reached]:
     """Return what is known about the logs of present topics whose ids have not changed."""
     rows = feed.stored.values()
-    known = counted(row for row in rows if row.topic_partition.topic in present)
+    known = reached(row for row in rows if row.topic_partition.topic in present)
     return {tp: was for tp, was in known.items() if not was_made_again(tp, feed, present)}
 
 

@@ -95,7 +95,7 @@ class BackfillDecision:
     rows_replaced: RowsReplaced | None = None
     """What readers see of that now."""
     replays: Sequence[tuple[ReplayedLetters, ...]] = ()
-    """Which dead letters each chunk of a replay takes up; empty where none are replayed."""
+    """Which dead letters each chunk of a replay claims; empty where none are replayed."""
     topic_ids: Sequence[Mapping[str, str | None]] = ()
     """The ids that the topics of each chunk of a replay had then; those of others are the stored offsets'."""
     letters_left_out: Sequence[str] = ()
@@ -207,7 +207,7 @@ def decide_replacement(
 
 
 def decide_replay(request: BackfillRequest, found: LettersFound) -> BackfillDecision:
-    """Return what a replay takes up, in chunks."""
+    """Return what a replay claims, in chunks."""
     chunks, for_later = chunks_of_letters(found, request.max_records, MOST_CHUNKS)
     ids = found.topic_ids
     return BackfillDecision(

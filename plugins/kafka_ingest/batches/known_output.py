@@ -49,7 +49,7 @@ def check_output_there(
             continue
         sink = sinks(target)
         if sink.archive.is_kept(newest.batch_id):
-            check_known_elsewhere(newest.batch_id, target, sink)
+            check_in_database_or_topic(newest.batch_id, target, sink)
             if is_planned:
                 check_same_folders(newest, target)
             continue
@@ -61,8 +61,8 @@ def check_output_there(
         )
 
 
-def check_known_elsewhere(batch_id: UUID, target: OutputLocation, sink: Sink) -> None:
-    """Raise OutputUnavailableError where the rows are not at the output's place, and what has them lacks a batch."""
+def check_in_database_or_topic(batch_id: UUID, target: OutputLocation, sink: Sink) -> None:
+    """Raise OutputUnavailableError where the rows are in a database or a topic, and that lacks a batch."""
     # One that an `adopt` found gone was noted as removed.
     if sink.lacks is not None and (why := sink.lacks(batch_id)) and sink.archive.removal(batch_id) is None:
         raise OutputUnavailableError(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kafka_ingest.batches.ask_kafka import counted as counted_logs
-from kafka_ingest.batches.ask_kafka import cut_off_at
+from kafka_ingest.batches.ask_kafka import cut_off_at, reached
 from kafka_ingest.batches.backfill_request import (
     NOTHING_DONE,
     BackfillRequest,
@@ -261,7 +260,7 @@ def ask_kafka(
 ) -> LogAnswers:
     """Return what the logs hold, and the offsets at the times that are asked for; raises KafkaUnavailableError."""
     found = kafka.log_bounds(meant)
-    cut_off = cut_off_at(counted_logs(feed.stored[tp] for tp in meant), found, kafka)
+    cut_off = cut_off_at(reached(feed.stored[tp] for tp in meant), found, kafka)
     unanswered = [
         f"{tp}: {answer.reason}"
         for tp, answer in sorted({**found, **cut_off}.items())

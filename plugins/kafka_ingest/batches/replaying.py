@@ -27,7 +27,7 @@ from kafka_ingest.ports.parts import REPLAY_DEAD_LETTERS, role_of
 
 @dataclass(frozen=True, slots=True)
 class LettersFound:
-    """What a replay may take up, oldest batch first, with the ids that topics had then; and what not, and why."""
+    """What a replay may claim, oldest batch first, with the ids that topics had then; and what not, and why."""
 
     letters: Sequence[ReplayedLetters]
     topic_ids: Mapping[UUID, Mapping[str, str | None]]

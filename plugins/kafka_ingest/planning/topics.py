@@ -62,7 +62,7 @@ class TopicAge:
 
 @dataclass(frozen=True, slots=True)
 class KafkaAnswers:
-    """Kafka's answers for this plan. A topic that does not exist is not in ``topics``.
+    """What :mod:`~kafka_ingest.batches.ask_kafka` asks for a plan. A topic that does not exist is not in ``topics``.
 
     ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is
     there where a manual run ends at a time. ``cut_off_at`` says where logs were cut off below their stored offsets,

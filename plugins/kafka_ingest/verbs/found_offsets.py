@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from kafka_ingest.batches.ask_kafka import counted as counted_rows
-from kafka_ingest.batches.ask_kafka import cut_off_at
+from kafka_ingest.batches.ask_kafka import cut_off_at, reached
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidRangeError,
@@ -137,7 +136,7 @@ def bounds_of(
 ) -> dict[TopicPartition, LogBounds]:
     """Return the logs' bounds; raises where Kafka has none for a partition, or a stored offset is beyond its log."""
     bounds = all_answered(kafka.log_bounds(rows.keys()))
-    cut_off = all_answered(cut_off_at(counted_rows(feed.stored[tp] for tp in rows), bounds, kafka))
+    cut_off = all_answered(cut_off_at(reached(feed.stored[tp] for tp in rows), bounds, kafka))
     held = held_beyond_log(feed).keys() | cut_off.keys()
     beyond = [
         f"{tp}: stored offset {stored_offset:,}, log end {bounds[tp].high_watermark:,}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from kafka_ingest.batches.ask_kafka import counted, cut_off_at
+from kafka_ingest.batches.ask_kafka import cut_off_at, reached
 from kafka_ingest.batches.known_feed import known_feed
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
@@ -164,7 +164,7 @@ def lower_ends(
         and not is_other_topic(row.topic_id, topic.topic_id)
     ]
     lowest = dict(seen)
-    for tp, end in cut_off_at(counted(same), bounds, kafka).items():
+    for tp, end in cut_off_at(reached(same), bounds, kafka).items():
         if not isinstance(end, Unavailable):
             lowest[tp] = min(end, lowest.get(tp, end))
     return lowest

@@ -36,7 +36,7 @@ class Step:
     limit_s: float
 
 
-def all_at_once(context: SparkContext, number: int) -> int:
+def attempts_at_once(context: SparkContext, number: int) -> int:
     """Return how many of so many attempts are at work at a time.
 
     What tasks hold is bounded by how many of them Spark runs at once, whichever attempts they are of. Without pinned

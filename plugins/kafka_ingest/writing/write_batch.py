@@ -36,7 +36,7 @@ from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS, dead_letter_records, is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, move_on_disk, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import say, spark_session
-from kafka_ingest.writing.side_by_side import SparkGoneError, Step, all_at_once, own_session, side_by_side
+from kafka_ingest.writing.side_by_side import SparkGoneError, Step, attempts_at_once, own_session, side_by_side
 from kafka_ingest.writing.stage_decoded import Places, Read, StagedRecords, Storage, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files
 from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
@@ -132,7 +132,7 @@ def write_attempts(
             ended(0, tried(partial(attempts[0].write, documents[0]), spark))
             return
         context, places = spark.sparkContext, list(documents)
-        at_once = all_at_once(context, len(places))
+        at_once = attempts_at_once(context, len(places))
 
         def write(place: int) -> None:
             with begun.open("a", encoding="utf-8") as file:
