@@ -47,7 +47,7 @@ NEEDS_OF_MARKERS = {"long": LONG}
 ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, SCHEMA_REGISTRY, DATABASE, None)
 """What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
 
-IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=True|kept_spark\(\)\.|spark: SparkSession")
+IN_A_KEPT_SPARK = re.compile(r"submitting\(spark_is_real=|kept_spark\(\)\.|spark: SparkSession")
 """What a test says that asks for the Spark that a process keeps: for jobs, or as a session."""
 IN_A_FORK_OF_AIRFLOW = re.compile(r"import Airflow\b|airflow_forks|page_server")
 """What a test says that asks for the Airflow that a process has imported once, and whose database it has made."""

@@ -348,25 +348,6 @@ def test_offsets_without_a_record_are_left_out_of_the_intervals(quick: QuickProj
     assert "and 5 more" in " ".join(shown.split())
 
 
-def test_the_files_that_spark_writes_are_explained_and_located_too(
-    quick: QuickProject, servers: str, name: str
-) -> None:
-    create_topic(servers, name, 1)
-    produce(servers, name, 0, plain_records(3))
-    aborted_transaction(servers, name, 0, plain_records(2))
-    produce(servers, name, 0, plain_records(2))
-    quick.write_feed(name)
-    with quick.submitting(spark_is_real=True):
-        quick.run()
-    [file] = files(quick)
-
-    found = explained(quick, file)
-    assert [(run["start_offset"], run["end_offset"]) for run in found["intervals"]] == [(0, 3), (6, 8)]
-    assert found["receipt"] == {"differences": []}
-    located_in = [files_found(located(quick, name, 0, offset)) for offset in (2, 3, 7)]
-    assert located_in == [[(str(file), held)] for held in (True, False, True)]
-
-
 def test_a_file_is_found_by_a_relative_path_and_through_links(
     feed: QuickProject, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
