@@ -536,16 +536,25 @@ def test_a_table_that_another_process_makes_while_a_plan_looks_for_it_is_no_stra
             "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
             "CREATE UNLOGGED TABLE {schema}.rest PARTITION OF {} DEFAULT",
         ],
+        [
+            "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
+            "CREATE FOREIGN DATA WRAPPER other",
+            "CREATE SERVER other FOREIGN DATA WRAPPER other",
+            "CREATE FOREIGN TABLE {schema}.rest PARTITION OF {} DEFAULT SERVER other",
+        ],
     ],
-    ids=["table", "partition"],
+    ids=["table", "partition", "partition elsewhere"],
 )
-def test_a_table_that_a_crash_of_the_server_would_empty_is_refused_by_a_plan(
+def test_a_table_that_a_crash_of_the_server_would_empty_or_that_is_in_another_one_is_refused_by_a_plan(
     output: PostgresqlOutput, statements: list[LiteralString]
 ) -> None:
     for statement in statements:
         execute(output.path, statement)
-    with pytest.raises(OutputNotUsableError, match="found orders UNLOGGED, or a partition of it"):
+    with pytest.raises(
+        OutputNotUsableError, match=r"found orders UNLOGGED, which .* or in another server, .*; or a partition of it"
+    ):
         output.sink.publisher.examine()
+    execute(output.path, "DROP FOREIGN DATA WRAPPER IF EXISTS other CASCADE")
 
 
 def test_a_server_that_takes_no_changes_is_refused_by_a_plan(
@@ -810,6 +819,30 @@ def test_a_strangers_table_by_the_name_of_that_of_late_rows_may_hide_rows(
     assert walker.remover is not None
     walker.remover.check_can_remove()
     execute(output.path, "DROP OWNED BY walker")
+
+
+@pytest.mark.parametrize(
+    "keeps",
+    [
+        "RULE kept AS ON DELETE TO {} DO INSTEAD UPDATE {} SET key = NULL WHERE kafka_offset = old.kafka_offset",
+        "TRIGGER kept BEFORE DELETE ON {} FOR EACH ROW EXECUTE FUNCTION {schema}.kept()",
+    ],
+)
+def test_rows_that_stay_although_they_were_deleted_are_not_there_twice_and_do_not_pass_for_gone(
+    output: PostgresqlOutput, keeps: LiteralString
+) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    first = publish(output, plan_to(output, 1))
+    returns: LiteralString = "RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"
+    execute(output.path, "CREATE FUNCTION {schema}.kept() " + returns)
+    execute(output.path, "CREATE " + keeps.replace("{}", "{schema}.orders"))
+    replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
+    second = written(output, replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced))
+    commits = PostgresqlTable(postgresql_at(output.path), connections_to_postgresql().database).commits
+    for delete in (lambda: output.sink.publisher.publish(*second), lambda: commits.delete_rows(first.plan.batch_id)):
+        with pytest.raises(OutputNotUsableError, match=r"found that some stay\. A rule or a trigger of DELETE keeps"):
+            delete()
+    assert output.seen() == rows_of(first)
 
 
 def test_a_statement_about_many_ranges_has_few_parameters() -> None:

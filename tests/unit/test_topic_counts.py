@@ -4,6 +4,7 @@ from uuid import UUID
 
 from confluent_kafka import Message
 
+from kafka_ingest.sinks.kafka_topic import topic_rows
 from kafka_ingest.sinks.kafka_topic.contents import Count
 from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Landing, Records, landed_in
 
@@ -54,6 +55,13 @@ def test_a_mark_has_the_place_of_its_records_unless_a_broker_did_not_say_it() ->
         landing.note(None, Message(partition=2, offset=offset))
     assert landed_in({"landed": landing.as_document()}) == (LandedRange(2, 5, 9, 3),)
     landing.note(None, Message(partition=2, offset=-1001))
+    assert landing.as_document() is None
+
+
+def test_a_mark_that_would_be_too_large_for_its_topic_has_no_places() -> None:
+    landing = Landing({number: [0, 0, 1] for number in range(topic_rows.MOST_RANGES)})
+    assert landing.as_document() is not None
+    landing.note(None, Message(partition=topic_rows.MOST_RANGES, offset=0))
     assert landing.as_document() is None
 
 

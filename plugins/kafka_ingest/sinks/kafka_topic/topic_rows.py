@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("partition", "start_offset", "end_offset", "records")
 """Of the ranges in a mark."""
+MOST_RANGES = 10_000
+"""Of a mark: with twice as many it may have more bytes than a topic takes by default, and no batch would land."""
 TOPIC_ID = "topic_id"
 """What a mark says of the topic that has the batch's records: one that is made again under its name has another."""
 
@@ -110,7 +112,7 @@ class Landing:
             found[0] = offset
 
     def as_document(self, counts: Mapping[int, int] | None = None) -> list[list[int]] | None:
-        """Return the ranges as a mark has them, None where one is unknown.
+        """Return the ranges as a mark has them, None where one is unknown, or where no mark could hold so many.
 
         ``counts``: how many records each partition has, where not all were noted.
         """
@@ -118,7 +120,7 @@ class Landing:
             [number, first, last + 1, noted if counts is None else counts[number]]
             for number, (first, last, noted) in sorted(self.found.items())
         ]
-        return ranges if all(first >= 0 for _, first, _, _ in ranges) else None
+        return ranges if len(ranges) <= MOST_RANGES and all(first >= 0 for _, first, _, _ in ranges) else None
 
 
 @read_as_ours()

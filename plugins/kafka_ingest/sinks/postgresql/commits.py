@@ -18,7 +18,6 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
-    delete,
     func,
     literal,
     select,
@@ -45,7 +44,7 @@ from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation,
 from kafka_ingest.sinks.postgresql.dead_letters import LettersTable
 from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable, OtherCountError
 from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused, cause_of, is_refusal, refused_rows
-from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, of_batch, of_ranges
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, delete_all, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
@@ -220,7 +219,7 @@ class PostgresqlCommits:
                 )
             if replaced:
                 for table in self._there(connection):
-                    connection.execute(delete(table).where(of_ranges(table, replaced)))
+                    delete_all(connection, table, of_ranges(table, replaced))
                 self._check_sees_all(connection)
             for each in copies:
                 if staged is not None and each.table.state is not None:
@@ -290,7 +289,7 @@ class PostgresqlCommits:
     def delete_rows(self, batch_id: UUID) -> None:
         with self._table.transaction() as connection:
             for table in self._there(connection):
-                connection.execute(delete(table).where(of_batch(table, batch_id)))
+                delete_all(connection, table, of_batch(table, batch_id))
             self._check_sees_all(connection)
 
     def make_durable(self) -> None:

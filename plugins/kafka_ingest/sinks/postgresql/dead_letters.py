@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, delete, func, select, text
+from sqlalchemy import Connection, Table, func, select, text
 
 from kafka_ingest.errors import (
     BatchStateError,
@@ -36,7 +36,7 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, FolderInspector, PublishedDeadLetters
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
 from kafka_ingest.sinks.postgresql.named_table import NamedTable, OtherCountError
-from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, delete_all, of_batch
 from kafka_ingest.sinks.staged_files import StagedFiles, check_listing
 from kafka_ingest.sinks.tables.table_format import Staged
 from kafka_ingest.sinks.usable_places import beside, storage_errors
@@ -110,7 +110,7 @@ class LettersTable:
     def delete(self, batch_id: UUID) -> None:
         with self.table.transaction() as connection:
             if (table := self._there(connection)) is not None:
-                connection.execute(delete(table).where(table.c[BATCH_COLUMN] == batch_id))
+                delete_all(connection, table, of_batch(table, batch_id))
                 self.table.check_sees_all(connection)
 
     @contextmanager

@@ -64,8 +64,8 @@ COLUMNS: Final = text(
 RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
 TABLES: Final = {"r", "p"}
 UNLOGGED: Final = text(
-    "SELECT EXISTS (SELECT FROM pg_class WHERE relpersistence = 'u' AND (oid = to_regclass(:name) OR oid IN "
-    "(SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
+    "SELECT EXISTS (SELECT FROM pg_class WHERE (relpersistence = 'u' OR relkind = 'f') AND "
+    "(oid = to_regclass(:name) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
 )
 RIGHTS: Final = text(
     "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE'), "
@@ -212,7 +212,10 @@ class NamedTable:
             problems.append("a view, or something else that is no table")
         for name in (self.name, self.marks.name):
             if connection.execute(UNLOGGED, self.named(name)).scalar_one():
-                problems.append(f"{name} UNLOGGED, or a partition of it, which a crash of the server empties")
+                problems.append(
+                    f"{name} UNLOGGED, which a crash of the server empties, or in another server, whose transactions "
+                    "end by themselves; or a partition of it"
+                )
         of_states = ["UPDATE", "DELETE"] if self.state is not None else []
         for name, called, changes in (
             (self.name, "the table", of_states),

@@ -10,6 +10,7 @@ from sqlalchemy import (
     ARRAY,
     Column,
     ColumnElement,
+    Connection,
     Integer,
     Select,
     Table,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Uuid,
     any_,
     cast,
+    delete,
     func,
     literal,
     select,
@@ -24,6 +26,7 @@ from sqlalchemy import (
     tuple_,
 )
 
+from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import IS_DELETED
@@ -139,6 +142,16 @@ class PostgresqlRows(RowsByMarks):
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         with self._database.named_transaction(self._name) as connection:
             return connection.execute(query).all()
+
+
+def delete_all(connection: Connection, table: Table, which: ColumnElement[bool]) -> None:
+    """Delete rows; raises OutputNotUsableError where one stays."""
+    connection.execute(delete(table).where(which))
+    if connection.execute(select(1).select_from(table).where(which).limit(1)).first() is not None:
+        raise OutputNotUsableError(
+            f"table {table.fullname} in PostgreSQL: expected that rows leave it once they are deleted, found that some "
+            "stay. A rule or a trigger of DELETE keeps them. Nothing was changed. Take it away and run this again."
+        )
 
 
 def of_batch(table: Table, batch_id: UUID) -> ColumnElement[bool]:
