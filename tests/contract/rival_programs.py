@@ -21,7 +21,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
 from tests.contract.prepared_processes import prepared_processes
-from tests.contract.sink_outputs import OUTPUTS, IcebergOutput, InStore, Output, raw_rows
+from tests.contract.sink_outputs import BESIDE, OUTPUTS, IcebergOutput, InStore, Output, raw_rows
 from tests.object_store import ENDPOINT_VARIABLES
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def work(
 ) -> None:
     """Do one work after the other; a conflict with another writer is this one's, who tries it again later."""
     os.environ.update(stores)
-    output: Any = next(each for each in OUTPUTS if each.name == kind)(path)
+    output: Any = next(each for each in (*OUTPUTS, *BESIDE) if each.name == kind)(path)
     each_work = dict(
         zip(WORKS[output.format], of_iceberg(output) if output.format == "iceberg" else of_delta(output), strict=True)
     )

@@ -6,6 +6,7 @@ What Spark does to them, and what an independent reader sees.
 import errno
 import io
 import json
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -52,7 +53,7 @@ from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.gap import Event
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.partition_term import LATE_FOLDER
+from kafka_ingest.model.partition_term import LATE_FOLDER, place_of_late_rows
 from kafka_ingest.model.place import DATA, FAILURE, OutputLocation, Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -194,6 +195,7 @@ class DeltaOutput(ParquetOutput):
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
+            (data / name).parent.mkdir(exist_ok=True)
             [(_, rows)] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
@@ -448,10 +450,21 @@ class InMemoryOutput:
         return [str(directory) for directory in self.sink.staged]
 
 
-class PostgresqlBeside(PostgresqlOutput):
-    """The sink of a table in PostgreSQL and of that of late rows: the batches' rows of one partition are in it."""
+class LateRowsApart:
+    """Of an output the batches' rows of one partition are late, and beside it.
+
+    ``follows``: whether they are there a moment after the others.
+    """
+
+    follows: ClassVar[bool] = True
+    late_partition: ClassVar[int | None] = LATE
+
+
+class PostgresqlBeside(LateRowsApart, PostgresqlOutput):
+    """The sink of a table in PostgreSQL and of that of late rows."""
 
     name = "postgresql with late rows"
+    follows = False
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         late = sql.Identifier(schema_of(self.path), f"{self.path.name}_late")
@@ -464,6 +477,54 @@ class PostgresqlBeside(PostgresqlOutput):
             )
             return Counter(found)
         return super().seen()
+
+
+class BesideInFiles(LateRowsApart):
+    """Late rows are Parquet files, of which a reader sees those with a batch's name above them."""
+
+    def seen(self: Any) -> Counter[tuple[str, int, int]]:
+        rows: Counter[tuple[str, int, int]] = super().seen()
+        late = Counter[tuple[str, int, int]]()
+        for name, content in self.late_files().items():
+            assert re.fullmatch(r"kafka_batch=[0-9a-f-]{36}/kafka_late=true/part-00001\.parquet", name)
+            found = pyarrow.parquet.read_table(io.BytesIO(content))
+            batches = [name.partition("/")[0].removeprefix("kafka_batch=")] * len(found)
+            late.update(zip(batches, *(found[each].to_pylist() for each in SEEN[1:]), strict=True))
+        assert {partition == LATE for _, partition, _ in rows} <= {False}
+        assert {partition == LATE for _, partition, _ in late} <= {True}
+        return rows + late
+
+    def late_files(self: Any) -> dict[str, bytes]:
+        place = place_of_late_rows(self.path)
+        return {name: (place / name).read_bytes() for name in storage.files_below(place)}
+
+
+class DeltaBeside(BesideInFiles, DeltaOutput):
+    """The sink of a Delta table, with late rows beside it."""
+
+    name = "delta with late rows"
+
+
+class IcebergBeside(BesideInFiles, IcebergOutput):
+    """The sink of an Iceberg table, with late rows beside it."""
+
+    name = "iceberg with late rows"
+
+
+class KafkaBeside(BesideInFiles, KafkaOutput):
+    """The sink of a topic, with late rows beside its path."""
+
+    name = "kafka with late rows"
+
+
+class DeltaInStoreBeside(BesideInFiles, DeltaInStore):
+    """The same on a store."""
+
+    name = "delta in S3 with late rows"
+
+    def late_files(self) -> dict[str, bytes]:
+        place = self.opened(self.place.parent / f"{self.place.name}_late")
+        return {name: storage.read_whole(place / name) for name in storage.files_below(place)}
 
 
 class DeltaInS3Proxy(DeltaInStore):
@@ -523,8 +584,8 @@ About an Iceberg table in a store the catalog decides as about one on a disk, an
 does for Delta's; what is its own is tried in test_sink_in_store and test_sink_in_any_store.
 """
 
-BESIDE: list[type[Any]] = [PostgresqlBeside]
-"""Outputs with a table of late rows, which is published with them."""
+BESIDE: list[type[Any]] = [DeltaBeside, DeltaInStoreBeside, PostgresqlBeside]
+"""Outputs with late rows beside them, which are published with them; beside others they are alike."""
 
 IN_S3_PROXY: list[type[InStore]] = [DeltaInS3Proxy, IcebergInS3Proxy]
 """Tables in a store of another server, which checks signatures."""
@@ -574,6 +635,16 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
     return replace(plan, output=located[kind](place) if kind in located else OutputLocation(kind, str(place)))
 
 
+def landed_states(output: Output, published: PublishedReceipt) -> list[Counter[tuple[str, int, int]]]:
+    """Return what readers may see of a batch that is being published, once its commit has landed."""
+    rows = rows_of(published)
+    return [rows, *([without_late(rows)] if isinstance(output, LateRowsApart) and output.follows else [])]
+
+
+def without_late(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
+    return Counter({row: count for row, count in rows.items() if row[1] != LATE})
+
+
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:
     """Return what readers should see of a batch."""
     return Counter(
@@ -590,7 +661,7 @@ def written(
     """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
     directory = opened(output, plan, attempt)
     read = [] if without_rows else list(plan.ranges)
-    names = {each: name_of(each, late=each.partition == LATE and isinstance(output, PostgresqlBeside)) for each in read}
+    names = {each: name_of(each, late=each.partition == getattr(output, "late_partition", None)) for each in read}
     sizes = output.stage(directory, list(names.values()))
     receipt = Receipt(
         batch_id=plan.batch_id,

@@ -147,13 +147,14 @@ def rows_before(
     OutputUnavailableError where the output cannot be read now.
     """
     sink = sinks(control.batch(batch_id).plan.output)
-    receipt, inspector = sink.archive.receipt(batch_id), sink.inspector
+    receipt = sink.archive.receipt(batch_id)
+    rows_by_hour = sink.inspector.rows_by_hour if sink.inspector is not None else sink.rows_by_hour
     found, aside = Counter[datetime](), Counter[datetime]()
-    if receipt is None or inspector is None:
+    if receipt is None or rows_by_hour is None:
         return {}
     for file in receipt.files:
         try:
-            hours = inspector.rows_by_hour(receipt, file, before)
+            hours = rows_by_hour(receipt, file, before)
         except (FileNotFoundError, NotADataFileError) as error:
             log.warning("batch %s: late rows are not counted in %s: %s", batch_id, file.name, error)
             continue

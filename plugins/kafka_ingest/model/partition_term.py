@@ -157,9 +157,10 @@ def is_late(name: str) -> bool:
 
 
 def output_of_late_rows(output: OutputLocation) -> OutputLocation:
-    """Return the place, and the table, of an output's late rows: beside it, in the same catalog or schema."""
-    options = {name: f"{each}{SUFFIX}" if name == TABLE else each for name, each in output.options}
-    return OutputLocation.at(output.format, f"{output.uri}{SUFFIX}", options)
+    """Return where an output's late rows are: files beside it, or in PostgreSQL a table in the same schema."""
+    in_files = output.format != "postgresql"
+    options = {name: f"{each}{SUFFIX}" if name == TABLE else each for name, each in output.options if not in_files}
+    return OutputLocation.at("parquet" if in_files else output.format, f"{output.uri}{SUFFIX}", options)
 
 
 def place_of_late_rows(output: Path) -> Path:

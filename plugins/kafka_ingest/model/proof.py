@@ -44,12 +44,15 @@ class Proof:
     filtered: int
     invisible: int
     replaces: Sequence[tuple[UUID, TopicPartition]] | None = ()
+    late_rows: int = 0
+    """How many of the rows are late, in a dataset of their own."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the proof as JSON-able data, with its format version."""
         names = ("batch_id", "kind", "plan_fingerprint", "cluster_id", "topic_ids", "ranges_sha256", "range_count")
         document = document_of(self, *names, "rows", "dead_letters", "filtered", "invisible")
         document["version"] = PROOF_VERSION
+        document |= {"late_rows": self.late_rows} if self.late_rows else {}
         if self.ranges is not None:
             document |= {"columns": list(COLUMNS), "ranges": by_topic(self.ranges)}
         if self.replaces is None:
@@ -107,6 +110,7 @@ def proof_of(plan: BatchPlan, receipt: Receipt, *, most: int | None = MOST_LISTE
         filtered=sum(each.filtered for each in counts),
         invisible=sum(each.invisible for each in counts),
         replaces=tuple(replaces) if fits(replaces) else None,
+        late_rows=receipt.late_rows,
     )
     if most is None or len(proof.as_text()) <= MOST_BYTES:
         return proof

@@ -195,6 +195,10 @@ class Receipt:
         """How many of the rows are in the dataset of late rows."""
         return sum(file.rows for file in self.files if file.is_late)
 
+    def part(self, *, late: bool) -> "Receipt":
+        """Return the receipt with the files of late rows alone, or with the others."""
+        return replace(self, files=tuple(file for file in self.files if file.is_late is late))
+
     @property
     def dead_letter_rows(self) -> int:
         return sum(file.rows for file in self.dead_letters)

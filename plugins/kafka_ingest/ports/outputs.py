@@ -333,7 +333,9 @@ class Sink:
     It stops at more than may become dead letters. Raises what the publisher's ``can_take`` raises.
     """
     check_late: Callable[[], None] | None = None
-    """Raises OutputNotUsableError where the table for late rows beside the output cannot be used; makes nothing."""
+    """Raises OutputNotUsableError where the place for late rows beside the output cannot be used; makes nothing."""
+    rows_by_hour: Callable[[Receipt, WrittenFile, datetime], Mapping[datetime, int]] | None = None
+    """Does what the inspector's does where there is none, by staged files."""
     most_rows: Callable[[], int] | None = None
     """How many rows one batch may have, as long as they are like those of the newest ones; None for any number."""
 

@@ -43,10 +43,17 @@ class RowsAndCommits(Protocol):
 class OutputContents:
     """Reads an output: a :class:`.Contents`. Rows are of the reading of which the evidence is."""
 
-    def __init__(self, place: Place, receipts: KeptReceipts, rows: Callable[[], RowsAndCommits]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        receipts: KeptReceipts,
+        rows: Callable[[], RowsAndCommits],
+        add_late: "Callable[[FoundOffsets], None]" = lambda _: None,
+    ) -> None:
         self._place = place
         self._receipts = receipts
         self._read_rows = rows
+        self._add_late = add_late
 
     @cached_property
     def _rows(self) -> RowsAndCommits:
@@ -68,6 +75,7 @@ class OutputContents:
         found = FoundOffsets()
         with storage_errors(self._place):
             self._rows.add_to(found)
+            self._add_late(found)
         return found.held(topic_id), found.problems, found.foreign_rows
 
 

@@ -31,7 +31,6 @@ from kafka_ingest.model.published_output import (
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct
 from kafka_ingest.model.written_columns import POSITION
-from kafka_ingest.sinks.staged_files import staged_sizes
 
 UTC_TIME = pa.timestamp("us", "UTC")
 
@@ -353,27 +352,32 @@ def look_at_named(
 
 
 def look_at_batch(
-    place: Opened, receipt: Receipt, named: Collection[str], moved: Iterable[pa.Table], *, closely: bool
+    path_of: Callable[[str], Opened],
+    there: Collection[str],
+    receipt: Receipt,
+    named: Collection[str],
+    moved: Iterable[pa.Table],
+    *,
+    closely: bool,
 ) -> PublishedLook:
     """Return what readers see of a batch; a damaged file stops no other.
 
-    ``named`` are those of the receipt's files that the table names as they were published, ``moved`` the positions of
-    the batch's rows that are elsewhere.
+    ``named`` are those of the receipt's files that readers find as they were published, ``there`` the names of files
+    that exist, ``moved`` the positions of the batch's rows that are elsewhere.
     """
-    there = staged_sizes(place, receipt)
     own, gone = ([file for file in receipt.files if (file.name in named) is is_named] for is_named in (True, False))
     found, problems = held_in(
-        ((file.name, place / file.name, file) for file in own if file.name in there), closely=closely
+        ((file.name, path_of(file.name), file) for file in own if file.name in there), closely=closely
     )
     problems += [
-        FileProblem(file.name, file, f"{place / file.name} is not there, and the table names it", is_there=False)
+        FileProblem(file.name, file, f"{path_of(file.name)} is not there, and readers look for it", is_there=False)
         for file in own
         if file.name not in there
     ]
     elsewhere = offsets_by_partition(moved)
     if sum(map(len, elsewhere.values())) < sum(file.rows for file in gone):
         lost = "the table does not name it as it was published, nor hold all of its rows elsewhere"
-        problems += [FileProblem(file.name, file, f"{place / file.name}: {lost}", is_there=False) for file in gone]
+        problems += [FileProblem(file.name, file, f"{path_of(file.name)}: {lost}", is_there=False) for file in gone]
     counts = [count_of(each, found.get(each, []), elsewhere.get(each)) for each in sorted(found.keys() | elsewhere)]
     return PublishedLook(counts, problems)
 

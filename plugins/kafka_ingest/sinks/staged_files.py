@@ -35,6 +35,7 @@ from kafka_ingest.foundation.storage import (
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.dead_letters import are_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.partition_term import LATE_FOLDER
 from kafka_ingest.model.place import DATA, DOCUMENT, FAILURE, RECEIPT, Place
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.written_columns import KAFKAS_OWN, WrittenColumns, side_by_side, written_columns
@@ -278,7 +279,7 @@ class StagedFiles:
             return sum(size_below(self._open(place)) for place in found)
 
     def remove(self, directory: Place) -> None:
-        """Remove an attempt's directory, and its data that is not published.
+        """Remove an attempt's directory, and its data that is not published, or was copied to be.
 
         Raises ValueError on a directory that is none of this output's attempts.
         """
@@ -293,5 +294,7 @@ class StagedFiles:
             if elsewhere is not None:
                 remove_tree(self._open(elsewhere))
                 remove_if_empty(self._open(elsewhere.parent))
+            elif self.has_batch_column(directory):
+                remove_tree(self._open(self.data_place(directory) / LATE_FOLDER))
             remove_tree(self._open(directory))
             remove_if_empty(self._open(directory.parent))  # no other attempt is left

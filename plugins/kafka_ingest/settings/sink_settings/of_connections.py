@@ -178,10 +178,6 @@ class KafkaSink(LocalDirectorySink):
             raise ValueError(f"expected a topic of up to 230 letters, digits, '.', '_' and '-', found {topic!r}")
         return topic
 
-    @property
-    def why_no_late_rows(self) -> str:
-        return "format kafka, which counts none"
-
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Raise InvalidFeedError: what reads a topic, or writes to it besides, no feed file says for sure."""
         raise InvalidFeedError(

@@ -60,13 +60,6 @@ class TableSink(LocalDirectorySink):
         return properties
 
     @property
-    def why_no_late_rows(self) -> str:
-        return (
-            f"format {self.format}, whose commit changes one table. There late rows are those of an hour in batches "
-            "after its late_after_batch (docs/output.md, Late rows): make a view with that condition"
-        )
-
-    @property
     def table_options(self) -> TableOptions:
         properties = tuple(sorted(self.table_properties.items()))
         return TableOptions(self.on_new_columns, terms_of(self.partition_by), properties)

@@ -3,6 +3,7 @@
 Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
 
     P/_delta_log/                                 what readers see, and which batches were published or revoked
+    P_late/kafka_batch=<batch>/kafka_late=true/   late rows, with on_late: dataset (:mod:`.tables.late_files`)
     P/batches/<batch>/<attempt>/*.parquet         data files at their final place, also before the log names them
     P.kafka-ingest/staging/                       attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
@@ -15,6 +16,7 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.delta.log_entry import BATCHES, LOG
 from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.tables.late_files import LateFiles
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "GUARANTEE", "LOG", "delta_sink")
@@ -24,4 +26,4 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one version of th
 
 def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     log = TableLog(output, access, options)
-    return table_sink(log, access, DeltaStatistics(log))
+    return table_sink(log, access, DeltaStatistics(log), late=LateFiles(output, access))

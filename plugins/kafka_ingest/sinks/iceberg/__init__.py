@@ -4,6 +4,7 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
 ``P.kafka-ingest/``, as beside every output::
 
     P/metadata/                                     what readers see, and which batches were published or revoked
+    P_late/kafka_batch=<batch>/kafka_late=true/     late rows, with on_late: dataset (:mod:`.tables.late_files`)
     P/data/batches/<batch>/<attempt>/*.parquet      data files at their final place, also before a manifest names them
     P.kafka-ingest/staging/                         attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
     P.kafka-ingest/receipts/<day>/<batch>.json      what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
@@ -17,6 +18,7 @@ from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA
+from kafka_ingest.sinks.tables.late_files import LateFiles
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "DATA", "GUARANTEE", "METADATA", "iceberg_sink")
@@ -30,4 +32,5 @@ def iceberg_sink(
     access: StoreAccess | None = None,
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> Sink:
-    return table_sink(IcebergOutput(output, find_catalog, access, options), access)
+    table = IcebergOutput(output, find_catalog, access, options)
+    return table_sink(table, access, late=LateFiles(output.place, access))

@@ -5,6 +5,7 @@ batch's mark in the same transaction. For a topic ``orders_clean``::
 
     orders_clean                  what readers see, with ``isolation.level=read_committed``
     orders_clean.kafka_ingest     which batches were published or revoked: the marks (:mod:`.marks`)
+    P_late/kafka_batch=<batch>/          late rows, with on_late: dataset (:mod:`kafka_ingest.sinks.tables.late_files`)
     P.kafka-ingest/staging/, receipts/   attempts and kept receipts, as beside every output
 
 Each batch has a ``transactional.id`` of its own, so that whoever publishes or revokes it fences whoever else does
@@ -19,8 +20,9 @@ from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.kafka_topic.cluster import FindKafka
+from kafka_ingest.sinks.tables.late_files import LateFiles
 from kafka_ingest.sinks.tables.publisher import TableParts
-from kafka_ingest.sinks.tables.sink import table_sink
+from kafka_ingest.sinks.tables.sink import TableInspector, table_sink
 
 TOPIC = "topic"
 """The option of an output that has its topic's name."""
@@ -42,8 +44,8 @@ def kafka_sink(
     to topics, or counts their records, is imported for feeds that do so only.
     """
     topic = import_module(f"{__name__}.commits").KafkaTopic(output, find_kafka, options)
-    sink = table_sink(topic, access, lacks=topic.lacks)
-    parts = TableParts.of(topic, access)
-    contents = import_module(f"{__name__}.contents").TopicContents(parts.output, parts.receipts, topic)
-    roles = {"contents": contents, "most_rows": topic.most_rows}
+    late = LateFiles(output.place, access)
+    sink, parts = table_sink(topic, access, lacks=topic.lacks, late=late), TableParts.of(topic, access, late=late)
+    contents = import_module(f"{__name__}.contents").TopicContents(parts, topic)
+    roles = {"contents": contents, "most_rows": topic.most_rows, "rows_by_hour": TableInspector(parts).rows_by_hour}
     return replace(sink, inspector=None, remover=None, replacer=None, **roles)

@@ -8,20 +8,17 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.model.place import Place
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.proof import Evidence, HeldLog, Proof
-from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.model.receipt import RangeCount, rows_by_partition
 from kafka_ingest.sinks.contents import OutputContents
 from kafka_ingest.sinks.kafka_topic.commits import KafkaTopic
 from kafka_ingest.sinks.kafka_topic.topic_rows import LandedRange, Records
-from kafka_ingest.sinks.kept_receipts import KeptReceipts
-
-if TYPE_CHECKING:
-    from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.sinks.tables.publisher import TableParts
 
 Landed = Mapping[UUID, Sequence[LandedRange] | None]
 """Where the batches are that are published; None where a mark does not say it."""
@@ -127,9 +124,11 @@ def shared_out(
 class TopicContents(OutputContents):
     """Counts the records of a topic: a :class:`.Contents`."""
 
-    def __init__(self, place: Place, receipts: KeptReceipts, topic: KafkaTopic) -> None:
-        super().__init__(place, receipts, topic.rows)
+    def __init__(self, parts: TableParts, topic: KafkaTopic) -> None:
+        super().__init__(parts.output, parts.receipts, topic.rows)
+        self._parts = parts
         self._topic = topic
+        self._proofs: Mapping[UUID, Proof] = {}
         self._landed: Landed = {}
         self._count = Count("", compacts=False)
 
@@ -138,7 +137,8 @@ class TopicContents(OutputContents):
         # Marks come last, so that each record that is seen has its own; what was not yet known before may be unseen.
         records, marked = self._topic.records(topic), self._topic.landed(topic)
         known = evidence.proofs.keys() - evidence.unpublished
-        proofs = {batch: evidence.proofs[batch] for batch in sorted(marked) if batch in known}
+        proofs = {batch: self._in_topic(evidence.proofs[batch]) for batch in sorted(marked) if batch in known}
+        self._proofs = proofs
         self._landed = {batch: marked[batch] for batch in proofs}
         self._count = Count(topic.name, topic.is_compacted)
         self._count.take(marked, {batch: proof.rows for batch, proof in proofs.items()}, records)
@@ -148,8 +148,38 @@ class TopicContents(OutputContents):
                 lost[batch, count.offset_range.topic_partition] += share
         return replace(evidence, lost=lost, notes=self._count.notes(), of_counts=True)
 
+    def _in_topic(self, proof: Proof) -> Proof:
+        """Return what a batch has put into the topic: late rows are files."""
+        receipt = self._receipts.receipt(proof.batch_id) if proof.late_rows else None
+        if receipt is None:
+            return proof
+        late = rows_by_partition(receipt.part(late=True).files)
+        ranges = [
+            replace(each, rows=each.rows - late[each.offset_range.topic_partition]) for each in proof.ranges or ()
+        ]
+        return replace(proof, ranges=ranges, rows=proof.rows - proof.late_rows)
+
+    def _late_rows(self, batch_id: UUID) -> "Counter[TopicPartition]":
+        """Return how many late rows of a batch are there; of files that cannot be read the problems are noted."""
+        from kafka_ingest.sinks.parquet_contents import look_at_named  # noqa: PLC0415 - see held
+
+        receipt = self._receipts.receipt(batch_id)
+        if receipt is None:
+            self._count.problems.append(f"batch {batch_id}: expected its receipt, which says where its late rows are")
+            return Counter()
+        late = receipt.part(late=True)
+
+        def path_of(name: str) -> Opened:
+            return self._parts.opened(self._parts.path(late, name))
+
+        there = self._parts.files_there(late).keys() & self._parts.late_files(late)
+        look = look_at_named(path_of, there, late, closely=False)
+        self._count.problems += [each.problem for each in look.problems if each.is_there]
+        return Counter({each.topic_partition: each.offsets for each in look.counts})
+
     def held(self, evidence: Evidence) -> tuple[Sequence[HeldLog], Sequence[str], int]:
         """Return how many offsets of each range are there, as its first ones, and what is there too much."""
+        del evidence  # of which the proofs are, without late rows
         # A third of a second for pyarrow, which only a count should pay.
         import numpy as np  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
@@ -158,10 +188,12 @@ class TopicContents(OutputContents):
 
         found = FoundOffsets()
         for batch, where in self._landed.items():
-            proof = evidence.proofs[batch]
+            proof = self._proofs[batch]
+            late = self._late_rows(batch) if proof.late_rows else Counter[TopicPartition]()
             for count, gone in shared_out(proof, where, self._count.gone):
                 span = count.offset_range
-                offsets = np.arange(span.start_offset, span.start_offset + count.rows - gone)
+                there = count.rows - gone + late[span.topic_partition]
+                offsets = np.arange(span.start_offset, span.start_offset + there)
                 known = {"kafka_topic": span.topic, "kafka_partition": span.partition, "kafka_batch": str(batch)}
                 known["kafka_topic_id"] = proof.topic_ids.get(span.topic)
                 found.add(self._count.topic, pa.table({"kafka_offset": offsets}), known)

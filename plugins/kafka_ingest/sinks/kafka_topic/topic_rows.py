@@ -41,7 +41,8 @@ class KafkaRows(RowsByMarks):
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows a batch's transaction has added; the topic's own clean-up may have taken some since."""
         mark = self.mark(batch_id)
-        return Proof.from_text(mark.proof).rows if mark is not None and mark.proof else 0
+        proof = Proof.from_text(mark.proof) if mark is not None and mark.proof else None
+        return proof.rows - proof.late_rows if proof is not None else 0
 
     def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
         del batch_id

@@ -265,8 +265,8 @@ class LettersInspector(FolderInspector):
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.parquet_contents import look_at_batch  # noqa: PLC0415
 
-        moved = self._letters.rows().rows_elsewhere(batch_id)
-        return look_at_batch(self._opened(self._rows.staged_place(receipt)), receipt, (), moved, closely=closely)
+        moved, staged = self._letters.rows().rows_elsewhere(batch_id), self._opened(self._rows.staged_place(receipt))
+        return look_at_batch(lambda name: staged / name, (), receipt, (), moved, closely=closely)
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of letters was staged, which are rows."""

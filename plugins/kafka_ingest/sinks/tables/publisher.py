@@ -4,7 +4,7 @@ With the parts of a table that its roles share, and which batch a data file of a
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -20,15 +20,24 @@ from kafka_ingest.foundation.storage import Opened, changed_at, flush, opened, r
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.gap import Removal
+from kafka_ingest.model.partition_term import is_late
 from kafka_ingest.model.place import OutputLocation, Place, below
 from kafka_ingest.model.proof import proof_of
 from kafka_ingest.model.published_output import FilePlace, FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import WrittenColumns
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, being_abandoned, how_to_abandon, published_already
-from kafka_ingest.sinks.staged_files import StagedFiles, check_listing, difference, folders_of, staged_sizes
+from kafka_ingest.sinks.staged_files import (
+    DATA_LATE,
+    StagedFiles,
+    check_listing,
+    difference,
+    folders_of,
+    staged_sizes,
+)
 from kafka_ingest.sinks.tables.decoded_columns import BEFORE_COMMITTING, WHILE_COMMITTING, say_how_to_go_on
-from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, Staged, TableCommits, TableFormat, TableRows
+from kafka_ingest.sinks.tables.late_files import LateFiles
+from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, Outcome, Staged, TableFormat, TableRows
 from kafka_ingest.sinks.usable_places import beside, check_usable, make_usable, storage_errors
 
 
@@ -42,6 +51,8 @@ class TableParts:
     access: StoreAccess | None
     staging: StagedFiles
     receipts: KeptReceipts
+    late: LateFiles | None = None
+    """Late rows, where they are files; None where the table's own commit has them."""
 
     @classmethod
     def of(
@@ -49,6 +60,7 @@ class TableParts:
         table: TableFormat,
         access: StoreAccess | None = None,
         forget: Callable[[UUID, int], None] = lambda *_: None,
+        late: LateFiles | None = None,
     ) -> "TableParts":
         """Return the parts of a table; it is not read before a question needs it."""
         folder: Place = beside(table.output)
@@ -61,12 +73,35 @@ class TableParts:
         receipts = KeptReceipts(
             opened(folder / "receipts", access),
             staging.check_mounted,
-            lambda batch_id: table.commits.rows().is_visible(batch_id),
+            lambda batch_id: (
+                table.commits.rows().is_visible(batch_id) or (late is not None and late.is_there(batch_id))
+            ),
         )
-        return cls(table, table.output, folder, access, staging, receipts)
+        return cls(table, table.output, folder, access, staging, receipts, late)
 
     def place_of(self, receipt: Receipt) -> Place:
         return self.staging.data_place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))
+
+    def path(self, receipt: Receipt, name: str) -> Place:
+        """Return where a file of a batch was published."""
+        if self.late is not None and is_late(name):
+            return self.late.folder(receipt.batch_id) / name
+        return self.place_of(receipt) / name
+
+    def files_there(self, receipt: Receipt) -> dict[str, int]:
+        """Return the names and sizes of a batch's files that are where they were published."""
+        found = staged_sizes(self.opened(self.place_of(receipt)), receipt)
+        if self.late is None or not receipt.late_rows:
+            return found
+        return {name: size for name, size in found.items() if not is_late(name)} | self.late.sizes(receipt)
+
+    def late_files(self, receipt: Receipt) -> set[str]:
+        """Return the names of a batch's files that are beside the table."""
+        return {file.name for file in receipt.files if file.is_late and self.late is not None}
+
+    def of_table(self, staged: Staged) -> Staged:
+        """Return what the table's own commit has of an attempt."""
+        return staged if self.late is None else staged.part(late=False)
 
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
         place = self.staging.data_place(directory)
@@ -155,8 +190,7 @@ class TablePublisher:
         def found(published: PublishedReceipt, removal: Removal | None) -> FoundFiles:
             with storage_errors(self._output):
                 if removal is None:
-                    data = self._parts.opened(self._parts.place_of(published.receipt))
-                    return found_files(self._table.commits, rows, published.receipt, data)
+                    return found_files(self._parts, rows, published.receipt)
                 mark = rows.mark(published.plan.batch_id) if published.plan.replaces else None
             return FoundFiles(FilesState.EXPIRED, str(removal), is_marked=mark is not None and not is_revoked(mark))
 
@@ -209,8 +243,10 @@ class TablePublisher:
             staged = self._parts.staged(directory, receipt)
             check_listing(staged.data, receipt)
             with say_how_to_go_on(BEFORE_COMMITTING):
-                commits.check_files(staged)
+                commits.check_files(self._parts.of_table(staged))
             self._check_safe(staged)
+            if self._parts.late is not None and receipt.late_rows:
+                self._parts.late.can_take(directory, receipt)
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         batch_id = published.receipt.batch_id
@@ -230,7 +266,7 @@ class TablePublisher:
             # Where one is kept, this compares the two, by the plan's fingerprint among others.
             self._receipts.keep(published)
             if mark is None:
-                mark = self._add(self._parts.staged(directory, published.receipt), published)
+                mark = self._add(directory, published)
             if is_revoked(mark):
                 raise being_abandoned(batch_id)
             if mark.fingerprint and mark.fingerprint != published.plan.fingerprint:
@@ -239,24 +275,30 @@ class TablePublisher:
                     f"plan {mark.fingerprint}. No offset was moved; find what else writes to this table."
                 )
             commits.make_durable()
+            late = self._parts.late if published.receipt.late_rows else None
+            # Asked again: it may have expired while this publisher was held up.
+            if late is not None and self._receipts.removal(batch_id) is None:
+                late.publish(directory, published.receipt.part(late=True))
 
     def _check_safe(self, staged: Staged) -> None:
         if staged.receipt.files:
             files = [staged.data / file.name for file in staged.receipt.files]
             check_safe_from(self._table.commits.clean_up(), files)
 
-    def _add(self, staged: Staged, published: PublishedReceipt) -> Mark:
-        receipt = staged.receipt
+    def _add(self, directory: Place, published: PublishedReceipt) -> Mark:
+        receipt, staged = published.receipt, self._parts.staged(directory, published.receipt)
         try:
             # Also after a crash: what was verified then may be missing now, or nearly so old that it soon is.
             check_listing(staged.data, receipt)
             self._check_safe(staged)
+            if self._parts.late is not None and receipt.late_rows:
+                self._parts.late.set_aside(staged.data, directory, receipt.part(late=True))
             if receipt.files and self._table.data_folder is not None:
                 self._flush_folders(staged)
             proof = proof_of(published.plan, receipt).as_text()
             mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint, proof)
             with say_how_to_go_on(f"{WHILE_COMMITTING}{how_to_abandon(receipt.batch_id)}."):
-                return self._table.commits.land(mark, staged, published.plan.replaces)
+                return self._table.commits.land(mark, self._parts.of_table(staged), published.plan.replaces)
         except StagedOutputUnusableError as error:
             if (found := self._table.commits.mark(receipt.batch_id)) is not None:
                 return found
@@ -287,38 +329,43 @@ def is_revoked(mark: Mark | None) -> bool:
     return mark is not None and mark.outcome is Outcome.REVOKED
 
 
-def found_files(table: TableCommits, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
-    """Return what exists of one batch of many; its data was staged in ``data``. I/O errors are left to the caller."""
-    mark = rows.mark(receipt.batch_id)
+def found_files(parts: TableParts, rows: TableRows, receipt: Receipt) -> FoundFiles:
+    """Return what exists of one batch of many. I/O errors are left to the caller."""
+    mark, data = rows.mark(receipt.batch_id), parts.opened(parts.place_of(receipt))
     if mark is not None and mark.outcome is Outcome.REVOKED:
-        return FoundFiles(FilesState.REVOKED, f"{table.says} so")
+        return FoundFiles(FilesState.REVOKED, f"{parts.table.commits.says} so")
     if not receipt.files:
         return FoundFiles(FilesState.INTACT)
-    expected = {file.name: file.size_bytes for file in receipt.files}
-    there = staged_sizes(data, receipt)
     if mark is None:
+        expected, there = {file.name: file.size_bytes for file in receipt.files}, staged_sizes(data, receipt)
         if not there:
             return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table does not name it")
         state = FilesState.STAGED if there == expected else FilesState.BROKEN
         return FoundFiles(state, f"its files are in {data}, {difference(expected, there) or 'all of them'}")
-    return published_files(rows, receipt, data, there)
+    return published_files(parts, rows, receipt)
 
 
-def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapping[str, int]) -> FoundFiles:
-    """Return what exists of a batch that its mark calls published; ``there``: the files in ``data``, with sizes."""
-    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt)
+def published_files(parts: TableParts, rows: TableRows, receipt: Receipt) -> FoundFiles:
+    """Return what exists of a batch that its mark calls published."""
+    there, late = parts.files_there(receipt), parts.late_files(receipt)
+    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt) | late
     own = [file for file in receipt.files if file.name in names]
     missing = {file.name: file.size_bytes for file in own if there.get(file.name) != file.size_bytes}
     if missing:
+        directory = parts.staging.attempt_directory(receipt.batch_id, receipt.attempt)
+        if parts.late is not None and missing.items() <= parts.late.aside(directory, receipt).items():
+            return FoundFiles(FilesState.STAGED, f"its late rows are in {directory / DATA_LATE}")
         left = {name: size for name, size in there.items() if name in missing}
-        return FoundFiles(FilesState.CHANGED, f"{difference(missing, left)} in {data}, and the table names them")
+        is_gone = not left and len(missing) == len(receipt.files) == len(late)
+        said = f"{difference(missing, left)} where they were published, and readers look for them"
+        return FoundFiles(FilesState.GONE if is_gone else FilesState.CHANGED, said)
     count = sum(file.rows for file in own)
     if len(own) < len(receipt.files):
         count += rows.count_elsewhere(receipt.batch_id)
     if count == receipt.rows:
         return FoundFiles(FilesState.INTACT, rows=count)
     state = FilesState.CHANGED if count else FilesState.GONE
-    return FoundFiles(state, f"the table holds {count:,} of its {counted(receipt.rows, 'row')}", count)
+    return FoundFiles(state, f"the output holds {count:,} of its {counted(receipt.rows, 'row')}", count)
 
 
 def check_safe_from(clean_up: CleanUp, files: Sequence[Opened]) -> None:

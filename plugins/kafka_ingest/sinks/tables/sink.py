@@ -35,6 +35,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, Written
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
+from kafka_ingest.sinks.tables.late_files import LateFiles
 from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
 from kafka_ingest.sinks.usable_places import storage_errors
@@ -65,6 +66,7 @@ class TableReplacer:
         """Return what the port says; raises InvalidBackfillError, too, on ranges with dead letters."""
         with storage_errors(self._parts.output):
             self._check_without_dead_letters(replaced)
+            self._check_without_late_rows(replaced)
             self._check_not_removed(replaced)
             files = list(self._parts.table.commits.replaced_files(replaced))
         return RowsReplaced(
@@ -85,6 +87,21 @@ class TableReplacer:
                 "is in batches of their own. Nothing was planned. Leave these ranges out, and `replay` what is left of "
                 "their dead letters; or copy the ranges into another table (`--copy-to`)."
             )
+
+    def _check_without_late_rows(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise InvalidBackfillError where late rows of a range are files: they cannot leave in the table's commit."""
+        found = [f"{each.offset_range} of batch {each.batch_id}" for each in replaced if self._has_late_rows(each)]
+        if found:
+            raise InvalidBackfillError(
+                f"expected ranges whose rows are all in the table, found some with late rows in {listing(found)}, "
+                "which are files beside it. Nothing was planned. Leave these ranges out, or copy them into another "
+                "table (`--copy-to`)."
+            )
+
+    def _has_late_rows(self, replaced: ReplacedRange) -> bool:
+        receipt = self._receipt(replaced)
+        late = receipt.part(late=True).files if self._parts.late is not None else ()
+        return any(file.of_partition(replaced.topic_partition) for file in late)
 
     def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
         """Raise the error that names why these ranges' rows cannot be replaced by what was read.
@@ -162,6 +179,10 @@ class TableReplacer:
 
     def _count(self, replaced: ReplacedRange) -> RangeCount:
         """Return what a range's batch committed of it, replaced since or not."""
+        [count] = self._receipt(replaced).counts_of([replaced.offset_range])
+        return count
+
+    def _receipt(self, replaced: ReplacedRange) -> Receipt:
         if replaced.batch_id not in self._receipts:
             self._receipts[replaced.batch_id] = self._parts.receipts.receipt(replaced.batch_id)
         receipt = self._receipts[replaced.batch_id]
@@ -171,8 +192,7 @@ class TableReplacer:
                 f"rows it committed of {replaced.offset_range}; found none. Nothing was changed; restore the receipts "
                 "from a backup."
             )
-        [count] = receipt.counts_of([replaced.offset_range])
-        return count
+        return receipt
 
 
 def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
@@ -213,18 +233,24 @@ class TableInspector:
                 mark = self._parts.table.commits.mark(batch_id)
                 is_there = mark == Mark(batch_id, Outcome.PUBLISHED, receipt.plan_fingerprint)
                 return PublishedLook(counts_of(receipt) if is_there else ())
-            named, moved = rows.own_files(batch_id, receipt.attempt), rows.rows_elsewhere(batch_id)
-            data = self._parts.opened(self._parts.place_of(receipt))
-            return look_at_batch(data, receipt, named, moved, closely=closely)
+            named = rows.own_files(batch_id, receipt.attempt) | self._parts.late_files(receipt)
+            return look_at_batch(
+                lambda name: self._parts.opened(self._parts.path(receipt, name)),
+                self._parts.files_there(receipt),
+                receipt,
+                named,
+                rows.rows_elsewhere(batch_id),
+                closely=closely,
+            )
 
     def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of a batch was published; readers find its rows elsewhere once it was rewritten."""
-        return self._parts.place_of(self._receipt(batch_id)) / file.name
+        return self._parts.path(self._receipt(batch_id), file.name)
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         receipt, rows = self._receipt(batch_id), self._parts.table.commits.rows()
-        if file.name in rows.own_files(batch_id, receipt.attempt):
-            path = self._parts.opened(self._parts.place_of(receipt) / file.name)
+        if file.name in self._parts.late_files(receipt) | rows.own_files(batch_id, receipt.attempt):
+            path = self._parts.opened(self._parts.path(receipt, file.name))
             return data_file(path).holds(topic_partition, offset)
         is_there = rows.holds_elsewhere(batch_id, topic_partition, offset)
         if rows.are_newest_states and not is_there:
@@ -235,8 +261,7 @@ class TableInspector:
         return is_there
 
     def rows_by_hour(self, receipt: Receipt, file: WrittenFile, before: datetime) -> Mapping[datetime, int]:
-        path = self._parts.opened(self._parts.place_of(receipt) / file.name)
-        return data_file(path).rows_by_hour(before)
+        return data_file(self._parts.opened(self._parts.path(receipt, file.name))).rows_by_hour(before)
 
     def _receipt(self, batch_id: UUID) -> Receipt:
         receipt = self._parts.receipts.receipt(batch_id)
@@ -280,13 +305,19 @@ class TableRemover:
             self.check_can_remove()
             self._parts.table.commits.delete_rows(batch_id)
             self._parts.table.commits.make_durable()
+            receipt = self._parts.receipts.receipt(batch_id)
+            if self._parts.late is not None and receipt is not None and receipt.late_rows:
+                self._parts.late.remove(batch_id)
 
     def unfinished(self) -> list[str]:
         archive = self._parts.receipts
         with storage_errors(self._parts.output):
             removals = [archive.removal(UUID(batch_id)) for batch_id in archive.removed_batches()]
             expired = {str(each.batch_id) for each in removals if each and each.cause is RemovalCause.EXPIRED}
-            return sorted(self._parts.table.commits.rows().visible(expired)) if expired else []
+            if not expired:
+                return []
+            late = self._parts.late.visible(expired) if self._parts.late is not None else set()
+            return sorted(self._parts.table.commits.rows().visible(expired) | late)
 
     def delete_hidden(self, batch_id: UUID) -> None:
         """Do nothing: the format's clean-up deletes them later; readers of older versions may need them."""
@@ -298,13 +329,15 @@ def table_sink(
     statistics: Statistics | None = None,
     forget: Callable[[UUID, int], None] = lambda *_: None,
     lacks: Callable[[UUID], str] | None = None,
+    late: LateFiles | None = None,
 ) -> Sink:
     """Return the roles of a table; ``access`` leads to its store, None on a disk.
 
     ``statistics`` is None where readers take none that are missing for others. ``forget`` removes what the table keeps
-    of an attempt elsewhere, and ``lacks`` says where a published batch is not known.
+    of an attempt elsewhere, and ``lacks`` says where a published batch is not known. ``late`` is None where the table's
+    own commits have late rows.
     """
-    parts = TableParts.of(table, access, forget)
+    parts = TableParts.of(table, access, forget, late)
 
     def rows() -> TableRows:
         return table.commits.rows()
@@ -318,8 +351,9 @@ def table_sink(
         # A file that a table names cannot be moved; and rows are deleted by batch, not by file.
         salvage=None,
         replacer=TableReplacer(parts),
-        places=(parts.output, parts.beside),
+        places=(parts.output, parts.beside, *([late.place] if late is not None else [])),
         statistics=statistics,
-        contents=OutputContents(parts.output, parts.receipts, rows),
+        contents=OutputContents(parts.output, parts.receipts, rows, *([late.add_to] if late is not None else [])),
         lacks=lacks,
+        check_late=late.check_usable if late is not None else None,
     )

@@ -62,8 +62,7 @@ class Staged:
 
     def part(self, *, late: bool) -> "Staged":
         """Return the late rows alone, or the others."""
-        files = tuple(file for file in self.receipt.files if file.is_late is late)
-        return replace(self, receipt=replace(self.receipt, files=files))
+        return replace(self, receipt=self.receipt.part(late=late))
 
 
 @dataclass(frozen=True, slots=True)
