@@ -23,7 +23,7 @@ from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SE
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
-from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.storage import found_below, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.azure import AzureAccess
 from kafka_ingest.foundation.stores.gcs import GcsAccess
@@ -156,6 +156,10 @@ class ObjectStore:
         with contextlib.suppress(FileExistsError):
             files.call_s3("create_bucket", Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
 
+    def names_below(self, folder: str) -> list[str]:
+        """Return the names of all that is below a folder, folders too."""
+        return list(found_below(opened(RemotePlace(f"{self.scheme}://{self.bucket}/{folder}"), self.access())))
+
     @contextlib.contextmanager
     def failing(self, *faults: StoreFault) -> Iterator[None]:
         """Let the store fail inside; before and after it does not. Each fault has to be met."""
@@ -253,7 +257,6 @@ class AzureLake(ObjectStore):
             container.upload_blob(name, b"", metadata=IS_FOLDER)
 
     def names_below(self, folder: str) -> list[str]:
-        """Return the names of all that is below a folder, folders too."""
         with self.container() as container:
             return list(container.list_blob_names(name_starts_with=f"{folder}/"))
 

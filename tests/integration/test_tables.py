@@ -48,7 +48,7 @@ def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before
     events = list(order_events(4_000, seed=11))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, islice(events, 1_000))
-    # What Spark stages for the other two is read in test_store and test_store_azure.
+    # What Spark stages for the other two is read in test_store and test_other_stores.
     with quick.submitting(spark_is_real=kind.name == "postgresql"):
         [first] = quick.run()
     assert first["rows"] == 1_000

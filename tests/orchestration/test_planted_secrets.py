@@ -28,8 +28,8 @@ from psycopg import sql
 from sqlalchemy import URL
 from tests.azure_account import KEY as AZURE_KEY
 from tests.gcs_server import private_key
+from tests.integration.test_other_stores import FOR_THIS_SERVER
 from tests.integration.test_store import GIVES_UP_SOON
-from tests.integration.test_store_gcs import FOR_THIS_SERVER
 from tests.kafka_faults import Record, create_topic, produce
 from tests.killing import ending_all, processes_of, wait_for
 from tests.object_store import ObjectStore, StoreFault
