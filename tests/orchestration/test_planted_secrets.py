@@ -439,9 +439,12 @@ def test_no_secret_is_in_anything_that_feeds_show_log_store_or_send_whether_they
     }
     seen: dict[str, bytes] = {}
     with Watch(project) as watch:
-        for feed in FEEDS:
+        with stores["lake"].failing(StoreFault("PUT .*/metadata/", status=403, code="AccessDenied")):
+            assert states(airflow, "lake")["commit"] == "failed"
+        for feed in ("lake", "warehouse", "delta"):
             assert states(airflow, feed)["commit"] == "success", airflow.log[-5000:]
-        assert watch.sparks >= len(FEEDS)
+        sparks = watch.sparks
+        airflow.killed("copy", lambda: watch.sparks > sparks and not settings_that_wait())
 
         for feed, variables in wrong.items():
             produce_some(servers, feed)
@@ -462,22 +465,20 @@ def test_no_secret_is_in_anything_that_feeds_show_log_store_or_send_whether_they
         assert states(airflow, "lake")["write"] == "failed"
         assert "SCHEMA_REGISTRY_REFUSED" in airflow.log
         registry.header = header
-        with stores["lake"].failing(StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown")):
-            assert states(airflow, "lake")["write"] == "failed"
-        assert "SPARK_FAILED" in airflow.log
-        with stores["lake"].failing(StoreFault("PUT .*/metadata/", status=403, code="AccessDenied")):
-            assert states(airflow, "lake")["commit"] == "failed"
         gone = json.loads(project.environment["AIRFLOW_CONN_WAREHOUSE"]) | {"host": str(project.home)}
         assert states(airflow, "warehouse", AIRFLOW_CONN_WAREHOUSE=json.dumps(gone))["plan"] == "failed"
         seen["sink away"] = said(project, "run", "warehouse", AIRFLOW_CONN_WAREHOUSE=json.dumps(gone))
         away_too = json.loads(project.environment["AIRFLOW_CONN_KAFKA_INGEST"]) | {"host": str(project.home)}
         assert states(airflow, "copy", AIRFLOW_CONN_KAFKA_INGEST=json.dumps(away_too))["plan"] == "failed"
+        with stores["lake"].failing(StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown")):
+            assert states(airflow, "lake")["write"] == "failed"
+        assert "SPARK_FAILED" in airflow.log
 
-        sparks = watch.sparks
-        airflow.killed("copy", lambda: watch.sparks > sparks and not settings_that_wait())
         wait_for(
             lambda: not any("java" in each.info["name"] for each in processes_of(project.home.parent)), "Spark to end"
         )
+        assert states(airflow, "copy")["commit"] == "success", airflow.log[-5000:]
+        assert watch.sparks > len(FEEDS)
     seen |= watch.seen | said_by_commands(project)
     with serving(project, migrated) as server:
         seen |= shown_by(server)
