@@ -123,9 +123,16 @@ def missing(port: int, components: Sequence[str]) -> set[str]:
 
 @contextmanager
 def running(
-    home: Path, bootstrap_servers: str, inherited: Mapping[str, str], components: Sequence[str] = COMPONENTS
+    home: Path,
+    bootstrap_servers: str,
+    inherited: Mapping[str, str],
+    components: Sequence[str] = COMPONENTS,
+    grace_s: float = GRACE_S,
 ) -> Iterator[AirflowServer]:
-    """Run Airflow below ``home`` until the block ends; ``inherited`` is the environment that it starts from."""
+    """Run Airflow below ``home`` until the block ends; ``inherited`` is the environment that it starts from.
+
+    It is asked to end, and killed after ``grace_s``.
+    """
     port = free_port_from(8100)
     logs = home / "airflow-logs"
     logs.mkdir()
@@ -151,4 +158,4 @@ def running(
             server.log_in()
             yield server
         finally:
-            own_process.stop(started, GRACE_S)
+            own_process.stop(started, grace_s)

@@ -2,13 +2,15 @@
 
 import atexit
 import gc
+import json
 import os
 import runpy
+import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 
 def ready_to_fork() -> None:
@@ -18,6 +20,28 @@ def ready_to_fork() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def serve_forks(place: str, run: Callable[[list[str], dict[str, str], list[int]], object]) -> NoReturn:
+    """Run something in a fork for each client of a socket, with its arguments, environment, output and error.
+
+    A client is :data:`tests.kept_spark.SUBMIT`; it gets the exit code.
+    """
+    ready_to_fork()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            client, _ = server.accept()
+            with client:
+                if (fork := os.fork()) == 0:
+                    _, outputs, _, _ = socket.recv_fds(client, 1, 2)
+                    run(*json.loads(client.makefile().read()), outputs)
+                    sys.exit()
+                _, status = os.waitpid(fork, 0)
+                client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def forked(request: dict[str, Any], answers: TextIO) -> int:

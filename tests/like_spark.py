@@ -1,15 +1,19 @@
 """A stand-in for Spark that reads a real broker: it stages an attempt's files and writes its receipt.
 
-In the tests' process (:mod:`tests.quick_project`), or as the program that a spark-submit starts:
-`like_spark.py ... --attempt DIRECTORY --document-sha256 SHA256`.
+In the tests' process (:mod:`tests.quick_project`), or in a fork for each client of a socket: `like_spark.py SOCKET`.
 """
 
+import atexit
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
+from tests.forked_script import serve_forks, take_over
+from tests.kept_spark import SUBMIT
 
+from dies_with_parent import dying_with_this_process
 from kafka_ingest.foundation.storage import access_from_json, make_folder, opened, read_whole, write_new
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
@@ -294,6 +301,32 @@ class WithoutPandas:
             raise ModuleNotFoundError(name)
 
 
+@cache
+def program_like_spark() -> Path:
+    """Return a program that does what a spark-submit's Java does with an attempt.
+
+    In a fork of a process that has imported what it needs, which takes most of its time.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="kafka-ingest-like-spark-")
+    program = Path(folder.name) / "java"
+    program.write_text(SUBMIT)
+    program.chmod(0o755)
+    server = subprocess.Popen(
+        dying_with_this_process([sys.executable, __file__, str(program.with_name("jobs"))]),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+    )
+    atexit.register(folder.cleanup)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    return program
+
+
+def stage_in_this_fork(arguments: list[str], variables: dict[str, str], outputs: list[int]) -> None:
+    take_over(arguments, variables, "/", [0, *outputs])
+    LikeSpark().stage_attempt(arguments[arguments.index("--attempt") :])
+
+
 if __name__ == "__main__":
     sys.meta_path.insert(0, WithoutPandas())
-    LikeSpark().stage_attempt(sys.argv[sys.argv.index("--attempt") :])
+    serve_forks(sys.argv[1], stage_in_this_fork)

@@ -6,10 +6,8 @@ The command is the real one, with the arguments, environment, folder and outputs
 Python and Spark for each takes most of what it takes; that they start is tested with the README's commands.
 """
 
-import json
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.forked_script import ready_to_fork, take_over
+from tests.forked_script import serve_forks, take_over
 from tests.kept_spark import SUBMIT
 from tests.like_spark import LikeSpark
 from tests.project import KAFKA_INGEST
@@ -63,9 +61,7 @@ def with_spark_of(folder: str) -> Callable[..., None]:
     return run
 
 
-def run_in_this_fork(client: socket.socket) -> None:
-    _, outputs, _, _ = socket.recv_fds(client, 1, 2)
-    arguments, variables = json.loads(client.makefile().read())
+def run_in_this_fork(arguments: list[str], variables: dict[str, str], outputs: list[int]) -> None:
     take_over([str(KAFKA_INGEST), *arguments], variables, variables["PWD"], [0, *outputs])
     runpy.run_path(str(KAFKA_INGEST), run_name="__main__")
 
@@ -74,19 +70,7 @@ def main() -> None:
     place, *spark = sys.argv[1:]
     run = with_spark_of(*spark) if spark else LikeSpark().write_like_spark
     shared_by_commands.run_spark_submit = preview.run_spark_submit = run
-    ready_to_fork()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(place)
-        server.listen()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        while True:
-            client, _ = server.accept()
-            with client:
-                if (fork := os.fork()) == 0:
-                    run_in_this_fork(client)
-                _, status = os.waitpid(fork, 0)
-                client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    serve_forks(place, run_in_this_fork)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.killing import wait_for
+from tests.like_spark import program_like_spark
 from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 from tests.quick_project import QuickProject
@@ -22,7 +23,6 @@ from environment import airflow_home
 
 RUNNER = Path(__file__).with_name("run_dag_once.py")
 ROOT = Path(__file__).resolve().parents[2]
-LIKE_SPARK = ROOT / "tests" / "like_spark.py"
 
 
 def java_like_spark(java_home: Path, first: str = ":") -> Path:
@@ -38,7 +38,7 @@ case "$*" in
 *launcher.Main*) ;;
 *SparkSubmit*--attempt*)
 {first}
-PYTHONPATH={ROOT}:{ROOT}/dev exec {sys.executable} {LIKE_SPARK} "$@";;
+exec {program_like_spark()} "$@";;
 esac
 PATH="${{PATH#*:}}" exec java "$@"
 """

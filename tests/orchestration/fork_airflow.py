@@ -32,6 +32,7 @@ IMPORTED = (
     "anyio._backends._asyncio",
     "jinja2.ext",
     "kafka_ingest.airflow_tasks.feed_tasks",
+    "kafka_ingest.sinks.parquet_contents",
     *(f"kafka_ingest.airflow_tasks.dags.{name}_dag" for name in ("checking", "maintenance", "operating")),
 )
 

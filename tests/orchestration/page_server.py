@@ -120,4 +120,4 @@ def serving(project: Project, migrated: Path) -> Iterator[PageServer]:
         server.wait_until_it_answers()
         yield server
     finally:
-        own_process.stop([process], 10)
+        own_process.stop([process], 0)

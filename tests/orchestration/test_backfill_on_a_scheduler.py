@@ -95,6 +95,7 @@ def read_the_rest_and_wait_for_its_day(airflow: AirflowServer, day: datetime) ->
     rest = airflow.trigger("orders", {})
     days = lambda: airflow.call("GET", "/api/v2/dags/daily_sums/dagRuns")["dag_runs"]  # noqa: E731 - asked again
     until(lambda: [each["state"] for each in days()] == ["success"], lambda: (airflow.tasks("orders", rest), days()))
+    until(lambda: airflow.run_state("orders", rest) == "success", lambda: airflow.tasks("orders", rest))
     assert [each["partition_key"] for each in days()] == [f"{day:%Y-%m-%d}"]
 
 
@@ -125,7 +126,8 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": consumers_in(project.home / "consumers"),
         **statsd.settings,
     }
-    with running(project.home, project.bootstrap_servers, inherited) as airflow:
+    # Killed at the end: all that was asked of it has ended.
+    with running(project.home, project.bootstrap_servers, inherited, grace_s=0) as airflow:
         dags = ("backfill_offsets", "orders", "daily_sums")
         until(lambda: all(map(airflow.has_dag, dags)), lambda: "no DAGs")
 

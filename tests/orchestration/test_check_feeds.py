@@ -16,7 +16,7 @@ from order_events import order_events, produce
 
 NOTIFIERS = "file_notifier"
 UNREACHABLE = json.dumps(
-    {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}}
+    {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "100"}}
 )
 
 WAITS = "feed orders: expected its plan to begin within its schedule, found it waiting for a slot of pool 'nowhere'"

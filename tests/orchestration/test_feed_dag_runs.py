@@ -33,7 +33,7 @@ def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_sk
     events = list(order_events(500, seed=1))
     produce(broker.bootstrap_servers, topic, events)
 
-    first = airflow.run("orders", spark_is_real=True)
+    first = airflow.run("orders")
     first_log = airflow.log
     second = airflow.run("orders")
 
@@ -234,7 +234,7 @@ def test_the_plan_task_s_log_names_what_was_lost_and_what_is_left_out(
 
 def test_a_broker_that_is_down_is_retried(airflow: Airflow, project: Project) -> None:
     project.write_feed("orders")
-    unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}}'
+    unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 100}}'
 
     run = airflow.run("orders", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
 

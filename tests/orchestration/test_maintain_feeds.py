@@ -97,7 +97,7 @@ def test_a_feed_that_was_never_planned_is_skipped_and_a_mirror_that_cannot_be_re
     project.kafka_ingest("plan", "orders")
     project.write_feed(topic, name="never")
     unreachable = json.dumps(
-        {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}}
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "100"}}
     )
 
     run = airflow.run("maintain_feeds", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)

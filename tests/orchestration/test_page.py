@@ -67,7 +67,7 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     topics_elsewhere = {"topics": [TOPIC], "group": "broker-down-ingest", "conn_id": "kafka_down"}
     project.write_feed(TOPIC, name="broker-down", kafka=topics_elsewhere, complete={"by": "hour"})
     nobody = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-    extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET}
+    extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET, "socket.timeout.ms": "100"}
     project.environment["AIRFLOW_CONN_KAFKA_DOWN"] = json.dumps({"conn_type": "kafka", "extra": extra})
     scraper = {"conn_type": "generic", "password": TOKEN}
     project.environment["AIRFLOW_CONN_KAFKA_INGEST_METRICS"] = json.dumps(scraper)

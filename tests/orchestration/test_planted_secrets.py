@@ -435,7 +435,7 @@ def test_no_secret_is_in_anything_that_feeds_show_log_store_or_send_whether_they
         "copy": {"AIRFLOW_CONN_KAFKA_PLAIN": kafka(plain, **{"sasl.password": secret("wrong")})},
     }
     away = {
-        "AIRFLOW_CONN_KAFKA_DEFAULT": kafka(scram, **{"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"})
+        "AIRFLOW_CONN_KAFKA_DEFAULT": kafka(scram, **{"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "100"})
     }
     seen: dict[str, bytes] = {}
     with Watch(project) as watch:
