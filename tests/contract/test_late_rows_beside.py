@@ -280,18 +280,24 @@ def test_ranges_with_late_rows_are_not_replaced_and_the_others_are(table: Any) -
     assert table.sink.replacer.rows_of(replacing(table, 2, published.plan, 0).replaces).rows == ROWS
 
 
-@pytest.mark.parametrize("what", ["a file", "a table"])
-def test_something_else_in_the_place_of_late_rows_is_refused_before_and_neither_read_nor_touched(
-    table: Any, what: str
-) -> None:
+def test_a_table_in_the_place_of_late_rows_is_refused_before_and_neither_read_nor_touched(table: Any) -> None:
     late = late_place(table)
-    if what == "a table":
-        storage.make_folder(late / "_delta_log")
-        storage.write_whole(late / "_delta_log" / f"{0:020d}.json", b"garbage")
-    elif isinstance(late, Path):
-        late.write_bytes(b"garbage")
-    else:
-        pytest.skip("in a store a name is no folder's")
+    storage.make_folder(late / "_delta_log")
+    storage.write_whole(late / "_delta_log" / f"{0:020d}.json", b"garbage")
+    refuse(table, "a table")
+    assert [storage.read_whole(late / name) for name in storage.files_below(late)] == [b"garbage"]
+
+
+@pytest.mark.parametrize("kind", [DeltaBeside, IcebergBeside], ids=lambda kind: kind.name)
+def test_so_is_a_file_there(kind: type[Any], request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    table = made(kind, tmp_path / "out" / "orders", request)
+    late_place(table).write_bytes(b"garbage")
+    refuse(table, "a file")
+    assert late_place(table).read_bytes() == b"garbage"
+
+
+def refuse(table: Any, what: str) -> None:
+    """See something in the place of late rows refused, and the rest of the output as it would be without it."""
     directory, published = written(table, plan(table, 1))
     for refuses in (again(table).check_late, lambda: again(table).publisher.can_take(directory, published.receipt)):
         with pytest.raises(OutputNotUsableError, match=f"for files of late rows alone, found {what}"):
@@ -305,7 +311,6 @@ def test_something_else_in_the_place_of_late_rows_is_refused_before_and_neither_
     expired(table, other)
     table.sink.remover.hide(other.plan.batch_id)
     assert again(table).remover.unfinished() == []
-    assert [storage.read_whole(late / name) for name in storage.files_below(late)] == [b"garbage"] * (what == "a table")
 
 
 def test_a_batch_without_late_rows_asks_nothing_of_their_place(table: Any) -> None:

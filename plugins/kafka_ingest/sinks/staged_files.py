@@ -171,11 +171,13 @@ class StagedFiles:
         places = self.data_place(directory), directory / DATA_REVOKED
         return staged_data([self._open(place) for place in places], receipt)
 
-    def _to_remove(self, directory: Place) -> Place | None:
-        """Return what must be removed with an attempt's directory; None where that is all, or it is published."""
-        if not self.has_batch_column(directory) or self._is_published(UUID(directory.parent.name), int(directory.name)):
-            return None
-        return self.data_place(directory)
+    def _to_remove(self, directory: Place) -> list[Place]:
+        """Return what must be removed with an attempt's directory; of a published one late rows, which were copied."""
+        if not self.has_batch_column(directory):
+            return []
+        data = self.data_place(directory)
+        is_published = self._is_published(UUID(directory.parent.name), int(directory.name))
+        return [data / LATE_FOLDER if is_published else data]
 
     def _open(self, place: Place) -> Opened:
         return opened(place, self._access)
@@ -274,9 +276,7 @@ class StagedFiles:
     def size_bytes(self, directory: Place) -> int:
         with storage_errors(directory):
             self.check_mounted()
-            elsewhere = self._to_remove(directory)
-            found = [directory, *([elsewhere] if elsewhere is not None else [])]
-            return sum(size_below(self._open(place)) for place in found)
+            return sum(size_below(self._open(place)) for place in (directory, *self._to_remove(directory)))
 
     def remove(self, directory: Place) -> None:
         """Remove an attempt's directory, and its data that is not published, or was copied to be.
@@ -288,13 +288,11 @@ class StagedFiles:
         with storage_errors(directory):
             self.check_mounted()
             elsewhere = self._to_remove(directory)
-            self._refuse_links(directory, *([elsewhere] if elsewhere is not None else []))
+            self._refuse_links(directory, *elsewhere)
             # The data first: without its attempt it would never be found.
             self._forget(UUID(directory.parent.name), int(directory.name))
-            if elsewhere is not None:
-                remove_tree(self._open(elsewhere))
-                remove_if_empty(self._open(elsewhere.parent))
-            elif self.has_batch_column(directory):
-                remove_tree(self._open(self.data_place(directory) / LATE_FOLDER))
+            for place in elsewhere:
+                remove_tree(self._open(place))
+                remove_if_empty(self._open(place.parent))
             remove_tree(self._open(directory))
             remove_if_empty(self._open(directory.parent))  # no other attempt is left
