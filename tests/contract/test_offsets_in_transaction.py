@@ -317,23 +317,7 @@ def backfilled(feed: WholeFeed, selection: Selection, mode: Mode, actor: str = R
 
 
 @pytest.mark.parametrize("life", [a_gap, changed_rows, dead_letters])
-def test_rows_of_a_backfill_and_what_it_is_to_the_feed_are_one_transaction(
-    feed: WholeFeed, one: SqlStore, life: Callable[[WholeFeed, SqlStore], Asked]
-) -> None:
-    feed, selection, mode, before, after = life(feed, one)
-    batch_id = backfilled(feed, selection, mode)
-    with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
-        dying.commit(batch_id, RUN)
-    assert (seen(one), feed.states()[batch_id]) == (before, BatchState.COMMITTING)
-    commit_dying_before(feed, batch_id, "control.complete_commit", RUN)
-    assert (seen(one), feed.states()[batch_id]) == (after, BatchState.COMMITTED)
-    assert feed.commit(batch_id, RUN).by_us
-    at_rest(feed)
-    assert seen(one) == after
-
-
-@pytest.mark.parametrize("life", [a_gap, changed_rows, dead_letters])
-def test_a_backfill_that_one_database_has_lost_is_asked_for_again(
+def test_rows_of_a_backfill_and_what_it_is_to_the_feed_are_one_transaction_and_it_is_asked_for_again_if_that_is_lost(
     feed: WholeFeed,
     one: SqlStore,
     postgresql_server: PostgresqlServer,
@@ -343,7 +327,14 @@ def test_a_backfill_that_one_database_has_lost_is_asked_for_again(
     feed, selection, mode, before, after = life(feed, one)
     with failing_over(postgresql_server, one) as fail_over:
         lost = backfilled(feed, selection, mode)
-        feed.commit(lost, RUN)
+        with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
+            dying.commit(lost, RUN)
+        assert (seen(one), feed.states()[lost]) == (before, BatchState.COMMITTING)
+        commit_dying_before(feed, lost, "control.complete_commit", RUN)
+        assert (seen(one), feed.states()[lost]) == (after, BatchState.COMMITTED)
+        assert feed.commit(lost, RUN).by_us
+        at_rest(feed)
+        assert seen(one) == after
         fail_over()
     at_rest(feed)
     assert seen(one) == before
@@ -379,24 +370,18 @@ def states_of_keys(feed: WholeFeed, one: SqlStore) -> WholeFeed:
     return replace(reaching(feed, one.settings.url, **CurrentState().as_options()), spark=WithKeys())
 
 
-def test_states_of_keys_and_offsets_are_one_transaction(states_of_keys: WholeFeed, one: SqlStore) -> None:
-    feed = at_rest(states_of_keys)
-    feed.log.produce(0, 2)
-    batch_id = written(feed)
-    with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
-        dying.commit(batch_id, "run 1")
-    assert (feed.states()[batch_id], stored(one), [*rows(one)]) == ("COMMITTING", [5], [(0, 2), (0, 3), (0, 4)])
-    commit_dying_before(feed, batch_id, "control.complete_commit")
-    assert (feed.states()[batch_id], stored(one), sorted(rows(one))) == ("COMMITTED", [7], [(0, 4), (0, 5), (0, 6)])
-
-
-def test_states_of_keys_that_one_database_has_lost_are_read_again(
+def test_states_of_keys_and_offsets_are_one_transaction_and_are_read_again_if_that_is_lost(
     states_of_keys: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer
 ) -> None:
     feed = at_rest(states_of_keys)
     with failing_over(postgresql_server, one) as fail_over:
         feed.log.produce(0, 2)
-        lost = max(at_rest(feed).states())
+        lost = written(feed)
+        with watched(feed, dying_after_completing) as (dying, _), pytest.raises(Died):
+            dying.commit(lost, "run 1")
+        assert (feed.states()[lost], stored(one), [*rows(one)]) == ("COMMITTING", [5], [(0, 2), (0, 3), (0, 4)])
+        commit_dying_before(feed, lost, "control.complete_commit")
+        assert (feed.states()[lost], stored(one), sorted(rows(one))) == ("COMMITTED", [7], [(0, 4), (0, 5), (0, 6)])
         fail_over()
     assert (stored(one), sorted(rows(one))) == ([5], [(0, 2), (0, 3), (0, 4)])
     at_rest(feed)
@@ -458,7 +443,7 @@ def lost(feed: WholeFeed, one: SqlStore, postgresql_server: PostgresqlServer) ->
     return batch_id
 
 
-def test_after_a_failover_the_offsets_are_those_of_the_rows_and_what_was_lost_is_read_again_once(
+def test_after_a_failover_what_was_lost_is_read_again_once_and_a_process_that_outlives_it_adds_nothing(
     feed: WholeFeed, one: SqlStore, lost: UUID
 ) -> None:
     check_output_known(feed.snapshot(), feed.settings, feed.control, feed.sinks)
@@ -469,6 +454,11 @@ def test_after_a_failover_the_offsets_are_those_of_the_rows_and_what_was_lost_is
     check_output_known(feed.snapshot(), feed.settings, feed.control, feed.sinks)
     decision = decide_adoption(feed.settings, feed.control, feed.sink)
     assert ([each.plan.batch_id for each in decision.to_revoke], [*decision.to_publish]) == ([lost], [])
+    kept = feed.sink.archive.published_receipt(lost)
+    assert kept is not None
+    with pytest.raises(BatchRevokedError):
+        feed.sink.publisher.publish(feed.sink.staging.attempt_directory(lost, 1), kept)
+    assert rows(one) == of_partition_0(7)
 
 
 def test_dead_letters_that_were_lost_with_rows_and_offsets_are_read_again(
@@ -482,17 +472,6 @@ def test_dead_letters_that_were_lost_with_rows_and_offsets_are_read_again(
         fail_over()
     at_rest(decoding)
     assert (stored(one), rows(one) + letters(one)) == ([7], of_partition_0(7))
-
-
-def test_a_process_that_outlives_a_failover_adds_no_rows_that_were_read_again(
-    feed: WholeFeed, one: SqlStore, lost: UUID
-) -> None:
-    at_rest(feed)
-    kept = feed.sink.archive.published_receipt(lost)
-    assert kept is not None
-    with pytest.raises(BatchRevokedError):
-        feed.sink.publisher.publish(feed.sink.staging.attempt_directory(lost, 1), kept)
-    assert rows(one) == of_partition_0(7)
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN])
