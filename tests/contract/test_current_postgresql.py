@@ -283,6 +283,18 @@ def test_a_row_that_a_constraint_refuses_stops_the_commit_with_its_offset(output
     assert output.rows() == [(1, "Bern", "0")]
 
 
+def test_rows_that_a_trigger_takes_away_after_an_update_are_missed_and_nothing_is_published(
+    output: CurrentOutput,
+) -> None:
+    output.take(Event(0, "c", 1, "Bern"), Event(1, "c", 2, "Basel"))
+    does: LiteralString = "$$ BEGIN DELETE FROM {} WHERE id = 2; RETURN NULL; END $$"
+    execute(output.path, "CREATE FUNCTION {schema}.gone() RETURNS trigger LANGUAGE plpgsql AS " + does)
+    execute(output.path, "CREATE TRIGGER gone AFTER UPDATE ON {} EXECUTE FUNCTION {schema}.gone()")
+    with pytest.raises(OutputConflictError, match=r"2 rows of batch .* triggers and rules of orders, found 1"):
+        output.take(Event(2, "u", 1, "Chur"), Event(3, "u", 2, "Genf"))
+    assert output.rows() == [(1, "Bern", "0"), (2, "Basel", "1")]
+
+
 def test_a_table_of_records_is_no_table_of_states_nor_the_other_way_round(output: CurrentOutput) -> None:
     output.take(Event(0, "c", 1, "Bern"))
     with pytest.raises(OutputNotUsableError, match=r"for a feed with sink\.mode: current"):

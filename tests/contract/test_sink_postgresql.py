@@ -23,7 +23,16 @@ from sqlalchemy.dialects import postgresql
 from tests.contract.builders import batch_id_of
 from tests.contract.conftest import PostgresqlServer
 from tests.contract.decoded_rows import DECODED, publish_decoded, stage_decoded
-from tests.contract.sink_outputs import ROWS, PostgresqlOutput, made, plan_to, publish, rows_of, written
+from tests.contract.sink_outputs import (
+    ROWS,
+    PostgresqlBeside,
+    PostgresqlOutput,
+    made,
+    plan_to,
+    publish,
+    rows_of,
+    written,
+)
 from tests.postgresql_tables import (
     CONN_ID,
     connect,
@@ -427,11 +436,11 @@ def test_a_record_that_is_there_by_another_batch_is_not_added_again(output: Post
     ("trigger", "does", "found"),
     [
         ("TRIGGER moved BEFORE INSERT", "", "to add 20 rows, found that 18 were added"),
-        ("TRIGGER moved AFTER INSERT", "DELETE FROM {}", "20 rows of batch .* triggers of orders, found 18"),
+        ("TRIGGER moved AFTER INSERT", "DELETE FROM {}", "20 rows of batch .* triggers and rules of orders, found 18"),
         (
             "CONSTRAINT TRIGGER moved AFTER INSERT",
             "DELETE FROM {}",
-            "20 rows of batch .* triggers of orders, found 18",
+            "20 rows of batch .* triggers and rules of orders, found 18",
         ),
     ],
 )
@@ -457,6 +466,23 @@ def test_rows_that_a_trigger_keeps_out_are_missed_and_nothing_is_published(
     execute(output.path, "ALTER TABLE {schema}.orders_rest DISABLE TRIGGER moved")
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "found"), [(PostgresqlOutput, "orders", 18), (PostgresqlBeside, "orders_late", 9)]
+)
+def test_rows_that_a_rule_takes_away_again_are_missed_and_nothing_is_published(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: type[PostgresqlOutput], of: str, found: int
+) -> None:
+    output: Any = made(kind, tmp_path / "orders", request)
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    execute(output.path, "CREATE TABLE {schema}.orders_late (LIKE {}, kafka_late boolean NOT NULL DEFAULT true)")
+    rule: LiteralString = "RULE gone AS ON INSERT TO {of} DO ALSO DELETE FROM {of} WHERE kafka_offset = 3"
+    execute(output.path, "CREATE " + rule, of=psycopg.sql.Identifier(schema_of(output.path), of))
+    directory, published = taken(output, 1)
+    with pytest.raises(OutputConflictError, match=f"rows of batch .* triggers and rules of {of}, found {found}"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
 
 
 def test_a_table_with_a_rule_that_moves_rows_elsewhere_is_refused_before_the_batch_is_committing(
@@ -529,30 +555,34 @@ def test_a_table_that_another_process_makes_while_a_plan_looks_for_it_is_no_stra
 
 
 @pytest.mark.parametrize(
-    "statements",
+    ("statements", "found"),
     [
-        ["CREATE UNLOGGED TABLE {} (" + RAW + ")"],
-        [
-            "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
-            "CREATE UNLOGGED TABLE {schema}.rest PARTITION OF {} DEFAULT",
-        ],
-        [
-            "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
-            "CREATE FOREIGN DATA WRAPPER other",
-            "CREATE SERVER other FOREIGN DATA WRAPPER other",
-            "CREATE FOREIGN TABLE {schema}.rest PARTITION OF {} DEFAULT SERVER other",
-        ],
+        (["CREATE UNLOGGED TABLE {} (" + RAW + ")"], r"\.orders UNLOGGED, which a crash"),
+        (
+            [
+                "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
+                "CREATE UNLOGGED TABLE {schema}.rest PARTITION OF {} DEFAULT",
+            ],
+            r"\.rest UNLOGGED, which a crash",
+        ),
+        (
+            [
+                "CREATE TABLE {} (" + RAW + ") PARTITION BY LIST (kafka_partition)",
+                "CREATE FOREIGN DATA WRAPPER other",
+                "CREATE SERVER other FOREIGN DATA WRAPPER other",
+                "CREATE FOREIGN TABLE {schema}.rest PARTITION OF {} DEFAULT SERVER other",
+            ],
+            r"\.rest in another server, whose transactions end by themselves\. Nothing",
+        ),
     ],
     ids=["table", "partition", "partition elsewhere"],
 )
 def test_a_table_that_a_crash_of_the_server_would_empty_or_that_is_in_another_one_is_refused_by_a_plan(
-    output: PostgresqlOutput, statements: list[LiteralString]
+    output: PostgresqlOutput, statements: list[LiteralString], found: str
 ) -> None:
     for statement in statements:
         execute(output.path, statement)
-    with pytest.raises(
-        OutputNotUsableError, match=r"found orders UNLOGGED, which .* or in another server, .*; or a partition of it"
-    ):
+    with pytest.raises(OutputNotUsableError, match=r"found of_\w+" + found):
         output.sink.publisher.examine()
     execute(output.path, "DROP FOREIGN DATA WRAPPER IF EXISTS other CASCADE")
 
@@ -826,6 +856,7 @@ def test_a_strangers_table_by_the_name_of_that_of_late_rows_may_hide_rows(
     [
         "RULE kept AS ON DELETE TO {} DO INSTEAD UPDATE {} SET key = NULL WHERE kafka_offset = old.kafka_offset",
         "TRIGGER kept BEFORE DELETE ON {} FOR EACH ROW EXECUTE FUNCTION {schema}.kept()",
+        "CONSTRAINT TRIGGER kept AFTER DELETE ON {} INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.kept()",
     ],
 )
 def test_rows_that_stay_although_they_were_deleted_are_not_there_twice_and_do_not_pass_for_gone(
@@ -833,8 +864,11 @@ def test_rows_that_stay_although_they_were_deleted_are_not_there_twice_and_do_no
 ) -> None:
     execute(output.path, "CREATE TABLE {} (" + RAW + ")")
     first = publish(output, plan_to(output, 1))
-    returns: LiteralString = "RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"
-    execute(output.path, "CREATE FUNCTION {schema}.kept() " + returns)
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF TG_WHEN = 'AFTER' THEN "
+        "INSERT INTO {} SELECT old.*; END IF; RETURN NULL; END $$",
+    )
     execute(output.path, "CREATE " + keeps.replace("{}", "{schema}.orders"))
     replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
     second = written(output, replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced))
@@ -843,6 +877,42 @@ def test_rows_that_stay_although_they_were_deleted_are_not_there_twice_and_do_no
         with pytest.raises(OutputNotUsableError, match=r"found that some stay\. A rule or a trigger of DELETE keeps"):
             delete()
     assert output.seen() == rows_of(first)
+
+
+def test_rows_that_a_trigger_of_those_that_they_replace_takes_away_are_missed(output: PostgresqlOutput) -> None:
+    execute(output.path, "CREATE TABLE {} (" + RAW + ")")
+    first = publish(output, plan_to(output, 1))
+    deletes: LiteralString = "DELETE FROM {} WHERE kafka_offset = old.kafka_offset; RETURN NULL;"
+    execute(
+        output.path,
+        "CREATE FUNCTION {schema}.others() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN " + deletes + " END $$",
+    )
+    execute(
+        output.path,
+        "CREATE CONSTRAINT TRIGGER others AFTER DELETE ON {} INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "
+        "{schema}.others()",
+    )
+    replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
+    second = written(output, replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced))
+    with pytest.raises(OutputConflictError, match=r"20 rows of batch .* triggers and rules of orders, found 0"):
+        output.sink.publisher.publish(*second)
+    assert output.seen() == rows_of(first)
+
+
+def test_rows_that_another_table_refers_to_are_replaced_where_it_looks_at_the_commit_only(
+    output: PostgresqlOutput,
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    execute(output.path, "ALTER TABLE {} ADD UNIQUE (kafka_partition, kafka_offset)")
+    execute(
+        output.path,
+        "CREATE TABLE {schema}.notes (part int, place bigint, FOREIGN KEY (part, place) REFERENCES {} "
+        "(kafka_partition, kafka_offset) INITIALLY DEFERRED)",
+    )
+    execute(output.path, "INSERT INTO {schema}.notes VALUES (0, 3)")
+    replaced = tuple(ReplacedRange(each, first.plan.batch_id) for each in first.plan.ranges)
+    second = publish(output, replace(plan_to(output, 2), kind=BatchKind.REPLACE, replaces=replaced))
+    assert output.seen() == rows_of(second)
 
 
 def test_a_statement_about_many_ranges_has_few_parameters() -> None:

@@ -3,10 +3,10 @@
 Spark stages Parquet files beside the feed's path. The commit produces their rows by a transactional producer, and the
 batch's mark in the same transaction. For a topic ``orders_clean``::
 
-    orders_clean                  what readers see, with ``isolation.level=read_committed``
-    orders_clean.kafka_ingest     which batches were published or revoked: the marks (:mod:`.marks`)
-    P_late/kafka_batch=<batch>/          late rows, with on_late: dataset (:mod:`kafka_ingest.sinks.tables.late_files`)
-    P.kafka-ingest/staging/, receipts/   attempts and kept receipts, as beside every output
+    orders_clean                                  what readers see, with ``isolation.level=read_committed``
+    orders_clean.kafka_ingest                     which batches were published or revoked: the marks (:mod:`.marks`)
+    P_late/kafka_batch=<batch>/kafka_late=true/   late rows, with on_late: dataset (:mod:`.tables.late_files`)
+    P.kafka-ingest/staging/, receipts/            attempts and kept receipts, as beside every output
 
 Each batch has a ``transactional.id`` of its own, so that whoever publishes or revokes it fences whoever else does
 (:mod:`.commits`), and batches of a backfill are published beside those of the schedule.

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
+    delete,
     func,
     literal,
     select,
@@ -42,9 +43,16 @@ from kafka_ingest.ports.outputs import Within
 from kafka_ingest.sinks.kept_receipts import how_to_abandon
 from kafka_ingest.sinks.postgresql.current_rows import StagedEvents, Truncation, known_truncations
 from kafka_ingest.sinks.postgresql.dead_letters import LettersTable
-from kafka_ingest.sinks.postgresql.named_table import IN_ONE, LETTERS, NamedTable, OtherCountError
+from kafka_ingest.sinks.postgresql.named_table import (
+    ANY_CHANGE,
+    IN_ONE,
+    INSERTION,
+    LETTERS,
+    NamedTable,
+    OtherCountError,
+)
 from kafka_ingest.sinks.postgresql.refused_rows import Add, Refused, all_refused, cause_of, is_refusal, refused_rows
-from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, delete_all, of_batch, of_ranges
+from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, check_gone, delete_all, of_batch, of_ranges
 from kafka_ingest.sinks.postgresql.time_partitions import make_partitions
 from kafka_ingest.sinks.tables.table_format import CleanUp, Mark, ReplacedFile, Staged
 
@@ -217,15 +225,19 @@ class PostgresqlCommits:
                     "none was added. A trigger, a rule or a policy keeps it out. Nothing was published and no offset "
                     "was moved. Take it away and run the commit again."
                 )
-            if replaced:
-                for table in self._there(connection):
-                    delete_all(connection, table, of_ranges(table, replaced))
+            leaving = [(each, of_ranges(each, replaced)) for each in self._there(connection)] if replaced else []
+            for table, which in leaving:
+                connection.execute(delete(table).where(which))
+            if leaving:
                 self._check_sees_all(connection)
             for each in copies:
                 if staged is not None and each.table.state is not None:
                     self._apply(connection, staged, each.rows, each.table.state)
                 else:
-                    each.table.add(connection, mark.batch_id, each.rows, each.number)
+                    changes = ANY_CHANGE if replaced else INSERTION
+                    each.table.add(connection, mark.batch_id, each.rows, each.number, changes)
+            for table, which in leaving:  # after the new rows, for which a foreign key may wait
+                check_gone(connection, table, which)
             self._table.drop_copies(connection, mark.batch_id)
             if self._complete is not None and self._complete(connection):
                 marks = self._table.marks
@@ -254,7 +266,7 @@ class PostgresqlCommits:
                 f"{changes.records:,} and {counted(short, 'row')} too few"
             )
         rows = changes.inserted + changes.updated + (0 if state.removes else changes.deleted)
-        self._table.check_stayed(connection, batch_id, rows)
+        self._table.check_stayed(connection, batch_id, rows, ANY_CHANGE)
         said = replace(changes, truncations=own).as_document()
         connection.execute(update(marks).where(marks.c.batch_id == batch_id).values(changes=said))
 

@@ -63,10 +63,11 @@ COLUMNS: Final = text(
 )
 RELATION: Final = text("SELECT relkind FROM pg_class WHERE oid = to_regclass(:name)")
 TABLES: Final = {"r", "p"}
-UNLOGGED: Final = text(
-    "SELECT EXISTS (SELECT FROM pg_class WHERE (relpersistence = 'u' OR relkind = 'f') AND "
-    "(oid = to_regclass(:name) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
+NOT_OF_ITS_TRANSACTIONS: Final = text(
+    "SELECT oid::regclass::text, relkind = 'f' FROM pg_class WHERE (relpersistence = 'u' OR relkind = 'f') AND "
+    "(oid = to_regclass(:name) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass(:name)))) ORDER BY 1"
 )
+"""The table and its partitions, those that are UNLOGGED or foreign ones."""
 RIGHTS: Final = text(
     "SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE'), "
     "current_setting('transaction_read_only') = 'on' FROM pg_namespace WHERE nspname = :schema"
@@ -74,15 +75,22 @@ RIGHTS: Final = text(
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
 RULES: Final = text(
     "SELECT rulename::text FROM pg_rewrite WHERE ev_class = to_regclass(:name) AND is_instead AND ev_enabled IN "
-    "('O', 'A') AND ev_type::text = ANY(string_to_array(:kinds, ',')) ORDER BY 1"
+    "('O', 'A') AND ev_type::text = ANY(string_to_array(:events, ',')) ORDER BY 1"
 )
-"""Of UPDATE, INSERT and DELETE: 2, 3 and 4. Rows that these move away, the server says were added."""
-HAS_LATER_TRIGGERS: Final = text(
+"""Rows that these move away, the server says were added."""
+DOES_MORE: Final = text(
     "SELECT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 2 = 0 AND "
-    "tgtype & :kinds <> 0 AND (tgrelid = to_regclass(:name) OR tgrelid IN "
-    "(SELECT relid FROM pg_partition_tree(to_regclass(:name)))))"
+    "tgtype & :bits <> 0 AND (tgrelid = to_regclass(:name) OR tgrelid IN "
+    "(SELECT relid FROM pg_partition_tree(to_regclass(:name))))) OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = "
+    "to_regclass(:name) AND NOT is_instead AND ev_enabled IN ('O', 'A') AND ev_type::text = "
+    "ANY(string_to_array(:events, ',')))"
 )
-"""After an INSERT, a DELETE or an UPDATE: 4, 8 and 16."""
+"""Whether triggers after some changes, also those of partitions, or rules may change its rows."""
+Changes = Mapping[str, str | int]
+INSERTION: Final[Changes] = {"events": "3", "bits": 4}
+"""What the catalog calls it: the event of a rule, the bits of a trigger's type."""
+ANY_CHANGE: Final[Changes] = {"events": "2,3,4", "bits": 4 | 8 | 16}
+"""UPDATE, INSERT and DELETE; INSERT, DELETE and UPDATE."""
 HIDES: Final = text(
     "SELECT current_user, pg_get_userbyid(relowner), ARRAY(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid "
     "ORDER BY 1) FROM pg_class c WHERE oid = to_regclass(:name) AND row_security_active(oid)"
@@ -211,11 +219,12 @@ class NamedTable:
         if kind not in TABLES:
             problems.append("a view, or something else that is no table")
         for name in (self.name, self.marks.name):
-            if connection.execute(UNLOGGED, self.named(name)).scalar_one():
-                problems.append(
-                    f"{name} UNLOGGED, which a crash of the server empties, or in another server, whose transactions "
-                    "end by themselves; or a partition of it"
-                )
+            problems += [
+                f"{found} in another server, whose transactions end by themselves"
+                if is_foreign
+                else f"{found} UNLOGGED, which a crash of the server empties"
+                for found, is_foreign in connection.execute(NOT_OF_ITS_TRANSACTIONS, self.named(name))
+            ]
         of_states = ["UPDATE", "DELETE"] if self.state is not None else []
         for name, called, changes in (
             (self.name, "the table", of_states),
@@ -226,8 +235,8 @@ class NamedTable:
             # None of a table that is not there yet.
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
-        kinds = "2,3,4" if self.state is not None else "3"
-        rules = connection.execute(RULES, {**of_table, "kinds": kinds}).scalars()
+        done = INSERTION if self.state is None else ANY_CHANGE
+        rules = connection.execute(RULES, {**of_table, **done}).scalars()
         problems += [f"rule {rule}, which does something else INSTEAD" for rule in rules]
         there = self._columns_of(connection, self.name)
         if self.beside is not None and self.beside.column not in there:
@@ -365,30 +374,31 @@ class NamedTable:
             [*rows.c.keys(), BATCH_COLUMN], select(*values, literal(batch_id, Uuid()))
         )
 
-    def add(self, connection: Connection, batch_id: UUID, rows: FromClause, number: int) -> None:
-        """Add copied rows of a batch; raises OtherCountError where they are not as many then."""
+    def add(
+        self, connection: Connection, batch_id: UUID, rows: FromClause, number: int, changes: Changes = INSERTION
+    ) -> None:
+        """Add copied rows of a batch, last of some changes; raises OtherCountError where they are not as many then."""
         counting = connection.execution_options(preserve_rowcount=True)
         found = counting.execute(self.insertion(connection, batch_id, rows)).rowcount
         if found != number:
             what = f"{counted(number, 'dead letter')} to {self}" if self.beside is LETTERS else counted(number, "row")
             raise OtherCountError(f"expected to add {what}, found that {found:,} were added")
-        self.check_stayed(connection, batch_id, number)
+        self.check_stayed(connection, batch_id, number, changes)
 
-    def check_stayed(self, connection: Connection, batch_id: UUID, number: int) -> None:
-        """Raise OtherCountError where triggers have left another number of a batch's rows, deferred ones, too.
+    def check_stayed(self, connection: Connection, batch_id: UUID, number: int, changes: Changes) -> None:
+        """Raise OtherCountError where triggers, deferred ones, too, or rules have left another number of its rows.
 
-        Those before an insertion are in the server's own count. Without any nothing is counted: few tables have an
+        Triggers before an insertion are in the server's own count. Without any nothing is counted: few tables have an
         index of batches by another's hand.
         """
-        kinds = 28 if self.state is not None else 4
-        if connection.execute(HAS_LATER_TRIGGERS, {**self.named(self.name), "kinds": kinds}).scalar_one():
+        if connection.execute(DOES_MORE, {**self.named(self.name), **changes}).scalar_one():
             connection.execute(IMMEDIATE)
             rows = self.with_columns([BATCH_COLUMN])
             counted_now = select(func.count()).select_from(rows).where(rows.c[BATCH_COLUMN] == batch_id)
             if (found := connection.execute(counted_now).scalar_one()) != number:
                 raise OtherCountError(
-                    f"expected {counted(number, 'row')} of batch {batch_id} after the triggers of {self.name}, found "
-                    f"{found:,}"
+                    f"expected {counted(number, 'row')} of batch {batch_id} after the triggers and rules of "
+                    f"{self.name}, found {found:,}"
                 )
 
     def drop_copies(self, connection: Connection, batch_id: UUID, attempt: str = "") -> None:

@@ -32,6 +32,7 @@ from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.table_options import IS_DELETED
 from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.postgresql.database import Database
+from kafka_ingest.sinks.postgresql.refused_rows import IMMEDIATE
 from kafka_ingest.sinks.tables.table_format import Mark, Outcome, RowsByMarks
 
 if TYPE_CHECKING:
@@ -147,10 +148,17 @@ class PostgresqlRows(RowsByMarks):
 def delete_all(connection: Connection, table: Table, which: ColumnElement[bool]) -> None:
     """Delete rows; raises OutputNotUsableError where one stays."""
     connection.execute(delete(table).where(which))
+    check_gone(connection, table, which)
+
+
+def check_gone(connection: Connection, table: Table, which: ColumnElement[bool]) -> None:
+    """Raise OutputNotUsableError where rows that were deleted are there, also by triggers that wait for the commit."""
+    connection.execute(IMMEDIATE)
     if connection.execute(select(1).select_from(table).where(which).limit(1)).first() is not None:
         raise OutputNotUsableError(
             f"table {table.fullname} in PostgreSQL: expected that rows leave it once they are deleted, found that some "
-            "stay. A rule or a trigger of DELETE keeps them. Nothing was changed. Take it away and run this again."
+            "stay. A rule or a trigger of DELETE keeps them or adds them again. Nothing was changed. Take it away and "
+            "run this again."
         )
 
 
