@@ -894,7 +894,7 @@ def test_an_unreachable_server_is_unavailable_and_its_password_is_not_shown(clos
 
 @pytest.mark.long
 def test_a_server_that_never_answers_is_unavailable_after_the_time_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 1)
+    monkeypatch.setattr("kafka_ingest.foundation.postgresql.CONNECT_S", 3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -3,12 +3,13 @@
 import ast
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.orchestration.airflow_forks import airflow_forks
-from tests.project import Project
+from tests.project import Answer, Project
 
 from kafka_ingest.verbs.operate_form import FIELDS
 
@@ -18,7 +19,10 @@ DESCRIBE = Path(__file__).with_name("describe_dags.py")
 
 
 def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -> dict[str, Any]:
-    answer = airflow_forks().run(project, DESCRIBE, dags, **environment)
+    return described(airflow_forks().run(project, DESCRIBE, dags, **environment))
+
+
+def described(answer: Answer) -> dict[str, Any]:
     assert answer.exit_code == 0, answer.stderr[-3000:]
     return json.loads(answer.stdout.partition("RESULT")[2])
 
@@ -82,7 +86,8 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def found(offline: Project) -> dict[str, Any]:
-    return describe(offline)
+    """What is read by a process that has imported nothing before."""
+    return described(offline.command(sys.executable, DESCRIBE, ROOT / "dags"))
 
 
 @pytest.fixture(scope="module")
