@@ -212,6 +212,33 @@ def test_a_zombie_shows_late_rows_no_second_time(table: Any) -> None:
     assert (table.seen().total(), table.sink.remover.unfinished()) == (0, [])
 
 
+def test_nor_does_one_that_is_held_up_after_it_has_asked(table: Any) -> None:
+    directory, published = written(table, plan(table, 1))
+    real = LateFiles.publish
+
+    def held_up(*given: Any) -> None:
+        with patch.object(LateFiles, "publish", real):
+            again(table).publisher.publish(directory, published)
+        expired(table, published)
+        again(table).remover.hide(published.plan.batch_id)
+        real(*given)
+
+    with patch.object(LateFiles, "publish", held_up):
+        table.sink.publisher.publish(directory, published)
+
+    assert (table.seen().total(), table.sink.remover.unfinished()) == (0, [])
+
+
+def test_late_rows_expire_also_where_the_receipt_is_lost(table: Any) -> None:
+    published = publish(table, plan(table, 1))
+    expired(table, published)
+    storage.remove_file(table.sink.archive.path(published.plan.batch_id))
+
+    again(table).remover.hide(published.plan.batch_id)
+
+    assert (table.seen().total(), again(table).remover.unfinished()) == (0, [])
+
+
 def test_a_batch_expires_with_its_late_rows_also_where_that_ended_half_way(table: Any) -> None:
     first, second = (publish(table, plan(table, number)) for number in (1, 2))
     expired(table, first)

@@ -275,10 +275,20 @@ class TablePublisher:
                     f"plan {mark.fingerprint}. No offset was moved; find what else writes to this table."
                 )
             commits.make_durable()
-            late = self._parts.late if published.receipt.late_rows else None
-            # Asked again: it may have expired while this publisher was held up.
-            if late is not None and self._receipts.removal(batch_id) is None:
-                late.publish(directory, published.receipt.part(late=True))
+            if self._parts.late is not None and published.receipt.late_rows:
+                self._publish_late(self._parts.late, directory, published.receipt.part(late=True))
+
+    def _publish_late(self, late: LateFiles, directory: Place, receipt: Receipt) -> None:
+        """Ask for a removal before and after: a publisher may be held up in between, and the batch expire."""
+        if self._receipts.removal(receipt.batch_id) is not None:
+            return
+        try:
+            late.publish(directory, receipt)
+        except OutputConflictError:
+            if self._receipts.removal(receipt.batch_id) is None:
+                raise
+        if self._receipts.removal(receipt.batch_id) is not None:
+            late.remove(receipt.batch_id)
 
     def _check_safe(self, staged: Staged) -> None:
         if staged.receipt.files:

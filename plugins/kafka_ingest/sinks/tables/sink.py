@@ -306,7 +306,7 @@ class TableRemover:
             self._parts.table.commits.delete_rows(batch_id)
             self._parts.table.commits.make_durable()
             receipt = self._parts.receipts.receipt(batch_id)
-            if self._parts.late is not None and receipt is not None and receipt.late_rows:
+            if self._parts.late is not None and (receipt is None or receipt.late_rows):
                 self._parts.late.remove(batch_id)
 
     def unfinished(self) -> list[str]:
