@@ -1,6 +1,7 @@
 """What a fork of a process that has imported much does to run a script as a process of its own would."""
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -36,12 +37,17 @@ def serve_forks(place: str, run: Callable[[list[str], dict[str, str], list[int]]
         while True:
             client, _ = server.accept()
             with client:
-                if (fork := os.fork()) == 0:
-                    _, outputs, _, _ = socket.recv_fds(client, 1, 2)
-                    run(*json.loads(client.makefile().read()), outputs)
-                    sys.exit()
-                _, status = os.waitpid(fork, 0)
-                client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                if os.fork() == 0:  # it waits for the other, so that this process can take the next client
+                    if (fork := os.fork()) == 0:
+                        _, outputs, _, _ = socket.recv_fds(client, 1, 2)
+                        run(*json.loads(client.makefile().read()), outputs)
+                        sys.exit()
+                    _, status = os.waitpid(fork, 0)
+                    client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                    os._exit(0)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
 
 
 def forked(request: dict[str, Any], answers: TextIO) -> int:

@@ -396,6 +396,9 @@ def test_no_question_makes_a_topic_that_is_not_there(another_broker: EmbeddedBro
         with contextlib.suppress(KafkaIngestError, MirrorRefusedError, KafkaException):
             ask()
         assert missing.topic not in kafka.topic_names()
+    # What the last one made would come before this one.
+    create_topic(servers, f"{name}-later")
+    assert missing.topic not in kafka.topic_names()
 
 
 def test_a_topic_says_when_its_records_are_deleted_and_one_that_is_not_there_says_why_not(

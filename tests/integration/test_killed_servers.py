@@ -189,8 +189,11 @@ def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the
         run = processes.run_feed(held_at=f"before:{LIFE}:BatchLife.begin_commit", AIRFLOW_CONN_KAFKA_DEFAULT=impatient)
         run.wait_until_held()
         mortal_broker.kill()
-        run.resume()
-        answer = run.end()
+        try:
+            run.resume()
+            answer = run.end()
+        finally:
+            mortal_broker.start()
 
     assert answer.exit_code == 0, answer
     [batch] = answer.document["batches"]
@@ -198,7 +201,6 @@ def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the
     assert mortal_broker.bootstrap_servers in batch["mirror_failure"]
     assert records_of(quick) == sorted(produced.values.items())
 
-    mortal_broker.start()
     assert quick.stored_offsets() == {0: 7, 1: 5, 2: 0}
     assert quick.group_offsets() == {0: 3, 1: 0, 2: 0}, "the group stays where the last commit with Kafka left it"
     produced.add(2, 1)

@@ -58,7 +58,7 @@ def test_a_partitioned_feed_is_read_once_and_answers_and_obeys_as_any_other(
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "sqlite", "host": f"{quick.home}/catalog.db"}))
     produce(servers, orders, 1, plain_records(4, MIDNIGHT_MS - 2_000))
     quick.write_feed(orders, sink=sink)
-    with quick.submitting(spark_is_real=table is TableLog):  # it stages the same for both
+    with quick.submitting(spark_is_real=table is TableLog):  # what it stages for Iceberg, test_store sees
         [first] = quick.run()
     assert first["rows"] == 19
     days = {day: files for (_, day), files in look(quick)[0].items()}

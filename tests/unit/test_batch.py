@@ -27,7 +27,7 @@ from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, F
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.partition_term import LateRows, terms_of
 from kafka_ingest.model.place import OutputLocation
-from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.model.schema_source import ReadAs, WriterSchema
 from kafka_ingest.model.spark_settings import SparkSettings
 from kafka_ingest.model.written_columns import SelectedColumn, Shape
 
@@ -285,6 +285,27 @@ def test_what_records_become_comes_back_with_the_document() -> None:
     document = AttemptDocument(a_plan(), 1, Decoding(of_value, FieldDecoding(Format.STRING), Columns.FLATTEN))
     content = document.as_bytes()
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
+
+
+@pytest.mark.parametrize(
+    "where", ["", "data", "decode", "decode value", "data place", "data batch_column", "decode value format"]
+)
+def test_an_attempt_document_that_lacks_a_part_is_refused(where: str) -> None:
+    *above, name = where.split() or ["letters"]
+    document = json.loads(AttemptDocument(a_plan(), 1).as_bytes())
+    part: Any = document
+    for each in above:
+        part = part[each]
+    del part[name]
+    content = canonical_json(document)
+    with pytest.raises((ValueError, KeyError), match=rf"all that it freezes|{name}"):
+        AttemptDocument.from_bytes(content, sha256(content))
+
+
+def test_how_fields_are_read_comes_back_as_what_it_is() -> None:
+    value = FieldDecoding(Format.JSON, "id bigint", read_as={"id": ReadAs.SKIP})
+    content = AttemptDocument(a_plan(), 1, Decoding(value)).as_bytes()
+    assert AttemptDocument.from_bytes(content, sha256(content)).decode.value.read_as["id"] is ReadAs.SKIP
 
 
 def test_a_relative_place_of_data_is_refused() -> None:

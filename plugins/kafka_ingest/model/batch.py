@@ -305,7 +305,10 @@ class AttemptDocument:
         require_version(document, DOCUMENT_VERSION, "attempt document")
         files: Mapping[str, list[str]] = document["letters"]
         letters = {UUID(batch_id): tuple(map(place_of, names)) for batch_id, names in files.items()}
-        return read_document(cls, document, letters=letters)
+        read = read_document(cls, document, letters=letters)
+        if read.as_bytes() != content:  # a default in place of what is missing would be written somewhere else
+            raise ValueError("expected an attempt document with all that it freezes, found one that lacks some")
+        return read
 
 
 @dataclass(frozen=True, slots=True)
