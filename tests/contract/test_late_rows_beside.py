@@ -283,6 +283,17 @@ def test_what_readers_see_of_a_batch_is_in_both_and_damage_and_doubles_show(tabl
     assert [each.unaccounted for each in alone(table).partitions] == [0, ROWS]
 
 
+def test_a_batch_of_which_all_rows_are_lost_is_gone_and_one_whose_late_rows_are_left_is_changed(table: Any) -> None:
+    published = publish(table, plan(table, 1))
+    staging = table.sink.staging
+    staging.remove(staging.attempt_directory(published.plan.batch_id, published.receipt.attempt))
+    table.sink.publisher._table.commits.delete_rows(published.plan.batch_id)
+    assert states(table) == [FilesState.CHANGED]
+    storage.remove_tree(late_place(table))
+    [found] = again(table).publisher.published_receipts()
+    assert (found.files.state, found.files.rows) == (FilesState.GONE, 0)
+
+
 @pytest.mark.long
 def test_late_rows_of_a_topic_are_counted_with_its_records_and_missing_ones_show(
     request: pytest.FixtureRequest, tmp_path: Path

@@ -97,6 +97,7 @@ class LateFiles:
         """Copy staged late rows, durably; on a disk all of them come to their place at once."""
         target = self._opened(directory / DATA_LATE)
         if isinstance(target, Path) and target.exists():
+            flush(target.parent)  # the publisher that renamed it may have been killed before it did
             return
         copies = target.with_name(f"{DATA_LATE}.{uuid4().hex}") if isinstance(target, Path) else target
         for file in receipt.files:

@@ -358,17 +358,18 @@ def found_files(parts: TableParts, rows: TableRows, receipt: Receipt) -> FoundFi
 def published_files(parts: TableParts, rows: TableRows, receipt: Receipt) -> FoundFiles:
     """Return what exists of a batch that its mark calls published."""
     there, late = parts.files_there(receipt), parts.late_files(receipt)
-    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt) | late
+    expected = {file.name: file.size_bytes for file in receipt.files}
+    lacking = {name: expected[name] for name in late if there.get(name) != expected[name]}
+    directory = parts.staging.attempt_directory(receipt.batch_id, receipt.attempt)
+    if parts.late is not None and lacking and lacking.items() <= parts.late.aside(directory, receipt).items():
+        return FoundFiles(FilesState.STAGED, f"its late rows are in {directory / DATA_LATE}")
+    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt) | (late - lacking.keys())
     own = [file for file in receipt.files if file.name in names]
     missing = {file.name: file.size_bytes for file in own if there.get(file.name) != file.size_bytes}
     if missing:
-        directory = parts.staging.attempt_directory(receipt.batch_id, receipt.attempt)
-        if parts.late is not None and missing.items() <= parts.late.aside(directory, receipt).items():
-            return FoundFiles(FilesState.STAGED, f"its late rows are in {directory / DATA_LATE}")
         left = {name: size for name, size in there.items() if name in missing}
-        is_gone = not left and len(missing) == len(receipt.files) == len(late)
         said = f"{difference(missing, left)} where they were published, and readers look for them"
-        return FoundFiles(FilesState.GONE if is_gone else FilesState.CHANGED, said)
+        return FoundFiles(FilesState.CHANGED, said)
     count = sum(file.rows for file in own)
     if len(own) < len(receipt.files):
         count += rows.count_elsewhere(receipt.batch_id)
