@@ -5,7 +5,19 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Label, RowMapping, Select, bindparam, func, literal, select, union_all
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Label,
+    RowMapping,
+    Select,
+    bindparam,
+    func,
+    literal,
+    select,
+    union_all,
+)
 
 from kafka_ingest.control.coverage_rows import HAS_DEAD_LETTERS
 from kafka_ingest.control.rows import (
@@ -30,7 +42,7 @@ from kafka_ingest.model.summaries import NotRows, ReadCounts
 Noun = TypeVar("Noun")
 
 
-def are_open(feed_ids: Any) -> tuple[ColumnElement[bool], ...]:  # noqa: ANN401 - a parameter or a query
+def are_open(feed_ids: Select[Any] | BindParameter[Any]) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that batches are the open live ones of feeds: feed by feed, each is one index lookup."""
     return (
         # On its own: with a kind or state SQLite may use another index, or none, once ANALYZE has counted years of one

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
 
 from kafka_ingest.foundation.durable_files import create_durably, make_directory_durably, sync, write_durably
@@ -48,7 +49,7 @@ def opened_elsewhere(place: Remote, access: StoreAccess | None = None) -> "UPath
     return store_at(place.scheme).open(place, access)
 
 
-def module_of(scheme: str) -> Any:  # noqa: ANN401 - a module, of which the names are those of StoreKind
+def module_of(scheme: str) -> ModuleType:
     return import_module(f"{any_store.__package__}.{KINDS[scheme].module}")
 
 

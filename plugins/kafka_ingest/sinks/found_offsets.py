@@ -210,7 +210,7 @@ def placed_in(column: Any) -> Any:  # noqa: ANN401 - Arrow's own
     return pc.and_(pc.greater_equal(column, pa.scalar(0)), pc.less(column, pa.scalar(MOST)))
 
 
-def small_whole(source: Path | IO[bytes]) -> Any:  # noqa: ANN401 - what Arrow opens
+def small_whole(source: Path | IO[bytes]) -> Path | IO[bytes] | pa.BufferReader:
     """Return a small file on a disk as its content: Arrow's own reading takes longer than all the rest."""
     if not isinstance(source, Path):
         return source
