@@ -3,15 +3,15 @@
 import atexit
 import contextlib
 import gc
-import json
 import os
 import runpy
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
+
+from tests.submitted_jobs import clients_of, job_of
 
 
 def ready_to_fork() -> None:
@@ -23,31 +23,23 @@ def ready_to_fork() -> None:
     gc.freeze()
 
 
-def serve_forks(place: str, run: Callable[[list[str], dict[str, str], list[int]], object]) -> NoReturn:
+def serve_forks(place: str, run: Callable[[list[str], dict[str, str], list[int]], object]) -> None:
     """Run something in a fork for each client of a socket, with its arguments, environment, output and error.
 
-    A client is :data:`tests.kept_spark.SUBMIT`; it gets the exit code.
+    The client gets the exit code.
     """
     ready_to_fork()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(place)
-        server.listen()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        while True:
-            client, _ = server.accept()
-            with client:
-                if os.fork() == 0:  # it waits for the other, so that this process can take the next client
-                    if (fork := os.fork()) == 0:
-                        _, outputs, _, _ = socket.recv_fds(client, 1, 2)
-                        run(*json.loads(client.makefile().read()), outputs)
-                        sys.exit()
-                    _, status = os.waitpid(fork, 0)
-                    client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-                    os._exit(0)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+    for client in clients_of(place):
+        if os.fork() == 0:  # it waits for the other, so that this process can take the next client
+            if (fork := os.fork()) == 0:
+                run(*job_of(client))
+                sys.exit()
+            _, status = os.waitpid(fork, 0)
+            client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            os._exit(0)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def forked(request: dict[str, Any], answers: TextIO) -> int:

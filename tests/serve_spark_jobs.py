@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from tests.hold_and_run import holding_at
 from tests.kept_spark import ON_DISK
+from tests.submitted_jobs import clients_of, job_of
 
 from kafka_ingest.writing import session, write_batch
 
@@ -128,7 +129,7 @@ def exit_code_of(job: Callable[[], object]) -> int:
     return 0
 
 
-def job_of(application: str, arguments: list[str]) -> Callable[[], object]:
+def run_of(application: str, arguments: list[str]) -> Callable[[], object]:
     """Return the job, the job that is held at one of its own calls, or what a script of a test's does."""
     if Path(application).name == "write_batch.py":
         return partial(write_batch.main, arguments)
@@ -150,11 +151,10 @@ def run_script(script: str, arguments: list[str]) -> None:
 
 def serve(client: socket.socket, gateway: JavaGateway) -> None:
     """Run the job that a client brings."""
-    _, outputs, _, _ = socket.recv_fds(client, 1, 2)
-    arguments, variables = json.loads(client.makefile().read())
+    arguments, variables, outputs = job_of(client)
     settings, application, of_job = submitted(arguments)
     with writing_to(outputs), environment(variables), spark_settings(gateway, settings):
-        code = exit_code_of(job_of(application, of_job))
+        code = exit_code_of(run_of(application, of_job))
     client.sendall(str(code).encode())
 
 
@@ -163,15 +163,8 @@ def main() -> None:
     gateway = launch_gateway(popen_kwargs={"stdout": 2})
     session.launch_gateway = lambda: gateway
     SparkContext._ensure_initialized(gateway=gateway)  # for scripts, which make a session in the usual way
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(sys.argv[1])
-        server.listen()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        while True:
-            client, _ = server.accept()
-            with client:
-                serve(client, gateway)
+    for client in clients_of(sys.argv[1]):
+        serve(client, gateway)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from kafka_ingest.sinks.delta.log_entry import BATCHES, LOG
 from kafka_ingest.sinks.delta.mended_statistics import DeltaStatistics
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.tables.late_files import LateFiles
+from kafka_ingest.sinks.tables.publisher import TableParts
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "GUARANTEE", "LOG", "delta_sink")
@@ -26,4 +27,4 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one version of th
 
 def delta_sink(output: Place, access: StoreAccess | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     log = TableLog(output, access, options)
-    return table_sink(log, access, DeltaStatistics(log), late=LateFiles(output, access))
+    return table_sink(TableParts.of(log, access, late=LateFiles(output, access)), DeltaStatistics(log))

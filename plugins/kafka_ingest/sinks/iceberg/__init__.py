@@ -19,6 +19,7 @@ from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA
 from kafka_ingest.sinks.tables.late_files import LateFiles
+from kafka_ingest.sinks.tables.publisher import TableParts
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("BATCHES", "DATA", "GUARANTEE", "METADATA", "iceberg_sink")
@@ -33,4 +34,4 @@ def iceberg_sink(
     options: TableOptions = NO_TABLE_OPTIONS,
 ) -> Sink:
     table = IcebergOutput(output, find_catalog, access, options)
-    return table_sink(table, access, late=LateFiles(output.place, access))
+    return table_sink(TableParts.of(table, access, late=LateFiles(output.place, access)))

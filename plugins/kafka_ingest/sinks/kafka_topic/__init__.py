@@ -44,8 +44,7 @@ def kafka_sink(
     to topics, or counts their records, is imported for feeds that do so only.
     """
     topic = import_module(f"{__name__}.commits").KafkaTopic(output, find_kafka, options)
-    late = LateFiles(output.place, access)
-    sink, parts = table_sink(topic, access, lacks=topic.lacks, late=late), TableParts.of(topic, access, late=late)
+    parts = TableParts.of(topic, access, late=LateFiles(output.place, access))
     contents = import_module(f"{__name__}.contents").TopicContents(parts, topic)
     roles = {"contents": contents, "most_rows": topic.most_rows, "rows_by_hour": TableInspector(parts).rows_by_hour}
-    return replace(sink, inspector=None, remover=None, replacer=None, **roles)
+    return replace(table_sink(parts, lacks=topic.lacks), inspector=None, remover=None, replacer=None, **roles)

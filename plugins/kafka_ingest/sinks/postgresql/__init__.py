@@ -24,6 +24,7 @@ from kafka_ingest.ports.outputs import Sink, Within
 from kafka_ingest.sinks.postgresql.database import FindDatabase
 from kafka_ingest.sinks.postgresql.dead_letters import letters_sink
 from kafka_ingest.sinks.postgresql.output import CONN_ID, PostgresqlOutput
+from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
 from kafka_ingest.sinks.tables.sink import table_sink
 
 __all__ = ("CONN_ID", "GUARANTEE", "postgresql_dead_letters_sink", "postgresql_sink")
@@ -42,9 +43,9 @@ def postgresql_sink(
 
     def publish_within(directory: Place, published: PublishedReceipt, complete: Within) -> None:
         completing = PostgresqlOutput(output, find_database, access, options, complete)
-        table_sink(completing, access).publisher.publish(directory, published)
+        TablePublisher(TableParts.of(completing, access)).publish(directory, published)
 
-    sink = table_sink(table, access, forget=table.forget, lacks=table.lacks)
+    sink = table_sink(TableParts.of(table, access, table.forget), lacks=table.lacks)
     within = replace(sink, in_transaction=table.in_transaction, publish_within=publish_within, in_one=table.in_one)
     return replace(within, lost=table.lost, remark=table.remark, refused=table.refused, check_late=table.check_late)
 

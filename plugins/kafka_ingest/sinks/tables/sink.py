@@ -15,7 +15,6 @@ from kafka_ingest.errors import (
     TooManyDeadLettersError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.gap import RemovalCause
 from kafka_ingest.model.offsets import (
@@ -35,9 +34,8 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, Written
 from kafka_ingest.ports.outputs import Sink, Statistics
 from kafka_ingest.sinks.batch_folders import data_file
 from kafka_ingest.sinks.contents import OutputContents
-from kafka_ingest.sinks.tables.late_files import LateFiles
 from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
-from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableFormat, TableRows
+from kafka_ingest.sinks.tables.table_format import Mark, Outcome, TableRows
 from kafka_ingest.sinks.usable_places import storage_errors
 
 GOES_BACK = (
@@ -324,23 +322,17 @@ class TableRemover:
 
 
 def table_sink(
-    table: TableFormat,
-    access: StoreAccess | None = None,
-    statistics: Statistics | None = None,
-    forget: Callable[[UUID, int], None] = lambda *_: None,
-    lacks: Callable[[UUID], str] | None = None,
-    late: LateFiles | None = None,
+    parts: TableParts, statistics: Statistics | None = None, lacks: Callable[[UUID], str] | None = None
 ) -> Sink:
-    """Return the roles of a table; ``access`` leads to its store, None on a disk.
+    """Return the roles of a table.
 
-    ``statistics`` is None where readers take none that are missing for others. ``forget`` removes what the table keeps
-    of an attempt elsewhere, and ``lacks`` says where a published batch is not known. ``late`` is None where the table's
-    own commits have late rows.
+    ``statistics`` is None where readers take none that are missing for others. ``lacks`` says where a published batch
+    is not known.
     """
-    parts = TableParts.of(table, access, forget, late)
+    late = parts.late
 
     def rows() -> TableRows:
-        return table.commits.rows()
+        return parts.table.commits.rows()
 
     return Sink(
         staging=parts.staging,
