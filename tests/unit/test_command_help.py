@@ -29,12 +29,23 @@ def test_each_verb_that_has_a_command_is_listed() -> None:
             assert places.count(place) == 1
 
 
-def test_a_command_imports_no_other_verb() -> None:
-    program = "import sys; from kafka_ingest.cli.app import app_of; app_of(['run', 'orders']); print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+IMPORTING_A_COMMAND = """
+import gc, sys
+from kafka_ingest.cli.app import app_of
+found = []
+gc.callbacks.append(lambda phase, info: found.append(info["generation"]))
+app_of(["run", "orders"])
+print(found.count(2), *sys.modules)
+"""
+
+
+def test_a_command_imports_no_other_verb_and_what_it_imports_is_not_looked_through_for_garbage() -> None:
+    program = [sys.executable, "-c", IMPORTING_A_COMMAND]
+    all_looked_through, *found = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()
     assert {each for each in found if each.startswith("kafka_ingest.verbs.")} <= {
         f"kafka_ingest.verbs.{name}" for name in ("answer", "plan", "request", "topics_of_files")
     }
+    assert int(all_looked_through) == 0
 
 
 def test_the_version_is_that_of_what_is_installed() -> None:

@@ -21,6 +21,7 @@ from kafka_ingest.cli.output import (
     unexpected_in_json,
 )
 from kafka_ingest.errors import NotPrintedError
+from kafka_ingest.foundation.without_garbage_collection import importing
 
 Commands = Mapping[str, str]
 """Where each command is: a module, and in it a verb's request or a function."""
@@ -99,9 +100,10 @@ def app_of(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def add(app: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
-    found = resolve_name(f"kafka_ingest.{place}")
-    if isinstance(found, type):
-        command_of = resolve_name("kafka_ingest.cli.made_commands:command_of")  # it imports what verbs need
+    with importing():
+        found = resolve_name(f"kafka_ingest.{place}")
+        command_of = resolve_name("kafka_ingest.cli.made_commands:command_of") if isinstance(found, type) else None
+    if command_of is not None:
         app.command(name, help=found.__doc__, rich_help_panel=panel)(command_of(found))
     else:
         app.command(name, rich_help_panel=panel)(found)

@@ -70,7 +70,7 @@ FORMATS: Mapping[str, Format] = {
         parquet_files.file_place,
         parquet_files.IN_WORDS,
         parquet.GUARANTEE,
-        ("pyarrow.parquet",),
+        ("kafka_ingest.sinks.parquet_contents",),
         is_at=lambda names: not {delta.LOG, iceberg.METADATA}.intersection(names),
     ),
     "delta": Format(
