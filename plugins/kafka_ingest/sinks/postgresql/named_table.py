@@ -74,10 +74,11 @@ RIGHTS: Final = text(
 )
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
 RULES: Final = text(
-    "SELECT rulename::text FROM pg_rewrite WHERE ev_class = to_regclass(:name) AND is_instead AND ev_enabled IN "
-    "('O', 'A') AND ev_type::text = ANY(string_to_array(:events, ',')) ORDER BY 1"
+    "SELECT rulename::text, is_instead FROM pg_rewrite WHERE ev_class = to_regclass(:name) AND ev_enabled IN "
+    "('O', 'A') AND ev_type::text = ANY(string_to_array(:events, ',')) AND (is_instead OR :on_conflict AND "
+    "ev_type IN ('2', '3')) ORDER BY 1"
 )
-"""Rows that these move away, the server says were added."""
+"""Rows that INSTEAD moves away, the server says were added; ON CONFLICT it takes with no rule of INSERT or UPDATE."""
 DOES_MORE: Final = text(
     "SELECT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 2 = 0 AND "
     "tgtype & :bits <> 0 AND (tgrelid = to_regclass(:name) OR tgrelid IN "
@@ -236,8 +237,14 @@ class NamedTable:
             missing = [right for right, found in has.items() if found.scalar_one() is False]
             problems += [f"no right {right} of {called}" for right in missing]
         done = INSERTION if self.state is None else ANY_CHANGE
-        rules = connection.execute(RULES, {**of_table, **done}).scalars()
-        problems += [f"rule {rule}, which does something else INSTEAD" for rule in rules]
+        problems += [
+            f"rule {rule}, which does something else INSTEAD"
+            if is_instead
+            else f"rule {rule}, with which the server takes no INSERT … ON CONFLICT"
+            for rule, is_instead in connection.execute(
+                RULES, {**of_table, **done, "on_conflict": self.state is not None}
+            )
+        ]
         there = self._columns_of(connection, self.name)
         if self.beside is not None and self.beside.column not in there:
             problems.append(f"one without {self.beside.column}: another one than that of {self.beside.what}")
