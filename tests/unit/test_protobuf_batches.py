@@ -25,7 +25,8 @@ from tests.protobuf_types import (
 )
 
 from kafka_ingest.schemas.descriptor_sets import schema_of_set
-from kafka_ingest.writing.decode_protobuf import send_by_value
+from kafka_ingest.writing.decode_protobuf import SENT_BY_VALUE
+from kafka_ingest.writing.for_workers import ForWorkers
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from repeatable_random import repeatable_random
 
@@ -309,7 +310,7 @@ print(next(made([pa.RecordBatch.from_pydict({"body": [b"\\x18\\x05"]})]))["parse
 def test_workers_need_no_package_of_this_project() -> None:
     found = columns(EVERYTHING)
     sent = SentType(found.value, found.plain_file, found.plain_message, schema(EVERYTHING).descriptors)
-    send_by_value()
-    content = cloudpickle.dumps(lambda batches: message_batches(batches, [("body", "parsed", sent)]))
+    read = ForWorkers(lambda batches: message_batches(batches, [("body", "parsed", sent)]), *SENT_BY_VALUE)
+    content = cloudpickle.dumps(read)
     done = subprocess.run([sys.executable, "-c", WORKER], input=content, capture_output=True, check=False)
     assert done.stdout == b"5\n", done.stderr.decode()

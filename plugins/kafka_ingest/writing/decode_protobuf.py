@@ -5,10 +5,8 @@ of records in Arrow's format. What stands before a message is checked by express
 """
 
 import json
-import sys
 from collections.abc import Sequence
 
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -18,6 +16,7 @@ from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.schemas.descriptor_sets import MessageSchema
 from kafka_ingest.schemas.message_columns import json_messages, message_columns
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, parsed_name, reason, text
+from kafka_ingest.writing.for_workers import ForWorkers
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from kafka_ingest.writing.schema_ids import body_of, is_other, readable, says, wrong_beginnings
 
@@ -87,7 +86,6 @@ def after_indexes(column: str, writer: WriterSchema) -> str:
 def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFrame:
     """Return records with what their bodies hold: a struct of the message, and of the reason where there is none."""
     records.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
-    send_by_value()
     types: list[tuple[str, str, SentType]] = []
     schema = StructType(list(records.schema.fields))
     for part in parts:
@@ -96,10 +94,4 @@ def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataF
                 types.append((body_name(part.column), parsed_name(part.column), sent))
                 parsed = DataType.fromDDL(f"v: {ddl}, class: string, text: string")
                 schema = StructType([*schema.fields, StructField(parsed_name(part.column), parsed)])
-    return records.mapInArrow(lambda batches: message_batches(batches, types), schema)
-
-
-def send_by_value() -> None:
-    """Let what workers are sent hold the code that they need: they may be on machines without this package."""
-    for name in SENT_BY_VALUE:
-        cloudpickle.register_pickle_by_value(sys.modules[name])
+    return records.mapInArrow(ForWorkers(lambda batches: message_batches(batches, types), *SENT_BY_VALUE), schema)

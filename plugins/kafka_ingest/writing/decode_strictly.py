@@ -1,9 +1,7 @@
 """JSON decoded record by record in Spark's Python workers, by its one definition (:mod:`.json_values`)."""
 
-import sys
 from collections.abc import Sequence
 
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType
@@ -12,6 +10,7 @@ from kafka_ingest.model.decoding import KEPT_UNKNOWN, FieldDecoding, UnknownFiel
 from kafka_ingest.model.record_schema import Field, MapOf, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing.decode_limits import convert_dates, textual
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, converted_name, parsed_name, read_name, text
+from kafka_ingest.writing.for_workers import ForWorkers
 from kafka_ingest.writing.json_values import JsonReader
 
 SENT_BY_VALUE = ("kafka_ingest.model.record_schema", "kafka_ingest.writing.json_values")
@@ -44,15 +43,13 @@ def strict_json(column: str, body: str, decoding: FieldDecoding) -> DecodedPart:
 
 def parsed_by_rows(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFrame:
     """Return records with what their bodies hold: a struct of the value, and of the reason where there is none."""
-    for name in SENT_BY_VALUE:
-        cloudpickle.register_pickle_by_value(sys.modules[name])
     for part in parts:
         if part.by_rows is not None:
             kind, read = part.by_rows
             # Spark repeats a function that it takes for deterministic, once for each use of its column.
             # Without Arrow, whatever the session's settings say: machines may lack it.
             returns = DataType.fromDDL(f"v: {kind}, class: string, text: string")
-            parse = f.udf(read, returns, useArrow=False).asNondeterministic()
+            parse = f.udf(ForWorkers(read, *SENT_BY_VALUE), returns, useArrow=False).asNondeterministic()
             body = body_name(part.column) if part.body else part.column
             records = records.select("*", parse(f.col(body)).alias(parsed_name(part.column)))
     return records

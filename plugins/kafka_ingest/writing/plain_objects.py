@@ -9,15 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
 from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
-from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decode_limits import is_date, textual
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, named, once, text
+from kafka_ingest.writing.for_workers import ForWorkers
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
 from kafka_ingest.writing.session import say
 from kafka_ingest.writing.table_partitions import FAR
@@ -72,7 +71,6 @@ def with_plain_objects(
     settings, fields = records.sparkSession.conf, []
     settings.set("spark.sql.execution.arrow.maxBytesPerBatch", BATCH_BYTES)
     settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_RECORDS)
-    cloudpickle.register_pickle_by_value(object_batches)
     read = [
         ObjectColumn(name, plain.body, pa.schema(list(arrow_type(plain.schema))), plain.may_have_unknown)
         for name, plain in columns.items()
@@ -82,7 +80,8 @@ def with_plain_objects(
         fields.append(StructField(name, kind))
     sent = records.drop(*constants)
     schema = StructType([*sent.schema.fields, *fields])
-    found = sent.mapInArrow(lambda batches: with_objects(batches, read, with_bytes=with_bytes), schema)
+    add = ForWorkers(lambda batches: with_objects(batches, read, with_bytes=with_bytes), with_objects.__module__)
+    found = sent.mapInArrow(add, schema)
     return with_constants(found, constants, records, *columns)
 
 

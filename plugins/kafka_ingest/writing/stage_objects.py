@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import SparkFiles, cloudpickle
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -26,9 +26,9 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.record_schema import RecordType, Struct, kinds_in, quoted, read_schema
 from kafka_ingest.model.spark_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.written_columns import BATCH_COLUMN
-from kafka_ingest.writing import object_batches
 from kafka_ingest.writing.decode import with_steps
 from kafka_ingest.writing.decoded_part import named, once
+from kafka_ingest.writing.for_workers import ForWorkers
 from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import FOLDER, IS_LARGE, EitherOf, SentObjects, in_task
 from kafka_ingest.writing.plain_objects import arrow_type, done_by_workers, with_constants
@@ -185,14 +185,14 @@ class ObjectsOfWorkers:
         settings = raw.sparkSession.conf
         settings.set("spark.sql.execution.arrow.maxBytesPerBatch", NO_LIMIT)
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_RECORDS))
-        cloudpickle.register_pickle_by_value(object_batches)
         few = raw.drop(*sent.constants)
         held = {name: f"if({IS_LARGE}, null, {quoted(name)})" for name in HELD}
         more = {IS_LARGE: once(IS_LARGE_RECORD)} | ({FOLDER: once(self._folder)} if self._folder else {})
         given = with_own_columns(raw, self._own_columns)
         given = with_steps(given, more).drop(*sent.constants)
         given = given.selectExpr(*(named(held.get(name, quoted(name)), name) for name in given.columns))
-        handed_back = given.mapInArrow(lambda batches: in_task(batches, sent), StructType(list(few.schema.fields)))
+        write = ForWorkers(lambda batches: in_task(batches, sent), in_task.__module__)
+        handed_back = given.mapInArrow(write, StructType(list(few.schema.fields)))
         return with_constants(handed_back, sent.constants, raw)
 
 

@@ -1,0 +1,30 @@
+"""Functions arrive in Spark's Python workers with their code, and a task begins there."""
+
+import gc
+import importlib
+import pickle
+import sys
+import zipfile
+import zipimport
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from kafka_ingest.writing.for_workers import ForWorkers
+
+
+def test_where_a_function_arrives_nothing_is_looked_through_again_before_the_next_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, seen = str(tmp_path / "a.zip"), list[str]()
+    zipfile.ZipFile(archive, "w").close()
+    monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
+    monkeypatch.setattr(gc, "freeze", lambda: seen.append("frozen"))
+    monkeypatch.setattr(zipimport, "_read_directory", seen.append)
+
+    function = pickle.loads(cloudpickle.dumps(ForWorkers(len)))  # noqa: S301 - our own
+    importlib.invalidate_caches()
+
+    assert function is len
+    assert seen == ["frozen"]
