@@ -90,7 +90,7 @@ class CurrentOutput(PostgresqlOutput):
         ranges = [(log, min(offsets), max(offsets) + 1) for log, offsets in sorted(logs.items())]
         plan = plan_of(*ranges, number=next(self._numbers), output=self.path)
         location = postgresql_at(self.path, self.options)
-        plan = type(plan)(**{name: getattr(plan, name) for name in plan.__slots__} | {"output": location})
+        plan = replace(plan, output=location)
         directory = opened(self, plan)
         (directory / "data").mkdir(parents=True)
         path = directory / "data" / "part-00000.parquet"

@@ -23,7 +23,7 @@ import kafka_ingest.batches.plan_backfill as backfill_module
 import kafka_ingest.batches.plan_batch
 import kafka_ingest.batches.plan_batch as plan_module
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.batch import AttemptDocument
 from kafka_ingest.model.receipt import Receipt
 
 MOST_KNOWN = 1_000
@@ -56,8 +56,8 @@ def deterministic() -> Iterator[None]:
         for module, name in FORGETFUL:
             patch.setattr(module, name, forgetful(getattr(module, name)))
         patch.setattr(uuid6, "uuid7", next_id)
-        patch.setattr(BatchPlan, "fingerprint", property(once_each(BatchPlan.fingerprint.fget)))
         patch.setattr(Receipt, "as_bytes", once_each(Receipt.as_bytes))
+        patch.setattr(AttemptDocument, "from_bytes", functools.lru_cache(MOST_KNOWN)(AttemptDocument.from_bytes))
         yield
 
 

@@ -248,7 +248,6 @@ REVOKED = (BatchRevokedError,)
 SCENARIOS = {
     "two first plans at once": Scenario(nothing_planned, TWO_PLANS, bounds=ONE),
     "two later plans at once": Scenario(one_committed, TWO_PLANS, bounds=ONE),
-    "two runs from nothing": Scenario(nothing_planned, TWO_RUNS, bounds=ONE),
     "one run from nothing": Scenario(nothing_planned, RUN_A, bounds=replace(ALL_MAY_DIE, group="orders-ingest")),
     "a run and a plan, PLANNED": Scenario(planned, A_RUN_AND_A_PLAN),
     "one run, PLANNED": Scenario(planned, RUN_A, bounds=ALL_MAY_DIE),

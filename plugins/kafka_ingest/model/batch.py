@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -135,7 +136,7 @@ class AttemptState(StrEnum):
     DISCARDED = "DISCARDED"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchPlan:
     """What a batch reads and where it writes: durable before the first record is read, never changed (invariant 1)."""
 
@@ -233,7 +234,7 @@ class BatchPlan:
             leader_epochs=leader_epochs,
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the plan's canonical JSON: a document that carries it belongs to this plan."""
         return self.folded or sha256(canonical_json(self.as_document()))
