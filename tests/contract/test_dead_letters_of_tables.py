@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.contract.conftest import SqlStore
-from tests.contract.every_record_once import records_in_iceberg, records_in_table
+from tests.contract.every_record_once import records_in_table
 from tests.contract.interference import Died
 from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
 from tests.contract.test_offsets_in_transaction import TABLE, reaching
@@ -38,16 +38,16 @@ DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
 @pytest.fixture(
     params=[
         ("delta", False),
-        ("iceberg", False),
         ("postgresql", False),
         pytest.param(("delta", True), marks=pytest.mark.long),
     ],
-    ids=["delta", "iceberg", "postgresql", "delta in S3"],
+    ids=["delta", "postgresql", "delta in S3"],
 )
 def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeFeed:
     """A feed of a table that decodes its records, of which no batch has been read.
 
-    Dead letters are no part of the table: in a store they are the same objects beside either format of files.
+    Dead letters are no part of the table: they are the same files beside either format, of which Iceberg's is tried in
+    test_crash_tables.
     """
     table_format, is_in_store = request.param
     if table_format == "postgresql":
@@ -81,8 +81,7 @@ def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
 def rows_in(feed: WholeFeed) -> list[tuple[int, int]]:
     if feed.settings.output.format == "postgresql":
         return sorted(map(tuple, in_database(feed, "SELECT kafka_partition, kafka_offset FROM shop.orders")))
-    records_of: Any = records_in_table if feed.settings.output.format == "delta" else records_in_iceberg
-    return sorted(record[1:3] for record in records_of(feed.output, feed.access))
+    return sorted(record[1:3] for record in records_in_table(feed.output, feed.access))
 
 
 def in_database(feed: WholeFeed, query: str) -> list[Any]:
@@ -181,7 +180,7 @@ def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_rec
 
 
 @in_a_store
-@pytest.mark.parametrize("kind", ["answer", "lose the answer", "cut"])
+@pytest.mark.parametrize("kind", ["lose the answer", "cut"])
 def test_a_copy_that_fails_or_whose_answer_is_lost_leaves_the_batch_to_the_next_run(
     feed: WholeFeed, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
