@@ -3,7 +3,6 @@
 In a process of its own, with the libraries that other programs use, of which nothing is this project's.
 """
 
-import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,8 +20,7 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
 from tests.contract.prepared_processes import prepared_processes
-from tests.contract.sink_outputs import BESIDE, OUTPUTS, IcebergOutput, InStore, Output, raw_rows
-from tests.object_store import ENDPOINT_VARIABLES
+from tests.contract.sink_outputs import OUTPUTS, IcebergOutput, Output, raw_rows
 
 if TYPE_CHECKING:
     import multiprocessing
@@ -56,8 +54,7 @@ class Rival:
         self._may_work.set()
         self._format = output.format
         self.did: Counter[str] = Counter()
-        stores = {name: os.environ[name] for name in ENDPOINT_VARIABLES.values() if name in os.environ}
-        arguments = (output.name, output.path, stores, self._over, self._said, self._may_work, self._works)
+        arguments = (output.name, output.path, self._over, self._said, self._may_work, self._works)
         self._process = processes.Process(target=work, args=arguments, daemon=True)
         self._process.start()
 
@@ -95,15 +92,13 @@ class Rival:
 def work(
     kind: str,
     path: Path,
-    stores: dict[str, str],
     over: Event,
     said: "multiprocessing.Queue[str]",
     may_work: Event,
     works: Lock,
 ) -> None:
     """Do one work after the other; a conflict with another writer is this one's, who tries it again later."""
-    os.environ.update(stores)
-    output: Any = next(each for each in (*OUTPUTS, *BESIDE) if each.name == kind)(path)
+    output: Any = next(each for each in OUTPUTS if each.name == kind)(path)
     each_work = dict(
         zip(WORKS[output.format], of_iceberg(output) if output.format == "iceberg" else of_delta(output), strict=True)
     )
@@ -128,12 +123,9 @@ def own_rows() -> pa.Table:
 
 def of_delta(output: Any) -> Does:
     """Return what Delta's maintenance does, as often as it is asked to."""
-    in_store = isinstance(output, InStore)
-    options = output.store.access().for_delta() if in_store else None
-    uri = str(output.place.without_connection if in_store else output.path)
 
     def table() -> deltalake.DeltaTable:
-        return deltalake.DeltaTable(uri, storage_options=options)
+        return deltalake.DeltaTable(str(output.path))
 
     def compact() -> None:
         table().optimize.compact()
