@@ -46,6 +46,12 @@ def both(
             postgresql_server.drop_database(store.settings)
 
 
+each_to_the_other = pytest.mark.parametrize(
+    "both", ["sqlite → postgresql", "postgresql → sqlite"], indirect=True, ids=str
+)
+"""For what one of the two databases decides alone: each kind is the first once, and once the second."""
+
+
 def copied(old: SqlStore, new: SqlStore) -> dict[str, int]:
     return copy_tables(old.open(), new.open(), lambda _: None)
 
@@ -73,6 +79,7 @@ def test_every_row_is_in_the_other_database_and_feeds_continue_there_alone(both:
     assert [each.actor for each in new.events("clean")] == ["ops"]
 
 
+@each_to_the_other
 def test_a_copy_that_ended_before_the_first_tables_were_marked_is_compared_and_marked(
     both: tuple[SqlStore, SqlStore],
 ) -> None:
@@ -87,6 +94,7 @@ def test_a_copy_that_ended_before_the_first_tables_were_marked_is_compared_and_m
     assert new.dump() == old.dump()
 
 
+@each_to_the_other
 def test_a_copy_that_fails_in_between_changes_neither(
     both: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +114,7 @@ def test_a_copy_that_fails_in_between_changes_neither(
     assert new.dump() == old.dump()
 
 
+@each_to_the_other
 @pytest.mark.parametrize(
     "statement",
     [
@@ -129,6 +138,7 @@ def test_a_database_with_other_rows_is_refused_with_the_table_and_neither_is_cha
     assert (new.dump(), version_of(old)) == (before, version)
 
 
+@each_to_the_other
 def test_a_database_is_not_copied_into_itself(both: tuple[SqlStore, SqlStore]) -> None:
     old, _ = both
     before = old.dump()
