@@ -343,41 +343,6 @@ def _eager_cleaner(broker: EmbeddedBroker) -> Iterator[None]:
 # Nodes
 
 
-@contextlib.contextmanager
-def second_node(broker: EmbeddedBroker, directory: Path) -> Iterator[EmbeddedBroker]:
-    """Run a second node in the broker's cluster, with its data in `directory`.
-
-    A partition that `create_topic(..., nodes=[1, 2])` puts on it has no leader once it was stopped, and again one after
-    its `start()`. The internal topics are made first, so that they live on the first node. Topics that others create
-    at that time may land on the second: use a broker of the test's own, or one that nobody else uses now.
-    """
-    _make_internal_topics(broker.bootstrap_servers)
-    node = EmbeddedBroker(directory, joins=broker)
-    node.start()
-    try:
-        yield node
-    finally:
-        node.stop()
-
-
-@contextlib.contextmanager
-def leaderless_partition(broker: EmbeddedBroker, directory: Path, topic: str, partitions: int = 3) -> Iterator[int]:
-    """Create a topic of which the last partition has no leader while the others have one; yield that partition.
-
-    Each partition holds five records. The topic is deleted at the end.
-    """
-    servers = broker.bootstrap_servers
-    with second_node(broker, directory) as node:
-        create_topic(servers, topic, nodes=[*[broker.node_id] * (partitions - 1), node.node_id])
-        for partition in range(partitions):
-            produce(servers, topic, partition, plain_records(5))
-        stop_leader(broker, node, topic, partitions - 1)
-        try:
-            yield partitions - 1
-        finally:
-            delete_topic(servers, topic)
-
-
 def stop_leader(broker: EmbeddedBroker, node: EmbeddedBroker, topic: str, partition: int) -> None:
     """Stop a second node; on return the first one says that the partition has no leader."""
     node.stop()
@@ -391,27 +356,6 @@ def stop_leader(broker: EmbeddedBroker, node: EmbeddedBroker, topic: str, partit
             raise
 
     _wait(without_leader, f"no leader of {topic}-{partition} any more")
-
-
-def _make_internal_topics(bootstrap_servers: str) -> None:
-    # A consumer waits for the topic of the groups; librdkafka's AdminClient sometimes crashes the process over it.
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"nobody-{uuid4().hex}", "log_level": 0})
-
-    def coordinator_answers() -> bool:
-        try:
-            consumer.committed([TopicPartition("nothing", 0)], PATIENCE_S)
-        except KafkaException as error:  # the coordinator of a topic that was just made is still loading, or elsewhere
-            if error.args[0].code() in {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}:
-                return False
-            raise
-        return True
-
-    try:
-        _wait(coordinator_answers, "the coordinator of groups to answer")
-    finally:
-        consumer.close()
-    with Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER, "transactional.id": uuid4().hex}) as producer:
-        producer.init_transactions(PATIENCE_S)
 
 
 # Damage

@@ -2,8 +2,8 @@
 
 Each mechanism once as docs/security.md says it, and each refusal by name.
 
-One broker for all. Two batches go through the real Spark, one by SCRAM with TLS and least rights, one by mutual TLS;
-the rest is asked through the Kafka client only.
+One broker for all. A batch goes through the real Spark by SCRAM with TLS and least rights, one by mutual TLS, and one
+by tokens; the rest is asked through the Kafka client only.
 """
 
 import json
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from tests.integration.test_group_mirror import committed, mirror_failures, mirrored_feed
 from tests.killing import wait_for
 from tests.quick_project import QuickProject
 
@@ -515,3 +516,54 @@ def test_a_feed_is_planned_read_and_committed_by_tokens_of_an_openid_server(
     with project.submitting(spark_is_real=True):
         [batch] = project.run()
     assert (batch["state"], batch["rows"]) == ("COMMITTED", 15)
+
+
+# ── A consumer group that may not be written to ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rights", [[], [AclOperation.DESCRIBE]], ids=["nor read", "but read"])
+def test_a_group_that_may_not_be_written_to_holds_up_no_data_and_is_repaired_once_it_may(
+    project: QuickProject,
+    secured: EmbeddedBroker,
+    authority: Authority,
+    servers: str,
+    orders: str,
+    allow: Allow,
+    monkeypatch: pytest.MonkeyPatch,
+    rights: list[AclOperation],
+) -> None:
+    read = project.reading
+    monkeypatch.setattr(
+        project, "reading", lambda _, plan: read(servers, plan)
+    )  # the stand-in for Spark logs in nowhere
+    group = mirrored_feed(project, orders)
+    connect(project, login(secured, authority, "PLAIN"))
+    allow("alice", ResourceType.TOPIC, orders, AclOperation.READ)
+    for right in rights:
+        allow("alice", ResourceType.GROUP, group, right)
+    [batch] = project.run()
+    assert (batch["state"], batch["rows"]) == ("COMMITTED", 15)
+    assert "GROUP_AUTHORIZATION_FAILED" in batch["mirror_failure"]
+    [failure] = mirror_failures(project)
+    assert failure["group"] == group
+    assert "GROUP_AUTHORIZATION_FAILED" in failure["reason"]
+    assert project.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
+    refused = project.kafka_ingest("mirror", "orders", "--repair", "--json")
+    assert refused.exit_code == (1 if rights else 2)
+    assert "GROUP_AUTHORIZATION_FAILED" in refused.stdout
+
+    allow("alice", ResourceType.GROUP, group, AclOperation.READ)
+    assert project.stored_offsets() == {0: 10, 1: 5, 2: 0}
+    assert project.group_offsets() == {0: None, 1: None, 2: None}
+    assert project.kafka_ingest("mirror", "orders", "--json").exit_code == 1
+    assert project.answer("mirror", "orders", "--repair")["drift"] == []
+    assert [tp.offset for tp in committed(servers, group, orders)] == [10, 5, 0]
+
+
+def test_a_start_at_a_group_that_may_not_be_read_is_access_denied(
+    project: QuickProject, secured: EmbeddedBroker, authority: Authority, orders: str, allow: Allow
+) -> None:
+    project.write_feed(orders, kafka={"topics": [orders]}, start={"group": f"{orders}-old", "otherwise": "earliest"})
+    connect(project, login(secured, authority, "PLAIN"))
+    allow("alice", ResourceType.TOPIC, orders, AclOperation.READ)
+    assert project.refusal("plan", "orders", "--dry-run")[:2] == (2, "KAFKA_ACCESS_DENIED")
