@@ -127,6 +127,7 @@ def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
     assert records_of(quick) == before
     assert quick.stored_offsets() == quick.group_offsets() == {0: 3, 1: 0, 2: 0}
     check_the_next_run_completes_it(quick, produced)
+    assert quick.batches()[1]["attempt"] == 1, "what Spark has written is used, and Spark not started again"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import PATIENT
 from tests.kafka_faults import create_topic
 from tests.killing import (
     Processes,
@@ -76,39 +75,19 @@ def check_nothing_came_of_it(quick: QuickProject) -> None:
     assert set(quick.stored_offsets().values()) == {0}
 
 
-def test_killed_while_it_writes_spark_leaves_nothing_visible_whether_its_jvm_or_its_python_goes_first(
+def test_killed_while_it_writes_spark_leaves_nothing_visible(
     quick: QuickProject, processes: Processes, produced: Produced
 ) -> None:
+    """Its Python goes first here, its Java in test_store, and both at once in test_ranges_left_out."""
     produced.add(0, 5, batches=100)  # time enough to be killed in
-    for attempt in (1, 2):
-        run, spark = run_until_spark_writes(quick, processes, attempt)
-        kill(spark.java if attempt == 1 else spark.python)
+    run, spark = run_until_spark_writes(quick, processes)
+    kill(spark.python)
 
-        assert error_of(run.end()) == (1, "SPARK_FAILED")
-        assert not spark.has_receipt()
-        check_nothing_came_of_it(quick)
-
+    assert error_of(run.end()) == (1, "SPARK_FAILED")
+    assert not spark.has_receipt()
+    check_nothing_came_of_it(quick)
     [batch] = quick.run()
-    assert (batch["result"], published_attempts(quick)) == ("resumed", [3])
-    check_every_record_once(quick, produced)
-
-
-def test_what_a_zombie_spark_writes_after_another_attempt_was_committed_is_never_seen(
-    quick: QuickProject, processes: Processes, produced: Produced
-) -> None:
-    run, zombie = run_until_spark_writes(quick, processes)
-    zombie.java.suspend()
-    run.kill()
-    quick.run()
-    assert published_attempts(quick) == [2]
-    check_every_record_once(quick, produced)
-
-    zombie.java.resume()
-    wait_for(zombie.has_receipt, "the zombie to finish its output")
-    check_every_record_once(quick, produced)
-    produced.add(2, 4)
-    quick.run()
-    assert published_attempts(quick) == [2, 1]
+    assert (batch["result"], published_attempts(quick)) == ("resumed", [2])
     check_every_record_once(quick, produced)
 
 
@@ -154,28 +133,33 @@ def test_two_runs_of_one_feed_at_the_same_moment_have_one_effect(
 # ── The broker ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_broker_that_comes_back_costs_no_attempt_and_what_spark_writes_is_used_by_the_next_run_if_its_own_was_killed(
-    tmp_path: Path,
+def test_a_zombie_spark_outlives_its_brokers_death_and_what_it_writes_after_another_attempt_is_never_seen(
+    tmp_path: Path, mortal_broker: EmbeddedBroker, name: str
 ) -> None:
-    with EmbeddedBroker(tmp_path / "kafka", extra=PATIENT) as broker:
-        create_topic(broker.bootstrap_servers, "orders", 3)
-        quick = QuickProject(tmp_path / "quick", broker.bootstrap_servers)
-        quick.make_control_tables()
-        quick.write_feed("orders")
-        produced = Produced(broker.bootstrap_servers, "orders")
-        produced.add(0, 5, batches=10)
-        produced.add(1, 3)
-        with ending_all(quick) as processes:
-            run, spark = run_until_spark_writes(quick, processes)
-            broker.kill()
-            broker.start()
-            run.kill()
-            check_nothing_came_of_it(quick)
-            assert not spark.has_receipt()
-            wait_for(spark.has_receipt, "the orphan to finish its output")
-            check_nothing_came_of_it(quick)
+    servers = mortal_broker.bootstrap_servers
+    create_topic(servers, name, 3)
+    quick = QuickProject(tmp_path / "quick", servers)
+    quick.make_control_tables()
+    quick.write_feed(name)
+    produced = Produced(servers, name)
+    produced.add(0, 5, batches=10)
+    produced.add(1, 3)
+    with ending_all(quick) as processes:
+        run, zombie = run_until_spark_writes(quick, processes)
+        mortal_broker.kill()
+        mortal_broker.start()
+        zombie.java.suspend()
+        assert not zombie.has_receipt()
+        run.kill()
+        check_nothing_came_of_it(quick)
+        quick.run()
+        assert published_attempts(quick) == [2]
+        check_every_record_once(quick, produced)
 
-            with quick.submitting(before_spark=lambda: pytest.fail("Spark is started once more")):
-                [batch] = quick.run()
-        assert (batch["result"], batch["mirror_failure"], published_attempts(quick)) == ("resumed", None, [1])
+        zombie.java.resume()
+        wait_for(zombie.has_receipt, "the zombie to finish its output")
+        check_every_record_once(quick, produced)
+        produced.add(2, 4)
+        quick.run()
+        assert published_attempts(quick) == [2, 1]
         check_every_record_once(quick, produced)

@@ -1,11 +1,10 @@
 """A feed whose output is a table in a store that speaks S3's protocol: the whole way, with real parts."""
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count, islice
 from pathlib import Path
@@ -36,8 +35,6 @@ from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from order_events import order_events, produce
 
 JAVA = b"org.apache.spark.deploy.SparkSubmit"
-ENOUGH_LOOKS = 1_000
-"""While Java starts: as many as it may take on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Lake:
     uri: str
     catalog: Path
     with_key: bool = True
-    """Otherwise a container's role leads there."""
+    """Otherwise the machine's role leads there."""
 
     @property
     def sink(self) -> dict[str, str]:
@@ -59,11 +56,21 @@ class Lake:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Airflow knows of it, and what a container whose role leads there has."""
+        """What Airflow knows of it, and what a machine whose role leads there has."""
         catalog = json.dumps({"conn_type": "sqlite", "host": str(self.catalog)})
         store = self.store.connection(with_key=self.with_key)
-        role = {} if self.with_key else self.store.role(self.catalog.parent)
+        role = {} if self.with_key else self.store.role_of_machine(self.catalog.parent)
         return {"AIRFLOW_CONN_AWS_LAKE": store, "AIRFLOW_CONN_LAKE": catalog, **role}
+
+    @property
+    def environment_of_a_container(self) -> dict[str, str]:
+        """What a container has whose role leads there."""
+        return {"AIRFLOW_CONN_AWS_LAKE": self.store.connection(with_key=False), **self.store.role(self.catalog.parent)}
+
+    @property
+    def of_java(self) -> dict[str, str]:
+        """Where a Java that ran before looks for its machine's role, which the environment says to others."""
+        return {} if self.with_key else {"aws.ec2MetadataServiceEndpoint": self.store.endpoint}
 
     def as_it_is_reached(self) -> AbstractContextManager[None]:
         """Take no requests inside but those of the role, if that leads there."""
@@ -112,7 +119,8 @@ class Lake:
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Path) -> Lake:
     object_store.make_bucket("lake")
-    # One of the two goes by a role: the clients are the same for both formats, apart from delta-rs.
+    # One of the two goes by a role: the clients are the same for both formats, apart from delta-rs, whose Spark that is
+    # killed goes by a container's.
     return Lake(
         object_store,
         request.param,
@@ -141,15 +149,8 @@ def processes(of_lake: QuickProject) -> Iterator[Processes]:
 
 
 @contextmanager
-def real_spark(project: QuickProject) -> Iterator[list[bytes]]:
-    """Let Spark be the real one, and collect what others see of it."""
-    with project.submitting(spark_is_its_own=True), what_others_see(project) as seen:
-        yield seen
-
-
-@contextmanager
-def what_others_see(project: QuickProject, *, java_is_its_own: bool = True) -> Iterator[list[bytes]]:
-    """Collect the command lines of a run's Spark, and what it says."""
+def what_others_see(project: QuickProject, of_java: Mapping[str, str]) -> Iterator[list[bytes]]:
+    """Collect the command lines of a run's Spark, and what it says; its Java has these properties, too."""
     seen: list[bytes] = []
     submit = project.submit
 
@@ -158,28 +159,21 @@ def what_others_see(project: QuickProject, *, java_is_its_own: bool = True) -> I
         # The log of a run that succeeds is removed with what is beside it; an open file can still be read.
         log_file.touch()
         log = log_file.open("rb")
-        said_before = 0 if java_is_its_own else kept_spark().log.stat().st_size
+        said_before = kept_spark().log.stat().st_size
 
         def look() -> None:
             while_running()
-            for _ in range(ENOUGH_LOOKS):
-                lines = [line for line in command_lines() if attempt in line]
-                if not java_is_its_own or any(JAVA in line for line in lines):
-                    break
-                time.sleep(0.05)
-            seen.extend(lines)
+            seen.extend(line for line in command_lines() if attempt in line)
 
         try:
-            submit(submission, log_file, while_running=look)
+            submit(replace(submission, conf={**submission.conf, **of_java}), log_file, while_running=look)
         finally:
             seen.append(log.read())
             log.close()
-            if not java_is_its_own:
-                seen.append(kept_spark().log.read_bytes()[said_before:])
+            seen.append(kept_spark().log.read_bytes()[said_before:])
 
-    with patch.object(project, "submit", noted):
+    with project.submitting(spark_is_real=True), patch.object(project, "submit", noted):
         yield seen
-    assert not java_is_its_own or any(JAVA in line for line in seen), "expected to see the Java that Spark runs in"
 
 
 def command_lines() -> Iterator[bytes]:
@@ -213,11 +207,12 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     events = list(order_events(2_000, seed=11, timestamps_ms=count(noon_ms, 60_000)))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, islice(events, 1_000))
-    with lake.as_it_is_reached(), real_spark(of_lake) as seen:
+    with lake.as_it_is_reached(), what_others_see(of_lake, lake.of_java) as seen:
         [first] = of_lake.run()
     assert first["rows"] == 1_000
-    assert [comparable(row) for row in lake.rows()] == rows_expected(events[:1_000], topic, id_of_topic)
-    partitions = Counter((row["kafka_partition"], row["kafka_timestamp"].date()) for row in lake.rows())
+    rows = lake.rows()
+    assert [comparable(row) for row in rows] == rows_expected(events[:1_000], topic, id_of_topic)
+    partitions = Counter((row["kafka_partition"], row["kafka_timestamp"].date()) for row in rows)
     assert len({day for _, day in partitions}) == 2
     assert lake.files() == sorted(partitions.values()), "one file for each partition of the table"
 
@@ -230,8 +225,9 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     assert (second["batch_id"], second["rows"]) == (open_batch["batch_id"], 1_000 - 10)
     [filled] = of_lake.answer("backfill", "orders", "gaps", "--reason", "mended")["chunks"]
     expected = rows_expected(events, topic, id_of_topic)
-    assert [comparable(row) for row in lake.rows()] == expected
-    assert lake.batches_seen().keys() == {first["batch_id"], second["batch_id"], filled["batch_id"]}
+    rows = lake.rows()
+    assert [comparable(row) for row in rows] == expected
+    assert {row["kafka_batch"] for row in rows} == {first["batch_id"], second["batch_id"], filled["batch_id"]}
     assert of_lake.stored_offsets() == of_lake.group_offsets()
 
     assert of_lake.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
@@ -263,11 +259,7 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
     of_lake.write_feed(topic, sink=lake.sink, spark={"conf": GIVES_UP_SOON})
     produce(servers, topic, order_events(100, seed=11))
     busy = StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown")
-    with (
-        lake.store.failing(busy),
-        of_lake.submitting(spark_is_real=True),
-        what_others_see(of_lake, java_is_its_own=False) as seen,
-    ):
+    with lake.store.failing(busy), what_others_see(of_lake, lake.of_java) as seen:
         failed = of_lake.kafka_ingest("run", "orders", "--json")
     assert failed.exit_code == 1, failed.stdout + failed.stderr
     assert (lake.rows(), lake.uploads()) == ([], [])
@@ -276,14 +268,14 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
     # No upload ends, however soon Spark is killed after one has begun.
     lake.store.set_faults(StoreFault("PUT .*/batches/.*partNumber=", "withhold the answer"))
     try:
-        run = processes.run_feed()
+        run = processes.run_feed(**lake.environment_of_a_container)
         run.wait_until(lake.uploads, "Spark to have begun an upload")
         of_attempts = lake.catalog.parent / "orders.kafka-ingest"
         lines = [line for line in command_lines() if bytes(of_attempts) in line]
         assert any(JAVA in line for line in lines)
         [java] = [each for each in processes_of(of_attempts) if each.info["name"].startswith("java")]
         kill(java)
-        assert run.end().exit_code == 1, run.said
+        assert (run.end().exit_code, run.said.document["error"]["code"]) == (1, "SPARK_FAILED"), run.said
         seen += [*lines, run.said.stdout.encode(), run.said.stderr.encode()]
     finally:
         lake.store.set_faults()
