@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from dies_with_parent import dying_with_this_process
@@ -95,7 +96,8 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     jars = os.pathsep.join(map(str, installed.jars))
     root = Path(__file__).resolve().parents[1]
     of_tables = (jar for folder in OF_TABLES for jar in root.glob(f".jvm/{folder}.jar"))
-    of_some_jobs = ",".join(map(str, (*installed.avro_jars, *installed.store_jars["s3"], *of_tables)))
+    of_stores = chain.from_iterable(installed.store_jars.values())
+    of_some_jobs = ",".join(map(str, (*installed.avro_jars, *of_stores, *of_tables)))
     options = java_options(1, installed.class_archive, "")
     arguments = [
         *("--driver-java-options", f"{options} {ROOM_FOR_CODE}", "--driver-class-path", jars),

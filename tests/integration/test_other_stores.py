@@ -52,7 +52,7 @@ def test_every_record_is_in_the_table_once(
     events = list(order_events(1_000, seed=11))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, events)
-    with quick.submitting(spark_is_its_own=True):
+    with quick.submitting(spark_is_real=True):
         [batch] = quick.run()
     assert batch["rows"] == 1_000
     table = DeltaTable(str(place.without_connection), storage_options=store.access().for_delta())

@@ -1,7 +1,6 @@
 """The whole way on real parts: broker, Spark, Parquet, control tables, consumer group, through the command line.
 
-One walk's first run is on nothing else. What follows is about the command line: there the stand-in for Spark writes,
-except where Spark fails.
+That commands and Spark start as processes of their own is tested with the README's commands.
 """
 
 import json
@@ -9,11 +8,9 @@ from itertools import islice
 from uuid import UUID
 
 from tests.kafka_faults import topic_id
-from tests.orchestration.conftest import java_like_spark
-from tests.project import Project, positions_of
+from tests.project import positions_of
 from tests.quick_project import QuickProject
 
-from embedded_broker import EmbeddedBroker
 from order_events import OrderEvent, order_events, produce
 
 
@@ -47,29 +44,30 @@ def comparable(row: dict) -> dict:
 
 
 def test_every_key_value_header_and_timestamp_arrives_once_and_only_the_new_ones_with_the_next_run(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
-    project.write_feed(topic)
+    quick.write_feed(topic)
     events = list(order_events(6_000, seed=11))
     assert {event.value is None for event in events} == {True, False}
     assert {event.key is None for event in events} == {True, False}
 
-    id_of_topic = topic_id(broker.bootstrap_servers, topic)
-    produce(broker.bootstrap_servers, topic, islice(events, 4_000))
-    [first] = project.run()
+    id_of_topic = topic_id(servers, topic)
+    produce(servers, topic, islice(events, 4_000))
+    with quick.submitting(spark_is_real=True):
+        [first] = quick.run()
     assert first["rows"] == 4_000
-    assert [comparable(row) for row in project.rows()] == rows_expected(events[:4_000], topic, id_of_topic)
+    assert [comparable(row) for row in quick.rows()] == rows_expected(events[:4_000], topic, id_of_topic)
 
-    produce(broker.bootstrap_servers, topic, events[4_000:])
-    [second] = project.run(JAVA_HOME=str(java_like_spark(project.home / "java")))
+    produce(servers, topic, events[4_000:])
+    [second] = quick.run()
     assert second["rows"] == 2_000
-    assert [comparable(row) for row in project.rows()] == rows_expected(events, topic, id_of_topic)
-    assert {row["kafka_batch"] for row in project.rows()} == {first["batch_id"], second["batch_id"]}
+    assert [comparable(row) for row in quick.rows()] == rows_expected(events, topic, id_of_topic)
+    assert {row["kafka_batch"] for row in quick.rows()} == {first["batch_id"], second["batch_id"]}
 
     ends = {partition: offset + 1 for partition, offset in positions_of(events)}
-    assert project.stored_offsets() == ends
-    assert project.group_offsets() == ends
-    assert project.run() == []
+    assert quick.stored_offsets() == ends
+    assert quick.group_offsets() == ends
+    assert quick.run() == []
 
 
 def test_a_backlog_is_worked_off_batch_by_batch_until_the_feed_has_caught_up(
