@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import pickle
 import sys
 import zipfile
 import zipimport
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 
 
 def test_where_a_function_arrives_nothing_is_looked_through_again_before_the_next_task(
@@ -23,7 +22,7 @@ def test_where_a_function_arrives_nothing_is_looked_through_again_before_the_nex
     monkeypatch.setattr(gc, "freeze", lambda: seen.append("frozen"))
     monkeypatch.setattr(zipimport, "_read_directory", seen.append)
 
-    function = pickle.loads(cloudpickle.dumps(ForWorkers(len)))  # noqa: S301 - our own
+    function = cloudpickle.loads(cloudpickle.dumps(for_workers(len)))
     importlib.invalidate_caches()
 
     assert function is len

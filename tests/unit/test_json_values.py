@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from kafka_ingest.model.decoding import DeadClass, UnknownFields
 from kafka_ingest.writing import json_values
 from kafka_ingest.writing.decode_strictly import SENT_BY_VALUE
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.json_values import JsonReader, RefusedError
 
 NESTED = (
@@ -209,7 +209,7 @@ def test_it_names_classes_and_settings_as_the_package_does_and_needs_nothing_but
 
 
 def test_a_worker_without_this_package_reads_as_the_driver_does() -> None:
-    sent = cloudpickle.dumps(ForWorkers(JsonReader(NESTED, "ignore"), *SENT_BY_VALUE))
+    sent = cloudpickle.dumps(for_workers(JsonReader(NESTED, "ignore"), *SENT_BY_VALUE))
     worker = (
         "import sys, pickle; sys.modules['kafka_ingest'] = None; "
         "read = pickle.load(sys.stdin.buffer); print(read(b'{\"id\": 1.0}'), read(b'{\"before\": 5}')[1], read(None))"

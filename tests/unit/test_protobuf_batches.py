@@ -26,7 +26,7 @@ from tests.protobuf_types import (
 
 from kafka_ingest.schemas.descriptor_sets import schema_of_set
 from kafka_ingest.writing.decode_protobuf import SENT_BY_VALUE
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from repeatable_random import repeatable_random
 
@@ -310,7 +310,7 @@ print(next(made([pa.RecordBatch.from_pydict({"body": [b"\\x18\\x05"]})]))["parse
 def test_workers_need_no_package_of_this_project() -> None:
     found = columns(EVERYTHING)
     sent = SentType(found.value, found.plain_file, found.plain_message, schema(EVERYTHING).descriptors)
-    read = ForWorkers(lambda batches: message_batches(batches, [("body", "parsed", sent)]), *SENT_BY_VALUE)
+    read = for_workers(lambda batches: message_batches(batches, [("body", "parsed", sent)]), *SENT_BY_VALUE)
     content = cloudpickle.dumps(read)
     done = subprocess.run([sys.executable, "-c", WORKER], input=content, capture_output=True, check=False)
     assert done.stdout == b"5\n", done.stderr.decode()

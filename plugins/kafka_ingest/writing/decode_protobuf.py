@@ -16,7 +16,7 @@ from kafka_ingest.model.schema_source import WriterSchema
 from kafka_ingest.schemas.descriptor_sets import MessageSchema
 from kafka_ingest.schemas.message_columns import json_messages, message_columns
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, parsed_name, reason, text
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.protobuf_batches import SentType, message_batches
 from kafka_ingest.writing.schema_ids import body_of, is_other, readable, says, wrong_beginnings
 
@@ -94,4 +94,4 @@ def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataF
                 types.append((body_name(part.column), parsed_name(part.column), sent))
                 parsed = DataType.fromDDL(f"v: {ddl}, class: string, text: string")
                 schema = StructType([*schema.fields, StructField(parsed_name(part.column), parsed)])
-    return records.mapInArrow(ForWorkers(lambda batches: message_batches(batches, types), *SENT_BY_VALUE), schema)
+    return records.mapInArrow(for_workers(lambda batches: message_batches(batches, types), *SENT_BY_VALUE), schema)

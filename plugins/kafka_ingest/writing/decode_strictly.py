@@ -10,7 +10,7 @@ from kafka_ingest.model.decoding import KEPT_UNKNOWN, FieldDecoding, UnknownFiel
 from kafka_ingest.model.record_schema import Field, MapOf, Scalar, Struct, quoted, read_schema
 from kafka_ingest.writing.decode_limits import convert_dates, textual
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, converted_name, parsed_name, read_name, text
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.json_values import JsonReader
 
 SENT_BY_VALUE = ("kafka_ingest.model.record_schema", "kafka_ingest.writing.json_values")
@@ -49,7 +49,7 @@ def parsed_by_rows(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFram
             # Spark repeats a function that it takes for deterministic, once for each use of its column.
             # Without Arrow, whatever the session's settings say: machines may lack it.
             returns = DataType.fromDDL(f"v: {kind}, class: string, text: string")
-            parse = f.udf(ForWorkers(read, *SENT_BY_VALUE), returns, useArrow=False).asNondeterministic()
+            parse = f.udf(for_workers(read, *SENT_BY_VALUE), returns, useArrow=False).asNondeterministic()
             body = body_name(part.column) if part.body else part.column
             records = records.select("*", parse(f.col(body)).alias(parsed_name(part.column)))
     return records

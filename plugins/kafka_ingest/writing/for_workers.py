@@ -3,36 +3,40 @@
 import gc
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import ParamSpec, TypeVar
 from zipimport import zipimporter
 
 from pyspark import cloudpickle
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-class ForWorkers:
-    """A function that is sent with the code of the modules that it needs, named in full.
 
-    Where it arrives, a task begins. In this process it is what it was made of.
+class Sent(partial[R]):
+    """A function where it is sent. In this process it is what it was made of."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object]]:
+        return in_a_task, (self.func,)
+
+
+def for_workers(function: Callable[P, R], *modules: str) -> Callable[P, R]:
+    """Return a function that is sent with the code of the modules that it needs, named in full.
+
+    Where it arrives, a task begins.
     """
-
-    def __init__(self, function: Callable[..., Any], *modules: str) -> None:
-        self._function = function
-        for name in (*modules, __name__):
-            cloudpickle.register_pickle_by_value(sys.modules[name])
-
-    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function says
-        return self._function(*arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return in_a_task, (self._function,)
+    for name in (*modules, __name__):
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    return Sent(function)
 
 
-def in_a_task(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_a_task(function: Callable[..., object]) -> Callable[..., object]:
     """Return a function, and let what Spark does between two tasks of a worker take no time.
 
     After each it looks for garbage, among all that libraries have made. Before each it has Python forget what it knows
     of folders: Python 3.11 reads the list of pyspark.zip again, once for each package that came from there.
     """
+    # Its types are none of this module's own: those would be sent by its name.
     gc.freeze()
     for finder in sys.path_importer_cache.values():
         if isinstance(finder, zipimporter):

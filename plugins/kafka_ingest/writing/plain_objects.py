@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from kafka_ingest.model.record_schema import DECIMAL, ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing.decode_limits import is_date, textual
 from kafka_ingest.writing.decoded_part import FITS, SURE, VALUE, PlainSchema, named, once, text
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.object_batches import ObjectColumn, with_objects
 from kafka_ingest.writing.session import say
 from kafka_ingest.writing.table_partitions import FAR
@@ -80,7 +80,7 @@ def with_plain_objects(
         fields.append(StructField(name, kind))
     sent = records.drop(*constants)
     schema = StructType([*sent.schema.fields, *fields])
-    add = ForWorkers(lambda batches: with_objects(batches, read, with_bytes=with_bytes), with_objects.__module__)
+    add = for_workers(lambda batches: with_objects(batches, read, with_bytes=with_bytes), with_objects.__module__)
     found = sent.mapInArrow(add, schema)
     return with_constants(found, constants, records, *columns)
 

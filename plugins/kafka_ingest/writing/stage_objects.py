@@ -28,7 +28,7 @@ from kafka_ingest.model.spark_settings import PARQUET_SETTINGS, are_ours
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.writing.decode import with_steps
 from kafka_ingest.writing.decoded_part import named, once
-from kafka_ingest.writing.for_workers import ForWorkers
+from kafka_ingest.writing.for_workers import for_workers
 from kafka_ingest.writing.kafka_records import hadoop_settings
 from kafka_ingest.writing.object_batches import FOLDER, IS_LARGE, EitherOf, SentObjects, in_task
 from kafka_ingest.writing.plain_objects import arrow_type, done_by_workers, with_constants
@@ -191,7 +191,7 @@ class ObjectsOfWorkers:
         given = with_own_columns(raw, self._own_columns)
         given = with_steps(given, more).drop(*sent.constants)
         given = given.selectExpr(*(named(held.get(name, quoted(name)), name) for name in given.columns))
-        write = ForWorkers(lambda batches: in_task(batches, sent), in_task.__module__)
+        write = for_workers(lambda batches: in_task(batches, sent), in_task.__module__)
         handed_back = given.mapInArrow(write, StructType(list(few.schema.fields)))
         return with_constants(handed_back, sent.constants, raw)
 
