@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,6 @@ from kafka_ingest.model.place import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import SMALL
 from kafka_ingest.writing.java_classes import head_start
-
-EXPRESSIONS = ["timestamp'2026-01-01' as at", "1e3 as number"]
 
 JOB = """
 import json, sys, time
@@ -30,61 +28,22 @@ from kafka_ingest.writing.session import spark_session
 
 with spark_session() as spark:
     java, made = spark.sparkContext._jsc.sc(), spark.sparkContext.startTime < before
-    names = sys.argv[1:]
-    found = {name: spark.conf.get(name, None) for name in names}
-    types = dict(spark.range(1).selectExpr(*EXPRESSIONS).dtypes) if names else {}
-    rows = spark.range(3).count()
-shown = {"found": found, "types": types} if names else {}
+    rows, shown = spark.range(3).count(), {name: eval(asked) for name, asked in json.loads(sys.argv[1]).items()}
 print(json.dumps({"imported": imported, "made": made, "rows": rows, "stopped": java.isStopped(), **shown}))
 """
-
-HOSTILE = {
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.timestampType": "TIMESTAMP_NTZ",
-    "spark.sql.session.timeZone": "Asia/Tokyo",
-    "spark.sql.legacy.sizeOfNull": "false",
-    "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "true",
-    "spark.sql.files.ignoreCorruptFiles": "true",
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
-    "spark.sql.extensions": "there.is.no.such.Extension",
-    "spark.sql.shuffle.partitions": "7",
-}
-"""What ``spark-defaults.conf`` of a site may say."""
 
 
 def run_job(
     home: Path,
     master: str = "local[1]",
     conf: dict[str, str] | None = None,
-    names: Iterable[str] = (),
+    asked: Mapping[str, str] | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
+    """Run a job that says how its Spark was made; what it is ``asked`` besides are expressions of Python's."""
     job = home / "job.py"
-    job.write_text(f"EXPRESSIONS = {EXPRESSIONS}\n{JOB}")
-    return run_script(job, *names, master=master, conf=conf, **environment)
-
-
-def test_java_makes_the_context_before_python_has_imported_pyspark_and_sql_means_the_same_whatever_a_site_says(
-    tmp_path: Path,
-) -> None:
-    done = run_job(tmp_path, conf=HOSTILE, names=HOSTILE, SPARK_ANSI_SQL_MODE="false")
-
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    shown = {name: answer.pop(name) for name in ("found", "types")}
-    assert answer == {"imported": False, "made": True, "rows": 3, "stopped": True}
-    assert shown["found"] == {
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.timestampType": "TIMESTAMP_LTZ",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.legacy.sizeOfNull": None,  # as Spark has it by itself
-        "spark.sql.legacy.exponentLiteralAsDecimal.enabled": None,
-        "spark.sql.files.ignoreCorruptFiles": None,
-        "spark.sql.optimizer.excludedRules": None,
-        "spark.sql.extensions": "there.is.no.such.Extension",  # said, but not loaded: there is none
-        "spark.sql.shuffle.partitions": "7",  # changes no value
-    }
-    assert shown["types"] == {"at": "timestamp", "number": "double"}
+    job.write_text(JOB)
+    return run_script(job, json.dumps(asked or {}), master=master, conf=conf, **environment)
 
 
 def test_where_java_speaks_py4js_other_protocol_it_is_not_asked_ahead(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
-from tests.spark.quick_start import conf_of_quick_start
+from tests.spark.test_session import run_job
 
 from kafka_ingest.model.spark_settings import FIXED, LEFT, SQL, changes_values, is_left
 from kafka_ingest.spark_launch.java_options import with_fixed_meaning
@@ -26,30 +26,66 @@ LEFT_SINCE_4_1 = {
 }
 
 
-LIST = """
-import json, sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config(map=json.loads(sys.argv[1])).getOrCreate()
-spark.range(1).collect()
-module = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$")
-found, entries = getattr(module, "MODULE$").getConfigEntries().iterator(), {}
-while found.hasNext():
-    entry = found.next()
-    entries[entry.key()] = entry.defaultValueString()
-print(json.dumps(entries))
-"""
+HOSTILE = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.legacy.sizeOfNull": "false",
+    "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+    "spark.sql.extensions": "there.is.no.such.Extension",
+    "spark.sql.shuffle.partitions": "7",
+}
+"""What ``spark-defaults.conf`` of a site may say."""
+
+
+ASKED = {
+    "found": f"{{name: spark.conf.get(name, None) for name in {list(HOSTILE)}}}",
+    "types": """dict(spark.range(1).selectExpr("timestamp'2026-01-01' as at", "1e3 as number").dtypes)""",
+    "known": (
+        "{each.key(): each.defaultValueString() for each in getattr(getattr(spark._jvm.org.apache.spark.sql.internal, "
+        "'SQLConf$'), 'MODULE$').getConfigEntries().toArray()}"
+    ),
+}
 
 
 @pytest.fixture(scope="module")
-def known_settings() -> dict[str, str]:
+def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a job says whose site has settings of its own."""
+    home = tmp_path_factory.mktemp("job")
+    done = run_job(home, conf=HOSTILE, asked=ASKED, SPARK_ANSI_SQL_MODE="false")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_java_makes_the_context_before_python_has_imported_pyspark(answer: dict[str, Any]) -> None:
+    how = {name: answer[name] for name in ("imported", "made", "rows", "stopped")}
+    assert how == {"imported": False, "made": True, "rows": 3, "stopped": True}
+
+
+def test_sql_means_the_same_whatever_a_site_says(answer: dict[str, Any]) -> None:
+    assert answer["found"] == {
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.legacy.sizeOfNull": None,  # as Spark has it by itself
+        "spark.sql.legacy.exponentLiteralAsDecimal.enabled": None,
+        "spark.sql.files.ignoreCorruptFiles": None,
+        "spark.sql.optimizer.excludedRules": None,
+        "spark.sql.extensions": "there.is.no.such.Extension",  # said, but not loaded: there is none
+        "spark.sql.shuffle.partitions": "7",  # changes no value
+    }
+    assert answer["types"] == {"at": "timestamp", "number": "double"}
+
+
+@pytest.fixture
+def known_settings(answer: dict[str, Any]) -> dict[str, str]:
     """Spark's own list, internal settings included, with their defaults.
 
     Of a Spark of its own: what other tests use adds settings when it is first used.
     """
-    command = [sys.executable, "-c", LIST, json.dumps(conf_of_quick_start())]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    entries = json.loads(said.splitlines()[-1])
-    return {name: default for name, default in sorted(entries.items()) if name.startswith(SQL)}
+    return {name: default for name, default in sorted(answer["known"].items()) if name.startswith(SQL)}
 
 
 def test_somebody_has_decided_each_setting_that_spark_has_and_its_default_is_what_it_was(
