@@ -1,18 +1,22 @@
 """Arguments of DAGs: what differs between the versions of Airflow, besides the places of names, and fields of forms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from importlib import import_module
 from inspect import signature
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from airflow import sdk
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow.sdk import DAG, Context, Param, get_parsing_context
 from airflow.utils.types import DagRunType
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from kafka_ingest.errors import InvalidFeedError, InvalidRunRequestError
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
+from kafka_ingest.settings.run_request import InForm, limit_of, of_kind, type_of
 
 MANUAL, SCHEDULED, TRIGGERED, BY_ASSETS = "manual", "scheduled", "operator_triggered", "asset_triggered"
 
@@ -51,23 +55,11 @@ NONE: Final = {"null": "none"}
 """What Airflow's form shows for an empty choice."""
 
 
-def text(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
+def text(title: str, description: str, section: str = "", **schema: Any) -> Param:  # noqa: ANN401 - a JSON schema
     return field(["string", "null"], title, description, section, **schema)
 
 
-def number(title: str, description: str, section: str | None = None, **schema: Any) -> Param:  # noqa: ANN401
-    return field(["integer", "null"], title, description, section, **schema)
-
-
-def lines(title: str, description: str, section: str | None = None, **items: Any) -> Param:  # noqa: ANN401
-    return field(["array", "null"], title, description, section, items={"type": "string", **items})
-
-
-def choice(title: str, values: list[str], description: str, section: str | None = None) -> Param:
-    return text(title, description, section, enum=[*values, None], values_display=NONE)
-
-
-def tick(title: str, description: str, section: str | None = None, *, is_on: bool = False) -> Param:
+def tick(title: str, description: str, section: str = "", *, is_on: bool = False) -> Param:
     return field("boolean", title, description, section, default=is_on)
 
 
@@ -75,15 +67,40 @@ def field(
     kind: str | list[str],
     title: str,
     description: str,
-    section: str | None,
+    section: str,
     *,
     default: object = None,
     **schema: Any,  # noqa: ANN401
 ) -> Param:
     """Return a field; without a section it is among the first ones."""
-    if section is not None:
+    if section:
         schema["section"] = section
     return Param(default, type=kind, title=title, description_md=description, **schema)
+
+
+def params_of(*models: type[BaseModel]) -> dict[str, Param]:
+    """Return the fields of forms that the fields of these models say they are."""
+    return {
+        name: param_of(noted, model.model_fields[name]) for model in models for name, noted in of_kind(model, InForm)
+    }
+
+
+def param_of(noted: InForm, info: FieldInfo) -> Param:
+    shown, kind, several = (noted.title, noted.help, noted.section), type_of(info), get_origin(info.annotation)
+    if kind is bool:
+        return tick(*shown)
+    if several is list:
+        return field(["array", "null"], *shown, items={"type": "string", **noted.schema})
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        values = [each.value for each in kind]
+        if info.default is None:
+            return text(*shown, enum=[*values, None], values_display=NONE)
+        return Param(
+            info.default.value, enum=values, title=noted.title, description_md=noted.help, section=noted.section
+        )
+    named = "object" if several is Mapping else "integer" if kind is int else "string"
+    limits: dict[str, Any] = {"minimum": limit_of(info, "ge"), "maximum": limit_of(info, "le"), **noted.schema}
+    return field([named, "null"], *shown, **{key: limit for key, limit in limits.items() if limit is not None})
 
 
 def files_for_form() -> list[FeedFile]:

@@ -16,6 +16,7 @@ from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, Reason, 
 from kafka_ingest.cli.output import TO_EXECUTE, answers, counting, out, progress, show, step
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.run_request import limit_of, type_of
 from kafka_ingest.verbs.answer import Check, Line
 from kafka_ingest.verbs.request import (
     Argument,
@@ -26,9 +27,7 @@ from kafka_ingest.verbs.request import (
     Option,
     Request,
     id_of_batch,
-    limit_of,
     reason_given,
-    type_of,
 )
 
 Repair = Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")]

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -33,8 +34,12 @@ from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
 from kafka_ingest.settings.run_request import (
+    OF_RECORDS,
+    OF_TIME,
+    OFFSET_RANGE,
     PARTITION,
     TOPIC,
+    InForm,
     Lines,
     Text,
     blank_is_none,
@@ -51,32 +56,115 @@ PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 CAUSE = "^[A-Z0-9_]+$"
 """``NOT_JSON``: why records could not be decoded."""
 
+what = partial(InForm, section="What to read: one of these")
+how = partial(InForm, section="How")
+
+When = Annotated[Instant | None, BeforeValidator(blank_is_none)]
 SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "dag_run_id", "open_gaps", "open_chunks")
 
 
 class BackfillForm(Settings):
-    """One field for each Param of ``backfill_offsets``. The ranges are selected in one of six ways.
+    """What the form of ``backfill_offsets`` asks for. The ranges are selected in one of six ways.
 
     Dead letters to replay are all, or those of ``batch_id``, of batches committed from ``from_timestamp`` on, and of
     some ``causes``.
     """
 
     feed: str
-    offset_ranges: Lines = Field(default_factory=list)
-    from_timestamp: Annotated[Instant | None, BeforeValidator(blank_is_none)] = None
-    to_timestamp: Annotated[Instant | None, BeforeValidator(blank_is_none)] = None
-    batch_id: Annotated[UUID | None, BeforeValidator(blank_is_none)] = None
-    dag_run_id: Text = None
-    open_gaps: bool = False
-    open_chunks: bool = False
-    only: Lines = Field(default_factory=list)
-    causes: Annotated[list[DeadClass], BeforeValidator(none_is_empty)] = Field(default_factory=list)
-    mode: Mode = Mode.FILL
-    overlap: OnOverlap = OnOverlap.CUT
-    missing: OnMissing = OnMissing.REFUSE
-    output: Text = None
-    max_records: Records | None = None
-    reason: Text = None
+    offset_ranges: Annotated[
+        Lines,
+        what(
+            "Offset ranges",
+            "One per line: TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300. FROM is read, TO is not.",
+            schema={"pattern": OFFSET_RANGE},
+        ),
+    ] = Field(default_factory=list)
+    from_timestamp: Annotated[
+        When,
+        what(
+            "From this time",
+            "The first record of this time or later; empty: from where the log starts. With mode replay: the dead "
+            "letters of batches that were committed at this time or later.",
+            schema=OF_TIME,
+        ),
+    ] = None
+    to_timestamp: Annotated[
+        When,
+        what(
+            "To this time",
+            "Up to the first record of this time or later, which is not read; empty: as far as may be read.",
+            schema=OF_TIME,
+        ),
+    ] = None
+    batch_id: Annotated[
+        UUID | None,
+        BeforeValidator(blank_is_none),
+        what(
+            "The ranges of a batch", "An earlier batch's id (kafka-ingest batches). With mode replay: its dead letters."
+        ),
+    ] = None
+    dag_run_id: Annotated[
+        Text, what("The ranges of a DAG run", "The id of an earlier run that planned or committed batches of the feed.")
+    ] = None
+    open_gaps: Annotated[
+        bool, what("All open gaps", "What kafka-ingest gaps lists as open. Gaps by retention are left out.")
+    ] = False
+    open_chunks: Annotated[
+        bool,
+        what("The open chunks", "Nothing new: continue with the chunks that earlier runs planned and did not commit."),
+    ] = False
+    only: Annotated[
+        Lines,
+        how(
+            "Only these",
+            "Limits what is read: one TOPIC or TOPIC:PARTITION per line; empty: all partitions of the feed.",
+            schema={"pattern": PLACE},
+        ),
+    ] = Field(default_factory=list)
+    causes: Annotated[
+        list[DeadClass],
+        BeforeValidator(none_is_empty),
+        how(
+            "Only these dead letters",
+            "With mode replay: one cause per line, such as DOES_NOT_FIT (kafka-ingest dead-letters); empty: all.",
+            schema={"pattern": CAUSE},
+        ),
+    ] = Field(default_factory=list)
+    mode: Annotated[
+        Mode,
+        how(
+            "Mode",
+            "fill: offsets below the stored ones that are missing in the feed's output, into that output. "
+            "copy: any offsets, into another output; the feed's own is not changed. replace: whole ranges that batches "
+            "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk. "
+            "replay: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
+            "rest stays. Without a batch or a time: all of them.",
+        ),
+    ] = Mode.FILL
+    output: Annotated[
+        Text, how("Output of a copy", "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.")
+    ] = None
+    overlap: Annotated[
+        OnOverlap,
+        how(
+            "What is in the output already",
+            "cut: it is left out. refuse: nothing is planned. The same applies to the offsets of another open "
+            "backfill.",
+        ),
+    ] = OnOverlap.CUT
+    missing: Annotated[
+        OnMissing,
+        how(
+            "What retention has deleted",
+            "refuse: nothing is planned, and the missing ranges are named. record_gap: the rest is read, and the "
+            "missing offsets are recorded as a gap.",
+        ),
+    ] = OnMissing.REFUSE
+    max_records: Annotated[
+        Records | None,
+        how("Records of a chunk", "At most; empty: the feed's limits.max_records, or 5,000,000.", schema=OF_RECORDS),
+    ] = None
+    reason: Annotated[Text, how("Why", "Kept in the audit journal (kafka-ingest history).")] = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "BackfillForm":

@@ -1,11 +1,14 @@
 """What one manual run or a form may ask for: a DAG run's conf, fields of a form, or options of the command line."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from kafka_ingest.errors import InvalidRangeError, InvalidRunRequestError, WrongUseError
 from kafka_ingest.foundation.counting import counted
@@ -26,6 +29,37 @@ RECORD: Final = rf"^({TOPIC}):({PARTITION})=({OFFSET})$"
 EXAMPLE: Final = "2026-01-31T00:00:00Z"
 LARGEST_PARTITION: Final = 2**31 - 1
 LARGEST_OFFSET: Final = 2**63 - 1
+OF_RECORDS: Final = {"minimum": 1, "maximum": LARGEST_OFFSET}
+OF_TIME: Final = {"format": "date-time"}
+
+
+@dataclass(frozen=True, slots=True)
+class InForm:
+    """A field of the form, below a heading; ``schema`` is what JSON Schema says of its values besides their type."""
+
+    title: str
+    help: str
+    section: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+Kind = TypeVar("Kind")
+
+
+def of_kind(model: type[BaseModel], kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
+    for name, info in model.model_fields.items():
+        yield from ((name, noted) for noted in info.metadata if isinstance(noted, kind))
+
+
+def type_of(info: FieldInfo) -> object:
+    """Return the type of a field's values, without None; it may have arguments."""
+    kind = next((each for each in get_args(info.annotation) if each is not NoneType), info.annotation)
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def limit_of(info: FieldInfo, name: str) -> int | None:
+    """Return a field's least value, ``ge``, or its largest, ``le``; None where it has none."""
+    return next((limit for noted in info.metadata if (limit := getattr(noted, name, None)) is not None), None)
 
 
 def blank_is_none(value: object) -> object:
@@ -119,10 +153,25 @@ class RunRequest(Settings):
     ``{"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"}``, or ``{"end_offsets": {"orders": {"0": 1200}}}``.
     """
 
-    max_records: Records | None = None
-    end_timestamp: Instant | None = None
+    max_records: Annotated[
+        Records | None, InForm("Records", "At most; empty: what the feed's limits say.", schema=OF_RECORDS)
+    ] = None
+    end_timestamp: Annotated[
+        Instant | None,
+        InForm(
+            "Up to this time",
+            "The first record of this time or later is not read; empty: what there is.",
+            schema=OF_TIME,
+        ),
+    ] = None
     end_offsets: Annotated[
-        Mapping[TopicName, EndsOfTopic], BeforeValidator(lambda ends: {} if ends is None else ends)
+        Mapping[TopicName, EndsOfTopic],
+        BeforeValidator(lambda ends: {} if ends is None else ends),
+        InForm(
+            "Up to these offsets",
+            'By topic and partition, such as {"orders": {"0": 1200}}: offset 1200 is not read, and partitions that are '
+            "not named are left out. Not together with a time.",
+        ),
     ] = Field(default_factory=dict)
 
     @model_validator(mode="before")

@@ -13,19 +13,9 @@ from kafka_ingest.model.documents import document_of
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.settings.run_request import InForm
 from kafka_ingest.verbs.answer import Answer, Line, committed_lines
-from kafka_ingest.verbs.request import (
-    BATCH,
-    MOST_LISTED,
-    Argument,
-    BatchId,
-    Call,
-    Deciding,
-    InForm,
-    Needed,
-    Option,
-    Request,
-)
+from kafka_ingest.verbs.request import BATCH, MOST_LISTED, Argument, BatchId, Call, Deciding, Needed, Option, Request
 
 
 class Abandon(Request):

@@ -16,10 +16,10 @@ from kafka_ingest.model.folded import Foldable, FoldCut, Folded
 from kafka_ingest.ports.control import FoldingTables
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database
 from kafka_ingest.settings.feed import LEAST_RETENTION, NAME, Feed
-from kafka_ingest.settings.run_request import Text
+from kafka_ingest.settings.run_request import InForm, Text
 from kafka_ingest.verbs.answer import Answer, Line, moment
 from kafka_ingest.verbs.expire import time_before
-from kafka_ingest.verbs.request import BEFORE, Argument, Call, Deciding, InForm, Needed, Option, Request
+from kafka_ingest.verbs.request import BEFORE, Argument, Call, Deciding, Needed, Option, Request
 
 
 class Upgrade(Request):

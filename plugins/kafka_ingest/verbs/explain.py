@@ -24,11 +24,11 @@ from kafka_ingest.observing.explain_file import (
     place_named,
 )
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.settings.run_request import blank_is_none
+from kafka_ingest.settings.run_request import InForm, blank_is_none
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
-from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
+from kafka_ingest.verbs.request import Argument, Call, Deciding, Needed, Request
 
 if TYPE_CHECKING:
     from kafka_ingest.model.published_output import PartitionContents

@@ -9,9 +9,9 @@ from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState, locate
-from kafka_ingest.settings.run_request import LARGEST_OFFSET, LARGEST_PARTITION, RECORD, Text, record_named
+from kafka_ingest.settings.run_request import LARGEST_OFFSET, LARGEST_PARTITION, RECORD, InForm, Text, record_named
 from kafka_ingest.verbs.answer import Answer, FittingTable, Line, moment, number
-from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
+from kafka_ingest.verbs.request import Argument, Call, Deciding, Needed, Request
 
 
 class Locate(Request):

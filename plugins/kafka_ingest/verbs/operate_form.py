@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from kafka_ingest.errors import InvalidOperationError
 from kafka_ingest.settings.connections import FindConnection
-from kafka_ingest.settings.run_request import Text, without_lineage
+from kafka_ingest.settings.run_request import Text, of_kind, without_lineage
 from kafka_ingest.settings.setting_types import Settings, describe
 from kafka_ingest.verbs.abandon import Abandon, Restore
 from kafka_ingest.verbs.adopt import Adopt
@@ -25,7 +25,7 @@ from kafka_ingest.verbs.lost import Lost
 from kafka_ingest.verbs.mending import MendStatistics, Mirror
 from kafka_ingest.verbs.plan import Plan
 from kafka_ingest.verbs.preview import PreviewRecords
-from kafka_ingest.verbs.request import Call, Decided, Needed, Request, of_kind, reason_given
+from kafka_ingest.verbs.request import Call, Decided, Needed, Request, reason_given
 from kafka_ingest.verbs.reset import Reset
 from kafka_ingest.verbs.skip import Skip
 from kafka_ingest.verbs.topic_changed import TopicChanged

@@ -22,12 +22,13 @@ from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.dead_letters import DeadLetter
 from kafka_ingest.model.omissions import LEAST_RECORDS, described
 from kafka_ingest.model.written_columns import KAFKAS_OWN, POSITION, WrittenColumns, side_by_side
+from kafka_ingest.settings.run_request import InForm
 from kafka_ingest.sinks.choose import columns_of_file, dead_letters_in_file, rows_of_file
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.verbs.answer import Answer, Line, number
 from kafka_ingest.verbs.dead_letters import preview as beginning
 from kafka_ingest.verbs.dead_letters import sample_document
-from kafka_ingest.verbs.request import WITHOUT_VALUES, Call, Deciding, InForm, Option, Request, ShowValues
+from kafka_ingest.verbs.request import WITHOUT_VALUES, Call, Deciding, Option, Request, ShowValues
 from kafka_ingest.write_step import begin_preview, may_preview_again, plan_preview
 
 LONGEST_LINE, MOST_COLUMNS = 200, 100

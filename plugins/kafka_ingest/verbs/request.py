@@ -3,17 +3,15 @@
 A field without ``Option`` or ``Argument`` is the form's alone, one without ``InForm`` the command line's alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
-from types import NoneType
-from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
 
 from pydantic import BeforeValidator, ConfigDict, Field
-from pydantic.fields import FieldInfo
 
 from kafka_ingest.assembly import FeedParts, assemble_named, control_tables, feed_files, sinks_of
 from kafka_ingest.control.control_tables import SqlControlTables
@@ -22,7 +20,7 @@ from kafka_ingest.foundation.foreign_json import on_one_line
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.ports.outputs import Sinks
 from kafka_ingest.settings.connections import FindConnection
-from kafka_ingest.settings.run_request import blank_is_none
+from kafka_ingest.settings.run_request import InForm, blank_is_none, of_kind
 from kafka_ingest.settings.setting_types import Settings
 from kafka_ingest.verbs.answer import Answer, Check, Line
 
@@ -30,16 +28,6 @@ LONGEST_REASON: Final = 2_000
 
 MOST_LISTED: Final = 20
 """How many batches an error lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class InForm:
-    """A field of the form, below a heading; ``schema`` is what JSON Schema says of its values besides their type."""
-
-    title: str
-    help: str
-    section: str
-    schema: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +138,6 @@ class Request(Settings):
         """Return what the form is to say to show this about a feed, with all fields that can be set."""
         request = cls.model_validate(fields).model_dump(mode="json", include=set(cls.in_form()))
         return {"feed": feed_name, "action": cls.verb, "dry_run": True, "reason": None, **request}
-
-
-Kind = TypeVar("Kind")
-
-
-def of_kind(verb: type[Request], kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
-    for name, info in verb.model_fields.items():
-        yield from ((name, noted) for noted in info.metadata if isinstance(noted, kind))
-
-
-def type_of(info: FieldInfo) -> object:
-    """Return the type of a field's values, without None; it may have arguments."""
-    return next((each for each in get_args(info.annotation) if each is not NoneType), info.annotation)
-
-
-def limit_of(info: FieldInfo, name: str) -> int | None:
-    """Return a field's least value, ``ge``, or its largest, ``le``; None where it has none."""
-    return next((limit for noted in info.metadata if (limit := getattr(noted, name, None)) is not None), None)
 
 
 @dataclass(frozen=True)

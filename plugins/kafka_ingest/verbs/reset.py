@@ -29,10 +29,10 @@ from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlReader, OperatorTables
-from kafka_ingest.settings.run_request import Lines, Text
+from kafka_ingest.settings.run_request import InForm, Lines, Text
 from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines
 from kafka_ingest.verbs.found_offsets import new_positions, partitions_meant
-from kafka_ingest.verbs.request import RESET, TOPICS, Call, InForm, Option, Request
+from kafka_ingest.verbs.request import RESET, TOPICS, Call, Option, Request
 from kafka_ingest.verbs.reset_target import NewPosition, ResetTarget, named_partitions, reset_target
 
 

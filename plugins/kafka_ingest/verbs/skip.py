@@ -16,9 +16,9 @@ from kafka_ingest.model.topics import check_cluster, check_topic_ids
 from kafka_ingest.planning.settings import NewOrOlder, NewPartition
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.settings.run_request import OFFSET_RANGE, Text, range_named
+from kafka_ingest.settings.run_request import OFFSET_RANGE, InForm, Text, range_named
 from kafka_ingest.verbs.answer import Answer, Line, mirror_lines
-from kafka_ingest.verbs.request import Argument, Call, Deciding, InForm, Needed, Request
+from kafka_ingest.verbs.request import Argument, Call, Deciding, Needed, Request
 
 
 class Skip(Request):

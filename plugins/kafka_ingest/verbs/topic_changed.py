@@ -10,10 +10,10 @@ from kafka_ingest.assembly import kafka_at
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import TopicPartition, listing
-from kafka_ingest.settings.run_request import Lines, Text, blank_is_none
+from kafka_ingest.settings.run_request import InForm, Lines, Text, blank_is_none
 from kafka_ingest.verbs.answer import Answer, FittingTable, Line, mirror_lines, number, row_document
 from kafka_ingest.verbs.found_offsets import Mirrored, mirrored_offsets, said_of
-from kafka_ingest.verbs.request import TOPICS, Call, InForm, Option, Request
+from kafka_ingest.verbs.request import TOPICS, Call, Option, Request
 from kafka_ingest.verbs.topic_changes import (
     CHOICE_IN_WORDS,
     BatchChoice,

@@ -14,21 +14,16 @@ from kafka_ingest.airflow_tasks.dag_arguments import (
     TRIGGERED,
     are_all,
     files_for_form,
-    lines,
-    number,
     only_runs,
-    text,
-    tick,
+    params_of,
 )
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
 from kafka_ingest.airflow_tasks.metrics import step_duration
-from kafka_ingest.batches.backfill_request import Mode, OnMissing, OnOverlap
 from kafka_ingest.batches.decide_backfill import BackfillDecision
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.model.offsets import listing, span_of
-from kafka_ingest.settings.backfill_form import CAUSE, PLACE, BackfillForm
-from kafka_ingest.settings.run_request import OFFSET_RANGE
+from kafka_ingest.settings.backfill_form import BackfillForm
 
 
 class BackfillPlanOperator(BaseOperator):
@@ -88,93 +83,6 @@ def feed_param() -> Param:
     return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
 
 
-WHAT, HOW = "What to read: one of these", "How"
-
-PARAMS = {
-    "offset_ranges": lines(
-        "Offset ranges",
-        "One per line: TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300. FROM is read, TO is not.",
-        WHAT,
-        pattern=OFFSET_RANGE,
-    ),
-    "from_timestamp": text(
-        "From this time",
-        "The first record of this time or later; empty: from where the log starts. With mode replay: "
-        "the dead letters of batches that were committed at this time or later.",
-        WHAT,
-        format="date-time",
-    ),
-    "to_timestamp": text(
-        "To this time",
-        "Up to the first record of this time or later, which is not read; empty: as far as may be read.",
-        WHAT,
-        format="date-time",
-    ),
-    "batch_id": text(
-        "The ranges of a batch",
-        "An earlier batch's id (kafka-ingest batches). With mode replay: its dead letters.",
-        WHAT,
-    ),
-    "dag_run_id": text(
-        "The ranges of a DAG run", "The id of an earlier run that planned or committed batches of the feed.", WHAT
-    ),
-    "open_gaps": tick("All open gaps", "What kafka-ingest gaps lists as open. Gaps by retention are left out.", WHAT),
-    "open_chunks": tick(
-        "The open chunks", "Nothing new: continue with the chunks that earlier runs planned and did not commit.", WHAT
-    ),
-    "only": lines(
-        "Only these",
-        "Limits what is read: one TOPIC or TOPIC:PARTITION per line; empty: all partitions of the feed.",
-        HOW,
-        pattern=PLACE,
-    ),
-    "causes": lines(
-        "Only these dead letters",
-        "With mode replay: one cause per line, such as DOES_NOT_FIT (kafka-ingest dead-letters); empty: all.",
-        HOW,
-        pattern=CAUSE,
-    ),
-    "mode": Param(
-        Mode.FILL.value,
-        enum=[mode.value for mode in Mode],
-        title="Mode",
-        description_md="fill: offsets below the stored ones that are missing in the feed's output, into that output. "
-        "copy: any offsets, into another output; the feed's own is not changed. replace: whole ranges that batches "
-        "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk. "
-        "replay: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
-        "rest stays. Without a batch or a time: all of them.",
-        section=HOW,
-    ),
-    "output": text(
-        "Output of a copy", "A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.", HOW
-    ),
-    "overlap": Param(
-        OnOverlap.CUT.value,
-        enum=[each.value for each in OnOverlap],
-        title="What is in the output already",
-        description_md="cut: it is left out. refuse: nothing is planned. The same applies to the offsets of "
-        "another open backfill.",
-        section=HOW,
-    ),
-    "missing": Param(
-        OnMissing.REFUSE.value,
-        enum=[each.value for each in OnMissing],
-        title="What retention has deleted",
-        description_md="refuse: nothing is planned, and the missing ranges are named. record_gap: the rest is "
-        "read, and the missing offsets are recorded as a gap.",
-        section=HOW,
-    ),
-    "max_records": number(
-        "Records of a chunk",
-        "At most; empty: the feed's limits.max_records, or 5,000,000.",
-        HOW,
-        minimum=1,
-        maximum=2**63 - 1,
-    ),
-    "reason": text("Why", "Kept in the audit journal (kafka-ingest history).", HOW),
-}
-
-
 def backfill_dag() -> DAG:
     with DAG(
         dag_id=DAG_ID,
@@ -182,7 +90,7 @@ def backfill_dag() -> DAG:
         doc_md=__doc__,
         schedule=None,
         **only_runs(MANUAL, TRIGGERED),
-        params={"feed": feed_param(), **PARAMS},
+        params={"feed": feed_param(), **params_of(BackfillForm)},
         tags=["kafka_ingest", "backfill"],
         default_args={
             "retries": 3,

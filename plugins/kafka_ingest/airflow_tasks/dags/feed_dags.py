@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.asset_events import CompleteOperator
-from kafka_ingest.airflow_tasks.dag_arguments import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, number, only_runs, text
+from kafka_ingest.airflow_tasks.dag_arguments import BY_ASSETS, MANUAL, SCHEDULED, TRIGGERED, only_runs, params_of
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
@@ -23,6 +23,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
 from kafka_ingest.settings.files_for_dags import Fleet, files_for_dags, fleets_of
 from kafka_ingest.settings.plain_yaml import text_of
+from kafka_ingest.settings.run_request import RunRequest
 from kafka_ingest.settings.setting_types import cut
 
 MAX_TOPICS = 500
@@ -79,23 +80,6 @@ def fence_of(content: str) -> str:
 
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
-
-PARAMS = {
-    "max_records": number("Records", "At most; empty: what the feed's limits say.", minimum=1, maximum=2**63 - 1),
-    "end_timestamp": text(
-        "Up to this time",
-        "The first record of this time or later is not read; empty: what there is.",
-        format="date-time",
-    ),
-    "end_offsets": Param(
-        None,
-        type=["object", "null"],
-        title="Up to these offsets",
-        description_md='By topic and partition, such as {"orders": {"0": 1200}}: offset 1200 is not read, and '
-        "partitions that are not named are left out. Not together with a time.",
-    ),
-}
-"""What a run by hand may ask for; a scheduled one asks for nothing."""
 
 
 def default_args(feed: Feed) -> dict[str, Any]:
@@ -176,7 +160,8 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=["kafka_ingest", *feed.airflow.tags],
-        params=PARAMS,
+        # What a run by hand may ask for; a scheduled one asks for nothing.
+        params=params_of(RunRequest),
         # Nobody reads it where a task is started.
         doc_md=documentation(feed, file) if get_parsing_context().task_id is None else None,
         default_args=default_args(feed),

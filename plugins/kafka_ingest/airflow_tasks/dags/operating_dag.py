@@ -9,14 +9,12 @@ A decision is made once in a run. Its task is not tried again, and refuses after
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, BaseOperator, Context, Param
-from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from kafka_ingest.airflow_tasks.dag_arguments import (
@@ -24,11 +22,9 @@ from kafka_ingest.airflow_tasks.dag_arguments import (
     NONE,
     TRIGGERED,
     are_all,
-    choice,
     files_for_form,
-    lines,
-    number,
     only_runs,
+    params_of,
     text,
     tick,
 )
@@ -40,7 +36,7 @@ from kafka_ingest.settings.feed import NAME
 from kafka_ingest.verbs.answer import Answer, Check, FittingTable, Line, document_of_error
 from kafka_ingest.verbs.operate_form import VERBS, OperateForm
 from kafka_ingest.verbs.plan import Plan
-from kafka_ingest.verbs.request import LONGEST_REASON, InForm, Request, limit_of, type_of
+from kafka_ingest.verbs.request import LONGEST_REASON
 
 RETURNED: Final = "return_value"
 LOG_WIDTH: Final = 160
@@ -164,24 +160,9 @@ def cut(value: Any, most: int) -> Any:  # noqa: ANN401 - JSON of any shape
     return f"{value[:LONGEST_TEXT]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
 
 
-def params_of(verbs: Iterable[type[Request]]) -> dict[str, Param]:
-    """Return the fields that the requests of verbs have; a section stands where the first verb that it names stands."""
-    places = {verb.verb: place for place, verb in enumerate(verbs)}
-    found = {name: (noted, verb.model_fields[name]) for verb in verbs for name, noted in verb.in_form().items()}
-    ordered = sorted(found.items(), key=lambda each: places[each[1][0].section.partition(",")[0]])
-    return {name: param_of(noted, info) for name, (noted, info) in ordered}
-
-
-def param_of(noted: InForm, info: FieldInfo) -> Param:
-    shown, kind = (noted.title, noted.help, noted.section), type_of(info)
-    if kind is bool:
-        return tick(*shown)
-    if kind is int:
-        limits: dict[str, Any] = {"minimum": limit_of(info, "ge"), "maximum": limit_of(info, "le")}
-        return number(*shown, **{name: limit for name, limit in limits.items() if limit is not None})
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return choice(noted.title, [each.value for each in kind], noted.help, noted.section)
-    return lines(*shown) if info.annotation == list[str] else text(*shown, **noted.schema)
+def place_of(param: Param) -> int:
+    """Return where a field stands: where the first action that its section names stands."""
+    return list(VERBS).index(param.schema["section"].partition(",")[0])
 
 
 DAG_ID = "operate_feed"
@@ -223,7 +204,7 @@ PARAMS = {
         "Needed without a dry run. Kept in the audit journal, with your name: no secrets.",
         maxLength=LONGEST_REASON,
     ),
-    **params_of(VERBS.values()),
+    **dict(sorted(params_of(*VERBS.values()).items(), key=lambda each: place_of(each[1]))),
 }
 
 
