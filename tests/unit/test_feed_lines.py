@@ -65,18 +65,17 @@ def test_of_another_cluster_or_topic_no_number_is_shown() -> None:
     other_cluster = line(overview(10), LogBounds(0, 30, 30), cluster_id="cluster-b")
     assert (other_cluster.lag, other_cluster.standings) == (None, (Standing.OTHER_RECORDS,))
     other_topic = line(overview(10), LogBounds(0, 30, 30), topic_id="id-2")
-    assert (other_topic.lag, other_topic.other_topics) == (None, ("orders",))
-    assert other_topic.standings == (Standing.OTHER_RECORDS,)
+    assert (other_topic.lag, other_topic.standings) == (None, (Standing.OTHER_RECORDS,))
     without_it = ask_logs(FakeKafkaCluster(cluster_id=CLUSTER), overview(10).stored)
     gone = line_of(overview(10), without_it, Isolation.READ_COMMITTED)
-    assert gone.other_topics == ("orders",)
+    assert gone.standings == (Standing.OTHER_RECORDS,)
 
 
 def test_a_topic_that_may_not_be_seen_is_not_taken_for_another_one_or_for_gone() -> None:
     kafka = FakeKafkaCluster({"orders": topic(LogBounds(0, 30, 30))}, cluster_id=CLUSTER)
     kafka.denied = {"orders"}
     found = line_of(overview(10), ask_logs(kafka, overview(10).stored), Isolation.READ_COMMITTED)
-    assert (found.standings, found.lag, found.silent, found.other_topics) == ((Standing.UNKNOWN,), None, 1, ())
+    assert (found.standings, found.lag, found.silent) == ((Standing.UNKNOWN,), None, 1)
     assert found.denied == ("refused access to topic orders",)
 
 

@@ -24,7 +24,7 @@ from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import FirstRecord, Isolation, Unavailable
 from kafka_ingest.model.summaries import FeedOverview, OpenGaps
-from kafka_ingest.observing.feed_lines import ask_logs, feed_measures, measures_among_all
+from kafka_ingest.observing.feed_lines import ask_logs, feed_measures, measures_of
 
 IN_CONTROL_TABLES = {HOLDS: 0, OPEN_GAPS: 0, GAP_OFFSETS: 0}
 
@@ -45,7 +45,8 @@ def sent(feed: FeedInMemory) -> dict[Any, int]:
     snapshot = feed.control.feed("orders")
     measured = feed_measures(snapshot, feed.control, feed.kafka, Isolation.READ_COMMITTED)
     logs = None if measured.kafka_error else ask_logs(feed.kafka, snapshot.stored.keys())
-    among_all = measures_among_all(overview_of(feed), logs, Isolation.READ_COMMITTED, why_not=measured.kafka_error)
+    seen = overview_of(feed)
+    among_all = measures_of(seen, seen.open_gaps, logs, Isolation.READ_COMMITTED, why_not=measured.kafka_error)
     assert among_all == replace(measured, freshness=None)
     return dict(gauges(measured))
 

@@ -10,7 +10,7 @@ from kafka_ingest.errors import RetryableError, WrongUseError
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
-from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.model.summaries import FeedOverview, OpenGaps
 from kafka_ingest.model.topics import is_other_topic
 from kafka_ingest.model.waiting import in_danger
 from kafka_ingest.observing.feed_status import ask
@@ -90,7 +90,6 @@ class FeedLine:
     headroom: int | None = None
     lost: int = 0
     silent: int = 0
-    other_topics: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
     drift: GroupDrift | None = None
     file_error: str | None = field(default=None, compare=False)
@@ -147,7 +146,6 @@ def line_of(
         headroom=found.headroom,
         lost=found.lost,
         silent=found.silent,
-        other_topics=other,
         denied=tuple(logs.denied[topic] for topic in overview.topics if topic in logs.denied),
         drift=drift,
         file_error=file_error,
@@ -240,23 +238,11 @@ class FeedMeasures:
 def feed_measures(
     snapshot: FeedSnapshot, control: ControlObserver, kafka: KafkaCluster, isolation: Isolation
 ) -> FeedMeasures:
-    """Return a feed's measures; a topic that is another one now counts among what Kafka said nothing about."""
     answers = ask(snapshot, kafka, None)
-    gaps = [gap for gap in control.gaps(snapshot.feed_id) if gap.closed_by_batch is None]
-    read = [row for row in snapshot.stored.values() if row.topic_partition.topic in snapshot.topics]
-    answered = answers.error is None
-    logs = distances(read, answers.bounds, isolation) if answered else None
-    # Nothing waits in logs of which nothing is known.
-    is_known = logs is not None and logs.lag is not None
-    return FeedMeasures(
-        holds=len(snapshot.holds),
-        open_gaps=len(gaps),
-        gap_offsets=sum(gap.offset_range.span for gap in gaps),
-        logs=logs,
-        low_headroom=len(in_danger(read, answers.bounds, isolation)) if answered else None,
-        freshness=freshness(kafka, waiting(read, answers.bounds, isolation)) if is_known else None,
-        kafka_error=answers.error,
-    )
+    spans = [gap.offset_range.span for gap in control.gaps(snapshot.feed_id) if gap.closed_by_batch is None]
+    # The cluster is the feed's own, or else there is an error.
+    logs = ClusterLogs(snapshot.cluster_id, answers.topic_ids, answers.bounds) if answers.error is None else None
+    return measures_of(snapshot, OpenGaps(len(spans), sum(spans)), logs, isolation, why_not=answers.error, kafka=kafka)
 
 
 def freshness(kafka: KafkaCluster, places: Mapping[TopicPartition, tuple[int, int]]) -> timedelta | None:
@@ -267,18 +253,25 @@ def freshness(kafka: KafkaCluster, places: Mapping[TopicPartition, tuple[int, in
         return None
 
 
-def measures_among_all(
-    overview: FeedOverview, logs: ClusterLogs | None, isolation: Isolation, *, why_not: str | None = None
+def measures_of(
+    feed: FeedSnapshot | FeedOverview,
+    gaps: OpenGaps,
+    logs: ClusterLogs | None,
+    isolation: Isolation,
+    *,
+    why_not: str | None,
+    kafka: KafkaCluster | None = None,
 ) -> FeedMeasures:
-    """Return the same measures of one feed, where Kafka was asked about the logs of many at once.
+    """Return a feed's measures; a topic that is another one now counts among what Kafka said nothing about.
 
-    ``logs`` are None where it did not answer; ``why_not`` says why. A cluster that is another one now has not, either.
+    ``logs`` are None where Kafka did not answer; ``why_not`` says why. A cluster that is another one now has not,
+    either. ``kafka`` is asked how old the oldest record is; without it that is not known.
     """
-    read = [row for partition, row in overview.stored.items() if partition.topic in overview.topics]
-    if logs is not None and logs.cluster_id != overview.cluster_id:
-        why_not = f"expected cluster {overview.cluster_id}, found {logs.cluster_id}"
+    read = [row for partition, row in feed.stored.items() if partition.topic in feed.topics]
+    if logs is not None and logs.cluster_id != feed.cluster_id:
+        why_not = f"expected cluster {feed.cluster_id}, found {logs.cluster_id}"
         logs = None
-    found, low = None, None
+    found, low, age = None, None, None
     if logs is not None:
         bounds = {
             row.topic_partition: logs.bounds[row.topic_partition]
@@ -287,12 +280,15 @@ def measures_among_all(
             and not is_other_topic(row.topic_id, logs.topic_ids.get(row.topic_partition.topic))
         }
         found, low = distances(read, bounds, isolation), len(in_danger(read, bounds, isolation))
+        # Nothing waits in logs of which nothing is known.
+        if kafka is not None and found.lag is not None:
+            age = freshness(kafka, waiting(read, bounds, isolation))
     return FeedMeasures(
-        holds=len(overview.holds),
-        open_gaps=overview.open_gaps.gaps,
-        gap_offsets=overview.open_gaps.offsets,
+        holds=len(feed.holds),
+        open_gaps=gaps.gaps,
+        gap_offsets=gaps.offsets,
         logs=found,
         low_headroom=low,
-        freshness=None,
+        freshness=age,
         kafka_error=why_not,
     )

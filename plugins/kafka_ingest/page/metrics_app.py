@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from kafka_ingest.errors import KafkaIngestError, MissingConnectionError
 from kafka_ingest.model.summaries import FeedOverview
-from kafka_ingest.observing.feed_lines import ClusterLogs, Distances, FeedMeasures, measures_among_all
+from kafka_ingest.observing.feed_lines import ClusterLogs, Distances, FeedMeasures, measures_of
 from kafka_ingest.page.all_feeds import by_connection
 from kafka_ingest.page.kept_answers import Answer, KeptAnswers, Turns
 from kafka_ingest.page.sources import KAFKA_TIMEOUT_S, Sources, isolation_of, settings_of, sources_of_server
@@ -181,7 +181,8 @@ def scraped_feed(
     logs, why_not = (None, "its feed file is not known") if look is None else (look.value, look.error)
     if look is not None and (look.error is not None or look.age_s is None or look.age_s > OLDEST_S):
         logs = None
-    return ScrapedFeed(overview, measures_among_all(overview, logs, isolation_of(feed), why_not=why_not))
+    measures = measures_of(overview, overview.open_gaps, logs, isolation_of(feed), why_not=why_not)
+    return ScrapedFeed(overview, measures)
 
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
