@@ -229,7 +229,7 @@ def test_records_that_do_not_fit_into_the_heap_hold_their_partition_until_the_na
     create_topic(servers, name)
     settings = {"bootstrap.servers": servers, "compression.codec": "zstd", "message.max.bytes": 100_000_000}
     with Producer(settings) as producer:
-        for _ in range(12):
+        for _ in range(5):
             producer.produce(name, b"x" * 60_000_000, partition=0)
     quick.write_feed(name, spark={"conf": {"spark.driver.memory": "512m"}})
 
