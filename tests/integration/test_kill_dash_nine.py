@@ -21,7 +21,6 @@ from tests.quick_project import QuickProject
 PLANS = "kafka_ingest.control.plan_store"
 ATTEMPTS = "kafka_ingest.control.plan_store"
 LIFE = "kafka_ingest.control.batch_life"
-SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 
 
@@ -68,14 +67,12 @@ def check_the_next_run_completes_it(quick: QuickProject, produced: Produced) -> 
 @pytest.mark.parametrize(
     ("killed_at", "state", "attempts"),
     [
-        (f"before:{PLANS}:PlanStore.record_plan", None, 0),
         (f"after:{PLANS}:insert_plan", None, 0),  # in the middle of the plan's transaction
         (f"after:{PLANS}:PlanStore.record_plan", "PLANNED", 0),
         (f"after:{ATTEMPTS}:AttemptStore.open_attempt", "PLANNED", 0),
         ("before:kafka_ingest.cli.arguments:run_spark_submit", "PLANNED", 1),
     ],
     ids=[
-        "before the plan is recorded",
         "while the plan is recorded",
         "planned",
         "attempt recorded",
@@ -106,7 +103,6 @@ def test_killed_before_spark_is_started_a_run_leaves_a_whole_plan_or_none(
 @pytest.mark.parametrize(
     ("killed_at", "state"),
     [
-        (f"before:{LIFE}:BatchLife.pin", "PLANNED"),
         (f"after:{LIFE}:set_range_counts", "PLANNED"),  # in the middle of the pin's transaction
         (f"after:{LIFE}:BatchLife.pin", "WRITTEN"),
         (f"after:{LIFE}:BatchLife.begin_commit", "COMMITTING"),
@@ -115,7 +111,7 @@ def test_killed_before_spark_is_started_a_run_leaves_a_whole_plan_or_none(
             "COMMITTING",
         ),  # the receipt is kept, the files are not renamed
     ],
-    ids=["before the pin", "while it pins", "pinned", "committing", "receipt kept"],
+    ids=["while it pins", "pinned", "committing", "receipt kept"],
 )
 def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
     quick: QuickProject, processes: Processes, produced: Produced, killed_at: str, state: str
@@ -133,7 +129,6 @@ def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
 @pytest.mark.parametrize(
     ("killed_at", "state", "stored", "group"),
     [
-        (f"after:{SINK}.publish", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
         # In the middle of the commit's transaction:
         (f"after:{LIFE}:advance_stored_offsets", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
         (f"after:{LIFE}:BatchLife.complete_commit", "COMMITTED", {0: 7, 1: 5, 2: 0}, {0: 3, 1: 0, 2: 0}),
@@ -144,7 +139,7 @@ def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
             {0: 7, 1: 5, 2: 0},
         ),
     ],
-    ids=["published", "while the offsets move", "committed", "mirrored"],
+    ids=["while the offsets move", "committed", "mirrored"],
 )
 def test_killed_after_the_files_are_renamed_a_run_leaves_all_of_the_batch_visible_and_offsets_that_follow(
     quick: QuickProject,

@@ -120,10 +120,9 @@ def processes(on_postgresql: QuickProject) -> Iterator[Processes]:
     ("killed_at", "state", "visible"),
     [
         (f"before:{LIFE}:BatchLife.pin", "PLANNED", False),
-        (f"before:{LIFE}:BatchLife.complete_commit", "COMMITTING", True),  # published
         (f"after:{LIFE}:advance_stored_offsets", "COMMITTING", True),  # in the middle of the commit's transaction
     ],
-    ids=["before the pin", "between publish and stored offsets", "in the commit"],
+    ids=["before the pin", "in the commit"],
 )
 def test_a_postgresql_that_was_killed_and_started_again_has_each_step_whole_or_not_at_all(
     on_postgresql: QuickProject,
