@@ -114,7 +114,9 @@ PLACES = [
 """Where a batch may stand when it is abandoned: not written, not committing, and committing in all its stages."""
 
 
-@pytest.mark.parametrize("afterwards", [abandon_again, run_first])
+@pytest.mark.parametrize(
+    ("kind", "afterwards"), [("in_memory", abandon_again), ("in_memory", run_first), ("sqlite", run_first)]
+)
 @pytest.mark.parametrize(("life", "before"), PLACES)
 def test_a_batch_whose_abandoning_died_anywhere_is_abandoned_or_published_and_never_both(
     feeds: Feeds, kind: str, life: Life, before: str, afterwards: Callable[[WholeFeed, UUID], None]
