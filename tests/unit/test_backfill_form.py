@@ -9,8 +9,10 @@ from uuid import UUID
 
 import pytest
 import yaml
+from airflow.exceptions import ParamValidationError
 from tests.outputs import parquet_at
 
+from kafka_ingest.airflow_tasks.dag_arguments import params_of
 from kafka_ingest.batches.backfill_request import (
     MAX_RECORDS,
     BackfillRequest,
@@ -545,3 +547,22 @@ def test_a_refusal_says_whether_a_backfill_or_a_replay_asks(environment: Mapping
     assert refusal(environment, mode="replay", causes=["NOPE"]).startswith("the replay asks for what it cannot have: ")
     with pytest.raises(InvalidBackfillError, match=r"^the backfill asks for what it cannot have: max_records"):
         request_of(environment, max_records="many")
+
+
+@pytest.mark.parametrize(
+    ("field", "taken", "refused"),
+    [
+        ("offset_ranges", ["orders:0=1-2"], ["orders:0"]),
+        ("only", ["orders", "orders:0"], ["an order"]),
+        ("causes", ["NOT_JSON"], ["not json"]),
+        ("mode", "copy", None),
+        ("max_records", 1, 0),
+    ],
+)
+def test_a_field_of_the_form_takes_what_the_request_takes_before_a_run_is_made(
+    field: str, taken: object, refused: object
+) -> None:
+    param = params_of(BackfillForm)[field]
+    assert param.resolve(taken) == taken
+    with pytest.raises(ParamValidationError):
+        param.resolve(refused)
