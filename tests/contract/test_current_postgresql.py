@@ -326,15 +326,18 @@ def test_a_table_that_may_have_several_rows_of_a_key_is_refused(output: CurrentO
     assert output.rows() == [(1, "Chur", "1")]
 
 
-@pytest.mark.parametrize("event", ["INSERT", "UPDATE"])
+@pytest.mark.parametrize(("event", "made"), [("INSERT", "ENABLE"), ("UPDATE", "ENABLE"), ("UPDATE", "DISABLE")])
 def test_a_table_with_a_rule_beside_which_the_server_takes_no_upsert_is_refused(
-    output: CurrentOutput, event: LiteralString
+    output: CurrentOutput, event: LiteralString, made: LiteralString
 ) -> None:
     output.take(Event(0, "c", 1, "Bern"))
     execute(output.path, "CREATE RULE told AS ON DELETE TO {} DO ALSO NOTIFY orders")
+    execute(output.path, "CREATE RULE off AS ON INSERT TO {} DO ALSO NOTIFY orders")
+    execute(output.path, "ALTER TABLE {} DISABLE RULE off")
     output.take(Event(1, "u", 1, "Chur"))
     rule: LiteralString = "CREATE RULE noted AS ON " + event + " TO {} DO ALSO NOTIFY orders"
     execute(output.path, rule)
+    execute(output.path, "ALTER TABLE {} " + made + " RULE noted")
     with pytest.raises(OutputNotUsableError, match=r"found rule noted, with which the server takes no INSERT … ON CON"):
         output.take(Event(2, "u", 1, "Genf"))
 

@@ -136,8 +136,8 @@ FAILURES = {
 }
 SLOW = StoreFault("/lake", "trickle")
 OF_EACH_CLIENT = {"open", "receipt", "restage", "known", "verify", "publish", "look", "replace", "remove"}
-"""Steps by whose requests all clients ask, in each of their ways: the others meet a store that is gone or empty."""
-AT_ANY_STEP = {"cut", "no bucket"}
+"""Steps by whose requests all clients ask, in each of their ways: others meet one that is gone, empty, or refuses."""
+AT_ANY_STEP = {"cut", "no bucket", "expired"}
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,17 @@ from own_process import OwnProcess
 DEV = Path(__file__).resolve().parents[2] / "dev"
 PATIENCE_S = 30.0
 
-START_AND_SAY_THE_PID = """
-import sys
+START_AND_SAY_THE_PID = f"""
+import sys, time
 from pathlib import Path
 from embedded_broker import EmbeddedBroker
 broker = EmbeddedBroker(Path(sys.argv[1]), detached=sys.argv[2] == "detached")
 broker.launch()
-while Path(f"/proc/{broker.pid}/exe").resolve().name != "java":
-    pass
+deadline = time.monotonic() + {PATIENCE_S}
+while Path("/proc", str(broker.pid), "exe").resolve().name != "java":
+    if time.monotonic() > deadline:
+        sys.exit("expected Java")
+    time.sleep(0.01)
 print(broker.pid, flush=True)
 sys.stdin.read()
 """

@@ -37,7 +37,8 @@ def in_a_task(function: Callable[..., object]) -> Callable[..., object]:
     of folders: Python 3.11 reads the list of pyspark.zip again, once for each package that came from there.
     """
     # Its types are none of this module's own: those would be sent by its name.
-    gc.freeze()
+    if not gc.get_freeze_count():  # once for a worker: what another task was sent would stay for ever
+        gc.freeze()
     for finder in sys.path_importer_cache.values():
         if isinstance(finder, zipimporter):
             vars(finder)["invalidate_caches"] = unchanged

@@ -74,11 +74,14 @@ RIGHTS: Final = text(
 )
 RIGHTS_OF_TABLE: Final = text("SELECT has_table_privilege(to_regclass(:name), :right)")
 RULES: Final = text(
-    "SELECT rulename::text, is_instead FROM pg_rewrite WHERE ev_class = to_regclass(:name) AND ev_enabled IN "
-    "('O', 'A') AND ev_type::text = ANY(string_to_array(:events, ',')) AND (is_instead OR :on_conflict AND "
-    "ev_type IN ('2', '3')) ORDER BY 1"
+    "SELECT rulename::text, is_instead AND is_on FROM pg_rewrite, LATERAL (SELECT ev_enabled IN ('O', 'A') is_on) e "
+    "WHERE ev_class = to_regclass(:name) AND ev_type::text = ANY(string_to_array(:events, ',')) AND (is_instead AND "
+    "is_on OR :on_conflict AND (ev_type = '2' OR ev_type = '3' AND is_on)) ORDER BY 1"
 )
-"""Rows that INSTEAD moves away, the server says were added; ON CONFLICT it takes with no rule of INSERT or UPDATE."""
+"""Rows that INSTEAD moves away, the server says were added. ON CONFLICT it takes with no rule of INSERT or UPDATE.
+
+Nor with one of UPDATE that is disabled.
+"""
 DOES_MORE: Final = text(
     "SELECT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 2 = 0 AND "
     "tgtype & :bits <> 0 AND (tgrelid = to_regclass(:name) OR tgrelid IN "
@@ -240,7 +243,7 @@ class NamedTable:
         problems += [
             f"rule {rule}, which does something else INSTEAD"
             if is_instead
-            else f"rule {rule}, with which the server takes no INSERT … ON CONFLICT"
+            else f"rule {rule}, with which the server takes no INSERT … ON CONFLICT: drop it"
             for rule, is_instead in connection.execute(
                 RULES, {**of_table, **done, "on_conflict": self.state is not None}
             )
