@@ -1,11 +1,11 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of some processes; WORKERS=4 says how many. Files that share a Spark go to one of
+# One file of tests at a time in each of some processes; WORKERS=3 says how many. Files that share a Spark go to one of
 # them, and those that take longest come first, so that none ends long before the others (tests/conftest.py).
-# Three take a twelfth less time than two on two idle processors: much of it is waiting, for Java or for Airflow. Each
-# finds all tests first, which is a tenth of what the quick ones take, so these have two.
-test: WORKERS ?= 3
+# Four keep two idle processors busy (98 %): much of it is waiting, for Java or for Airflow. Each finds all tests first,
+# which is a tenth of what the quick ones take, so these have two.
+test: WORKERS ?= 4
 test-quick: WORKERS ?= 2
 # Where a process crashes, xdist 3.8 may wait for ever for what it was to do: the run ends there.
 PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
