@@ -40,6 +40,7 @@ from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.expire import decide_expiry, expire
 from kafka_ingest.verbs.locate import describe_offset
 
+pytestmark = pytest.mark.long  # three batches in a table for each, and then others
 RUN = "airflow:backfill_offsets/manual__1"
 FIRST = OffsetRange(TopicPartition(TOPIC, 0), 0, 5)
 SECOND = OffsetRange(TopicPartition(TOPIC, 0), 5, 10)
@@ -241,7 +242,6 @@ def test_rows_of_the_newest_batch_which_stays_expire_with_the_one_that_replaced_
     assert span_of(each for partition in coverage.values() for each in partition.expired) == 14
 
 
-@pytest.mark.long
 def test_an_iceberg_table_says_the_same_after_its_control_tables_were_lost(lake: Path) -> None:
     feed = Feeds(lake, InMemoryControlTables, "iceberg").new(of_three_batches)
     replace_both(feed)
@@ -254,7 +254,6 @@ def test_an_iceberg_table_says_the_same_after_its_control_tables_were_lost(lake:
 # ── Crashes and rivals ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("recovery", [replace_both, resume_what_is_open])
 def test_a_crash_at_any_instant_ends_with_every_record_once_as_kafka_has_it(
     lake: Path, recovery: Callable[[WholeFeed], None]

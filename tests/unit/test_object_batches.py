@@ -83,6 +83,7 @@ def test_an_object_that_is_taken_is_what_a_strict_reader_reads_and_most_good_one
     assert sum(rows is None for rows in found.values()) > 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schema", [SCHEMA, OTHER_TYPES], ids=["plain", "others"])
 def test_an_object_with_unknown_fields_is_what_a_strict_reader_reads_unless_a_name_may_be_in_other_case(
     schema: Struct,
