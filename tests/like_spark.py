@@ -42,6 +42,7 @@ from kafka_ingest.model.place import (
 )
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.record_schema import read_schema
+from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.spark_launch.workplace import remove_workplace
 from kafka_ingest.writing.stage_files import staged_files
@@ -97,7 +98,7 @@ class LikeSpark:
                 rows, dead = divided(rows, document)
                 if dead:
                     letters.mkdir(parents=True, exist_ok=True)
-                    pyarrow.parquet.write_table(dead_letters_of(dead), letters / f"part-{number:05}.parquet")
+                    pyarrow.parquet.write_table(dead_letters_of(dead, document), letters / f"part-{number:05}.parquet")
                 table = pa.Table.from_pylist(rows, pa.schema(fields_of(document)))
                 if document.data.batch_column:
                     batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
@@ -236,10 +237,13 @@ def fields_of(document: AttemptDocument) -> "list[pa.Field[Any]]":
     return [of_value if field.name == "value" else field for field in FIELDS]
 
 
-def dead_letters_of(dead: list[Row]) -> pa.Table:
-    """Return dead letters as their file has them."""
+def dead_letters_of(dead: list[Row], document: AttemptDocument) -> pa.Table:
+    """Return dead letters as their file has them; those of a table carry their batch's id."""
     fields = [*FIELDS, *(pa.field(name, pa.string()) for name in ("error_part", "error_class", "error"))]
-    return pa.Table.from_pylist(dead, pa.schema(fields))
+    table = pa.Table.from_pylist(dead, pa.schema(fields))
+    if not document.data.batch_column:
+        return table
+    return table.append_column(BATCH_COLUMN, pa.array([str(document.plan.batch_id)] * len(table)))
 
 
 def letters_of(document: AttemptDocument, offset_range: OffsetRange) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile, WrittenPartition
 from kafka_ingest.model.table_options import CurrentState, TableOptions
 from kafka_ingest.observing.account_of_output import account_of
 from kafka_ingest.sinks.choose import SinkConnections, format_found, sink_of
+from kafka_ingest.sinks.dead_letter_files import TYPES
 from kafka_ingest.sinks.postgresql.database import DatabaseSettings
-from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
 
 pytestmark = pytest.mark.usefixtures("postgresql_server")
 
@@ -160,7 +160,7 @@ def test_records_that_are_no_events_are_rows_of_the_table_of_dead_letters_in_the
     folder = staged_dead_letters(directory) / "data"
     folder.mkdir(parents=True)
     letter = {"kafka_topic": "orders", "kafka_partition": 0, "kafka_offset": 1, "error_class": "EXPRESSION"}
-    columns = {name: pa.array([letter.get(name)], kind) for name, kind in arrow_types().items()}
+    columns = {name: pa.array([letter.get(name)], kind) for name, kind in TYPES.items()}
     pyarrow.parquet.write_table(pa.table(columns), folder / "part-0.parquet")
     size = (folder / "part-0.parquet").stat().st_size
     letters = (WrittenFile.of_one("part-0.parquet", size, 1, TopicPartition("orders", 0), 1, 1),)

@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -20,7 +21,7 @@ from tests.contract.test_dead_letters_of_tables import (
 )
 from tests.contract.test_offsets_in_transaction import letters, reaching, stored
 from tests.contract.test_replay import differences, replay
-from tests.contract.whole_feed import TEXT, Record, WholeFeed, _dead_letters_of, at_rest
+from tests.contract.whole_feed import TEXT, Record, WholeFeed, at_rest, dead_letters_of
 
 from kafka_ingest.batches.commit_batch import publish_letters
 from kafka_ingest.errors import KafkaIngestError, OutputConflictError, OutputNotUsableError, OutputUnavailableError
@@ -29,7 +30,7 @@ from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.place import DATA
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.postgresql.dead_letters import arrow_types
+from kafka_ingest.sinks.dead_letter_files import TYPES
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.dead_letters import give_up_dead_letters
 
@@ -171,9 +172,9 @@ def test_another_table_of_that_name_is_refused(feed: WholeFeed, postgresql: SqlS
         letters._letters.table.fit({})
 
 
-def with_all_columns(records: list[Record]) -> bytes:
+def with_all_columns(records: list[Record], _batch_id: UUID | None) -> bytes:
     """Return dead letters with bytes, headers and texts that PostgreSQL holds otherwise than a file."""
-    found = pyarrow.parquet.read_table(pa.BufferReader(_dead_letters_of(tuple(records)))).to_pylist()
+    found = pyarrow.parquet.read_table(pa.BufferReader(dead_letters_of(records, None))).to_pylist()
     for each in found:
         each |= {
             "key": b"\0\xff",
@@ -184,7 +185,7 @@ def with_all_columns(records: list[Record]) -> bytes:
             "schema_id": 7,
             "attempt": 1,
         }
-    table = pa.table({name: pa.array([each.get(name) for each in found], kind) for name, kind in arrow_types().items()})
+    table = pa.table({name: pa.array([each.get(name) for each in found], kind) for name, kind in TYPES.items()})
     buffer = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()
@@ -203,7 +204,7 @@ def test_bytes_headers_and_times_come_back_as_they_were_and_no_nul_character_sto
     feed.letters.dead_letters.bring(batch_id, directory)
     [path] = feed.letters.dead_letters.files(batch_id, directory)
     brought = pyarrow.parquet.read_table(path, partitioning=None)
-    assert brought.schema == pa.schema(arrow_types().items())
+    assert brought.schema == pa.schema(TYPES.items())
     for each in came:
         each |= {
             "error": "found \ufffd",

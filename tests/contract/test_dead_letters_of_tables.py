@@ -1,20 +1,26 @@
-"""What a table's records that cannot be decoded become: files beside it, on a disk and in a store, replayed once."""
+"""What a table's records that cannot be decoded become: rows of a table beside it, on a disk and in a store, replayed
+once; files where an earlier version has begun with some.
+"""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
+from tests.contract import whole_feed as whole_feed_module
 from tests.contract.conftest import SqlStore
-from tests.contract.every_record_once import records_in_table
+from tests.contract.every_record_once import records_in_iceberg, records_in_table
 from tests.contract.interference import Died
 from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
 from tests.contract.test_offsets_in_transaction import TABLE, reaching
 from tests.contract.test_replay import differences, replay, request_of
-from tests.contract.whole_feed import JSON, TEXT, WholeFeed, at_rest, whole_feed
+from tests.contract.whole_feed import JSON, TEXT, Record, WholeFeed, at_rest, whole_feed
 from tests.contract.without_waiting import let_s3_try_at_once
 from tests.fakes import InMemoryControlTables
+from tests.iceberg_lake import connections_beside, table_at
 from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.batches.restore import decide_restore, restore
@@ -22,9 +28,11 @@ from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import DECODED, RECORDS
-from kafka_ingest.sinks import batch_folders
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.tables import dead_letters
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
@@ -38,17 +46,15 @@ DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
 @pytest.fixture(
     params=[
         ("delta", False),
+        ("iceberg", False),
         ("postgresql", False),
         pytest.param(("delta", True), marks=pytest.mark.long),
+        pytest.param(("iceberg", True), marks=pytest.mark.long),
     ],
-    ids=["delta", "postgresql", "delta in S3"],
+    ids=["delta", "iceberg", "postgresql", "delta in S3", "iceberg in S3"],
 )
 def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeFeed:
-    """A feed of a table that decodes its records, of which no batch has been read.
-
-    Dead letters are no part of the table: they are the same files beside either format, of which Iceberg's is tried in
-    test_crash_tables.
-    """
+    """A feed of a table that decodes its records, of which no batch has been read."""
     table_format, is_in_store = request.param
     if table_format == "postgresql":
         return in_postgresql(request.getfixturevalue("postgresql"), lake)
@@ -81,7 +87,11 @@ def decoding_from_the_first_batch_on(feed: WholeFeed) -> None:
 def rows_in(feed: WholeFeed) -> list[tuple[int, int]]:
     if feed.settings.output.format == "postgresql":
         return sorted(map(tuple, in_database(feed, "SELECT kafka_partition, kafka_offset FROM shop.orders")))
-    return sorted(record[1:3] for record in records_in_table(feed.output, feed.access))
+    return sorted(record[1:3] for record in reading(feed)(feed.output, feed.access))
+
+
+def reading(feed: WholeFeed) -> Callable[[Path, Any], list[Record]]:
+    return records_in_table if feed.settings.output.format == "delta" else records_in_iceberg
 
 
 def in_database(feed: WholeFeed, query: str) -> list[Any]:
@@ -154,13 +164,117 @@ def test_a_restored_batch_brings_its_dead_letters_along(feed: WholeFeed) -> None
 in_a_store = pytest.mark.parametrize(
     "feed", [pytest.param(("delta", True), marks=pytest.mark.long)], indirect=True, ids=["delta in S3"]
 )
+on_a_disk = pytest.mark.parametrize("feed", [("delta", False), ("iceberg", False)], indirect=True, ids=str)
+
+
+def rows_of_letters(feed: WholeFeed) -> list[tuple[int, int]]:
+    """Return what other readers of the table find."""
+    place = output_of_dead_letters(feed.settings.output).place
+    return sorted(record[1:3] for record in reading(feed)(Path(f"/{local_part(place)}"), feed.access))
+
+
+def local_part(place: Place) -> str:
+    return str(place).removeprefix("/") if isinstance(place, Path) else place.key
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [
+        ("delta", False),
+        ("iceberg", False),
+        pytest.param(("delta", True), marks=pytest.mark.long),
+        pytest.param(("iceberg", True), marks=pytest.mark.long),
+    ],
+    indirect=True,
+    ids=str,
+)
+def test_readers_find_dead_letters_as_a_table_of_the_same_kind_and_given_up_ones_no_more(feed: WholeFeed) -> None:
+    at_rest(feed)
+    produce(feed)
+    at_rest(feed)
+    first, second = sorted(feed.states())
+    assert rows_of_letters(feed) == letters_in(feed)
+    give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops")
+    assert rows_of_letters(feed) == letters_in(feed) == [each for each in letters_in(feed) if each not in DEAD]
+    give_up_dead_letters(second, feed.control, feed.sinks, reason="test data", actor="ops")
+    assert (rows_of_letters(feed), differences(feed)) == ([], [])
+
+
+@on_a_disk
+def test_dead_letters_that_another_program_has_put_into_other_files_are_counted_replayed_and_given_up(
+    feed: WholeFeed,
+) -> None:
+    at_rest(feed)
+    produce(feed)
+    at_rest(feed)
+    before, [first, _] = letters_in(feed), sorted(feed.states())
+    rewrite(feed)
+    assert (rows_of_letters(feed), letters_in(feed), differences(feed)) == (before, before, [])
+    feed.decoding = TEXT
+    replay(feed, request_of(first))
+    still_dead = [(0, 5), (1, 5)]
+    assert letters_in(feed) == sorted([*still_dead, *(each for each in before if each not in DEAD)])
+    assert (sorted([*rows_in(feed), *letters_in(feed)]), differences(feed)) == (every(feed), [])
+    if feed.settings.output.format == "delta":  # PyIceberg would not copy the other rows of a file unchanged
+        give_up_dead_letters(first, feed.control, feed.sinks, reason="test data", actor="ops")
+        assert (rows_of_letters(feed), differences(feed)) == (letters_in(feed), [])
+
+
+def rewrite(feed: WholeFeed) -> None:
+    """Put all dead letters into one file, and delete those that they were in."""
+    place = output_of_dead_letters(feed.settings.output).path
+    if feed.settings.output.format == "delta":
+        table = deltalake.DeltaTable(str(place))
+        table.optimize.compact()
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    else:
+        found = table_at(place)
+        found.overwrite(found.scan().to_arrow())
+        for path in place.glob("data/batches/**/*.parquet"):
+            path.unlink()
+
+
+@on_a_disk
+def test_dead_letters_whose_files_are_lost_are_named_and_can_be_given_up(feed: WholeFeed) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    place = output_of_dead_letters(feed.settings.output).path
+    for path in place.glob("**/batches/**/*.parquet"):
+        path.unlink()
+    [found] = dead_letters_of(feed.control.coverage(feed.settings.name), feed.control, feed.sinks, samples=9)
+    assert "found no file there" in str(found.problem)
+    assert differences(feed) != []
+    assert give_up_dead_letters(batch_id, feed.control, feed.sinks, reason="disk broke", actor="ops") == len(DEAD)
+    assert (rows_of_letters(feed), differences(feed)) == ([], [])
+
+
+@on_a_disk
+def test_dead_letters_that_an_earlier_version_staged_are_files_and_later_ones_too(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = whole_feed_module.dead_letters_of
+    with monkeypatch.context() as patched:
+        patched.setattr(whole_feed_module, "dead_letters_of", lambda records, _: real(records, None))
+        stop_before(feed, "letters.publish")
+    output = output_of_dead_letters(feed.settings.output)
+    feed = replace(feed, letters=sink_of(output, connections_beside(feed.output)))
+    at_rest(feed)
+    for _ in range(2):
+        feed = replace(feed, letters=sink_of(output, connections_beside(feed.output)))
+        assert [each.name.partition("=")[0] for each in output.path.iterdir()] == ["kafka_batch"] * len(feed.states())
+        assert (sorted([*rows_in(feed), *letters_in(feed)]), differences(feed)) == (every(feed), [])
+        produce(feed)
+        at_rest(feed)
+    feed.decoding = TEXT
+    assert len(replay(feed)) == 1
+    assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
 
 
 @in_a_store
 def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_receipt_is_kept(
     feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, copied = batch_folders.copy_file, []
+    real, copied = dead_letters.copy_file, []
 
     def dies_at_the_second(*arguments: Any) -> None:
         if len(copied) == 1:
@@ -168,10 +282,10 @@ def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_rec
         copied.append(real(*arguments))
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch_folders, "copy_file", dies_at_the_second)
+        patched.setattr(dead_letters, "copy_file", dies_at_the_second)
         with pytest.raises(Died):
             at_rest(feed)
-    assert feed.letters.publisher.known_batches() == []
+    assert letters_in(feed) == []
     [batch_id] = feed.states()
     feed.commit(batch_id, "run 2")
     assert feed.letters.publisher.known_batches() == [str(batch_id)]
@@ -189,7 +303,7 @@ def test_a_copy_that_fails_or_whose_answer_is_lost_leaves_the_batch_to_the_next_
     [batch_id] = feed.states()
     store = ObjectStore.running()
     with (
-        store.failing(StoreFault(r"PUT .*orders_dead_letters/kafka_batch", kind)),
+        store.failing(StoreFault(r"PUT .*orders_dead_letters/batches", kind)),
         pytest.raises(OutputUnavailableError),
     ):
         feed.commit(batch_id, "run 1")
@@ -226,7 +340,7 @@ def test_a_missing_object_is_named_by_coverage_and_stops_a_replay(feed: WholeFee
     at_rest(feed)
     [batch_id] = feed.states()
     place = output_of_dead_letters(feed.settings.output).place
-    folder = opened(place / f"kafka_batch={batch_id}", feed.access)
+    folder = opened(place / f"batches/{batch_id}/1", feed.access)
     names = sorted(remote_sizes(folder))
     remove_file(folder / names[0])
     assert any("expected 4" in each or "4 " in each for each in map(str, differences(feed)))

@@ -166,7 +166,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         spark.write_data_file(path, content)
         if dead:
             make_folder(letters)
-            dead_content = dead_letters_of(dead)
+            dead_content = dead_letters_of(dead, plan.batch_id if document.data.batch_column else None)
             spark.write_half_a_data_file(letters / path.name, dead_content)
             spark.write_data_file(letters / path.name, dead_content)
     receipt = Receipt(
@@ -195,19 +195,20 @@ def is_decodable(record: Record, decoding: Decoding = JSON) -> bool:
     return record[2] % 5 != 0 if decoding.value == TEXT.value else record[2] % 2 == 0
 
 
-def dead_letters_of(records: list[Record]) -> bytes:
+def dead_letters_of(records: list[Record], batch_id: UUID | None) -> bytes:
     """Return records that cannot be decoded as the bytes of a Parquet file."""
-    return _dead_letters_of(tuple(records))
+    return _dead_letters_of(tuple(records), batch_id)
 
 
 @lru_cache(maxsize=1_000)
-def _dead_letters_of(records: tuple[Record, ...]) -> bytes:
-    table = pyarrow.parquet.read_table(pa.BufferReader(_parquet_of(records, None)))
+def _dead_letters_of(records: tuple[Record, ...], batch_id: UUID | None) -> bytes:
+    table = pyarrow.parquet.read_table(pa.BufferReader(_parquet_of(records, batch_id)))
     causes = ["NOT_JSON" if offset % 3 else "DOES_NOT_FIT" for *_, offset, _ in records]
     columns = {"error_part": ["value"] * len(records), "error_class": causes, "error": ["found: text"] * len(records)}
     for name, values in columns.items():
         table = table.append_column(name, pa.array(values, pa.string()))
-    table = table.append_column("key", pa.nulls(len(records), pa.binary()))
+    if "key" not in table.column_names:
+        table = table.append_column("key", pa.nulls(len(records), pa.binary()))
     buffer = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()

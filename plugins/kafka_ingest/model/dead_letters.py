@@ -6,7 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.partition_term import TABLE
 from kafka_ingest.model.place import DEAD_LETTERS, OutputLocation, Place
+from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 
 PREVIEW_BYTES = 80
 """How much of a key or value is shown."""
@@ -16,14 +18,26 @@ SUFFIX = "_dead_letters"
 
 
 ON_DISK, IN_STORE, IN_DATABASE = "parquet", "dead_letters", "postgresql_dead_letters"
-"""Formats: files also beside a table whose commit changes no other one, as these have other columns."""
+IN_DELTA, IN_ICEBERG = f"delta{SUFFIX}", f"iceberg{SUFFIX}"
+"""The formats of their outputs; those of tables are tables of the same kind."""
+
+OF_CATALOG = frozenset({"catalog", TABLE})
+"""The options that say which table of a catalog an output is."""
+LETTERS_ADDED = TableOptions(OnNewColumns.ADD, decoded=True)
+"""How dead letters go into a table: with all columns that they have."""
+OF_TABLES: Mapping[str, str] = {"postgresql": IN_DATABASE, "delta": IN_DELTA, "iceberg": IN_ICEBERG}
 
 
 def output_of_dead_letters(output: OutputLocation) -> OutputLocation:
     """Return where the dead letters of an output's batches are published: beside it, as files, or in a table."""
-    if output.format == "postgresql":
-        return replace(output, format=IN_DATABASE, uri=f"{output.uri}{SUFFIX}")
-    return replace(output, format=ON_DISK if output.is_local else IN_STORE, uri=f"{output.uri}{SUFFIX}", options=())
+    uri, found = f"{output.uri}{SUFFIX}", OF_TABLES.get(output.format)
+    if found == IN_DATABASE:
+        return replace(output, format=found, uri=uri)
+    if found is None:
+        return replace(output, format=ON_DISK if output.is_local else IN_STORE, uri=uri, options=())
+    options = {name: value for name, value in output.options if name in OF_CATALOG}
+    named = {TABLE: f"{options[TABLE]}{SUFFIX}"} if TABLE in options else {}
+    return OutputLocation.at(found, uri, LETTERS_ADDED.as_options() | options | named)
 
 
 def where_they_are(output: OutputLocation) -> str:

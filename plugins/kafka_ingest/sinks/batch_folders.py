@@ -10,15 +10,23 @@ names. A program that lists the store may see some of a batch's files for a mome
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, copy_file, opened, remote_sizes, remove_tree
+from kafka_ingest.foundation.storage import (
+    Opened,
+    copy_file,
+    make_folder,
+    open_to_write,
+    opened,
+    remote_sizes,
+    remove_tree,
+)
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
@@ -138,24 +146,25 @@ class PublishedDeadLetters(BatchFolders):
             with storage_errors(path), source() as letters:
                 yield dead_letters_in(letters, samples=samples, without=without)
 
-    def _files(self, batch_id: UUID) -> tuple[Place, ...]:
-        target = self._place_of(batch_id)
-        with storage_errors(target):
+    def _receipt(self, batch_id: UUID) -> Receipt:
+        """Return the receipt of a batch's letters; raises BatchStateError where they were given up."""
+        place = self._place_of(batch_id)
+        with storage_errors(place):
             if (removal := self._receipts.removal(batch_id)) is not None:
                 raise BatchStateError(f"batch {batch_id}: its dead letters were given up: {removal}")
-            receipt = self._receipts.receipt(batch_id)
-            if receipt is None:
+            if (receipt := self._receipts.receipt(batch_id)) is None:
                 raise OutputUnavailableError(
-                    f"batch {batch_id}: expected the receipt of its dead letters beside {target.parent}, "
-                    "found none: is its storage mounted?"
+                    f"batch {batch_id}: expected the receipt of its dead letters for {place}, found none: is its "
+                    "storage mounted?"
                 )
+        return receipt
+
+    def _files(self, batch_id: UUID) -> tuple[Place, ...]:
+        receipt, target = self._receipt(batch_id), self._place_of(batch_id)
+        with storage_errors(target):
             found = tuple(target / file.name for file in receipt.files)
             if missing := [path for path in found if not self._opened(path).is_file()]:
-                raise OutputUnavailableError(
-                    f"batch {batch_id}: expected its dead letters in {missing[0]}, found no file there. Restore it "
-                    "from a backup; or give the letters up, for good: `kafka-ingest dead-letters FEED --batch "
-                    f"{batch_id} --give-up --reason …`."
-                )
+                raise are_missing(batch_id, f"its dead letters in {missing[0]}, found no file there")
         return found
 
     def count(self, batch_id: UUID, ranges: Sequence[OffsetRange]) -> Mapping[OffsetRange, Mapping[str, int]]:
@@ -177,6 +186,37 @@ class PublishedDeadLetters(BatchFolders):
             with storage_errors(path), source() as held:
                 found += offsets_of(held, letters)
         return union(found)
+
+
+REPLAYED: Final = "replayed"
+"""The folder of a replay's attempt into which the letters are brought that it decodes again."""
+
+
+class BroughtLetters(PublishedDeadLetters):
+    """Letters that are rows of a table: they are brought to the attempt that decodes them again, as a file."""
+
+    def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
+        self._sources(batch_id)  # are they there?
+        # In a folder that says the batch, which Spark needs.
+        return (attempt / REPLAYED / f"{PUBLISHED}{batch_id}" / "letters.parquet",)
+
+    def bring(self, batch_id: UUID, attempt: Place) -> None:
+        from kafka_ingest.sinks.dead_letter_files import write_letters  # noqa: PLC0415 - see count
+
+        [target] = map(self._opened, self.files(batch_id, attempt))
+        with storage_errors(attempt), ExitStack() as stack:
+            make_folder(target.parent)
+            found = (stack.enter_context(source()) for _, source in self._sources(batch_id))
+            number, expected = write_letters(found, stack.enter_context(open_to_write(target))), self._receipt(batch_id)
+        if number != expected.rows:
+            raise are_missing(batch_id, f"{expected.rows:,} dead letters, could read {number:,}")
+
+
+def are_missing(batch_id: UUID, what: str) -> OutputUnavailableError:
+    return OutputUnavailableError(
+        f"batch {batch_id}: expected {what}. Restore from a backup; or give the letters up, for good: `kafka-ingest "
+        f"dead-letters FEED --batch {batch_id} --give-up --reason …`."
+    )
 
 
 class DeadLetterObjects(AnyColumns):

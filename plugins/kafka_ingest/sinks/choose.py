@@ -12,7 +12,7 @@ from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.foundation.stores.kinds import KINDS, SCHEMES_IN_WORDS
 from kafka_ingest.foundation.without_garbage_collection import importing
-from kafka_ingest.model.dead_letters import IN_DATABASE, IN_STORE, DeadLettersOfFile
+from kafka_ingest.model.dead_letters import IN_DATABASE, IN_DELTA, IN_ICEBERG, IN_STORE, DeadLettersOfFile
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import OutputLocation, Place, RemotePlace, local, place_of
 from kafka_ingest.model.published_output import FileContents, FilePlace
@@ -114,9 +114,32 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
+def letters_as_files(output: OutputLocation, connections: SinkConnections) -> Sink:
+    """Return the roles of the files that an earlier version has beside a table."""
+    if isinstance(output.place, Path):
+        return parquet.parquet_sink(output.path)
+    return dead_letter_objects_sink(output.place, access_to(output, connections))
+
+
 OF_DEAD_LETTERS: Mapping[str, Format] = {
     IN_STORE: Format(
         lambda output, connections: dead_letter_objects_sink(output.place, access_to(output, connections)),
+        in_stores=True,
+    ),
+    IN_DELTA: Format(
+        lambda output, connections: delta.delta_dead_letters_sink(
+            output.place, access_to(output, connections), table_options(output), letters_as_files(output, connections)
+        ),
+        in_stores=True,
+    ),
+    IN_ICEBERG: Format(
+        lambda output, connections: iceberg.iceberg_dead_letters_sink(
+            output,
+            connections.catalog,
+            access_to(output, connections),
+            table_options(output),
+            letters_as_files(output, connections),
+        ),
         in_stores=True,
     ),
     IN_DATABASE: Format(

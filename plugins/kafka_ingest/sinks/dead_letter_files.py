@@ -5,8 +5,8 @@ Questions raise NotADataFileError where it is damaged or holds no dead letters, 
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,18 @@ from kafka_ingest.model.written_columns import POSITION
 CAUSE = ("error_part", "error_class")
 RECORDS_AT_ONCE = 10_000
 LARGE_RECORDS_AT_ONCE = 10
+BROUGHT_AT_ONCE = 100
+"""Rows, whose values may be large."""
+
+TYPES: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(("kafka_topic", "kafka_topic_id", "error_part", "error_class", "error"), pa.string()),
+    **dict.fromkeys(("kafka_offset", "kafka_timestamp_ms", "schema_id"), pa.int64()),
+    **dict.fromkeys(("kafka_partition", "attempt"), pa.int32()),
+    **dict.fromkeys(("key", "value"), pa.binary()),
+    "kafka_timestamp": pa.timestamp("us", "UTC"),
+    "kafka_headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+"""The columns of a file of dead letters; those of earlier versions lack some."""
 
 
 class Letters(Protocol):
@@ -63,6 +75,20 @@ def letters_in(path: Opened) -> Iterator[pyarrow.parquet.ParquetFile]:
             yield letters
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+
+
+def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> int:
+    """Write all letters of some sources, of one batch, into a Parquet file; return how many there are."""
+    number = 0
+    with contextlib.ExitStack() as stack:
+        writer: pyarrow.parquet.ParquetWriter | None = None
+        for batch in (each for source in sources for each in source.iter_batches(BROUGHT_AT_ONCE)):
+            if writer is None:
+                schema = pa.schema([(name, kind) for name, kind in TYPES.items() if name in batch.schema.names])
+                writer = stack.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
+            writer.write_table(pa.table(batch).select(schema.names).cast(schema))
+            number += batch.num_rows
+    return number
 
 
 def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:

@@ -72,7 +72,7 @@ def rows_of(
     """Write the rows of ranges into new files, one per partition, with the columns as they are."""
     with open_to_read(path) as staged, pyarrow.parquet.ParquetFile(staged) as file_staged:
         table = file_staged.read()
-    if batch_id is not None:
+    if batch_id is not None and BATCH_COLUMN in table.schema.names:  # letters of an earlier version have none
         column = table.schema.get_field_index(BATCH_COLUMN)
         table = table.set_column(column, BATCH_COLUMN, pa.array([batch_id] * len(table), pa.string()))
     written: list[WrittenFile] = []

@@ -269,7 +269,8 @@ class StagedFiles:
 
         with storage_errors(target):
             self.check_mounted()
-            batch_id = target.parent.name if self.has_batch_column(target) else None
+            attempt = target.parent if are_dead_letters(target) else target
+            batch_id = attempt.parent.name if self._of_table is not None else None
             data = self._data_of(source, receipt)
             return restage(data, receipt, self._open(self.data_place(target)), ranges, batch_id=batch_id)
 

@@ -411,7 +411,6 @@ def check_unchanged(expected: int, found: int, *, same: bool = True) -> None:
 
 def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Place) -> int:
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
-    # A letter's batch is known by its path.
     of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED, BATCH_COLUMN}
     own = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
     kept = [name for name in own if not name.startswith(FOUND)]
@@ -426,6 +425,8 @@ def stage_dead_letters(records: DataFrame, document: AttemptDocument, place: Pla
         f"{DEAD}.text as error",
         f"if({DEAD}.part = 'key', {of_key}, {of_value}) as schema_id",
         f"{document.attempt} as attempt",
+        # Elsewhere by their path.
+        *([f"'{document.plan.batch_id}' as {BATCH_COLUMN}"] if document.data.batch_column else []),
     )
     counted = Observation()
     letters.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(place))

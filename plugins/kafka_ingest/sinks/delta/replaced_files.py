@@ -25,7 +25,7 @@ from kafka_ingest.sinks.delta.log_entry import BATCHES, AddedFile
 from kafka_ingest.sinks.delta.table_log import action_of
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import may_hold
-from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
+from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace, types_of
 from kafka_ingest.sinks.tables.staged_checks import footer
 from kafka_ingest.sinks.tables.table_format import ReplacedFile
 
@@ -81,20 +81,24 @@ def actions_for(rows: DeltaRows, wanted: ReplacedRows) -> "list[AddAction | Remo
     """Return the actions that take replaced rows out of one snapshot; rows that stay are in new files by then."""
     found: list[AddAction | RemoveAction] = []
     for file in replaced_files(rows, wanted):
-        partition = rows.partitions.get(file.path, {})
-        values = {name: None if value is None else str(value) for name, value in partition.items()}
         if file.stays:
-            found.append(added(rows, without(rows.opened(file.path), wanted, rows, partition), values))
-        found.append(
-            delta_lake().transaction.RemoveAction(
-                path=file.path,
-                size=file.size_bytes,
-                partition_values=values,
-                deletion_timestamp=round(time.time() * 1000),
-                data_change=True,
-            )
-        )
+            partition = rows.partitions.get(file.path, {})
+            new = without(rows.opened(file.path), wanted, rows, partition)
+            found.append(added(rows, new, rows.partition_values(file.path)))
+        found.append(removed(rows, file.path))
     return found
+
+
+def removed(rows: DeltaRows, path: str) -> "RemoveAction":
+    """Return the action that takes a file out of the table, whose name is plain."""
+    action: RemoveAction = delta_lake().transaction.RemoveAction(
+        path=path,
+        size=rows.files[path],
+        partition_values=rows.partition_values(path),
+        deletion_timestamp=round(time.time() * 1000),
+        data_change=True,
+    )
+    return action
 
 
 def check_plain(rows: DeltaRows, path: str) -> None:
@@ -190,8 +194,11 @@ def rows_of_file(
     ``known`` are values that all rows have, by the columns that the table is partitioned by.
     """
     read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
-    types = pa.schema([(name, TYPES[name]) for name in read])
-    with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+    types = types_of(read)
+    with (
+        open_to_read(path) as source,
+        pyarrow.parquet.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
+    ):
         there = [name for name in read if name in file.schema_arrow.names]
         if not set(read) <= {*there, *known}:
             return  # another writer's, from before the table had these columns: no batch has rows in it
@@ -201,7 +208,7 @@ def rows_of_file(
             for batch in file.iter_batches(row_groups=[group], columns=there):
                 table = pa.Table.from_batches([batch])
                 for name in set(read).difference(there):
-                    table = table.append_column(name, pa.array([known[name]] * len(table), TYPES[name]))
+                    table = table.append_column(name, pa.array([known[name]] * len(table), types.field(name).type))
                 table = table.select(read).cast(types)
                 if batch_id is not None:
                     table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))

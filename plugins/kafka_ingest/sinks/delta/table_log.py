@@ -428,7 +428,9 @@ class TableLog:
         log.warning("%s in %s: %s. A later commit tries it again.", what, self.output, cause)
 
     def delete_rows(self, batch_id: UUID) -> None:
-        """Its own files leave the table; a file that OPTIMIZE made of several batches is rewritten without its rows."""
+        """Its own files leave the table, also lost ones; one that OPTIMIZE made of several batches is rewritten."""
+        from kafka_ingest.sinks.delta.replaced_files import PLAIN, removed  # noqa: PLC0415 - see check_files
+
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
             rows = self.rows()
@@ -440,6 +442,11 @@ class TableLog:
                 break
             try:
                 said = delta_lake().CommitProperties(custom_metadata={REMOVED_KEY: str(batch_id)})
+                own = [path for path in rows.files if path.startswith(f"{BATCHES}/{batch_id}/")]
+                if own and all(map(PLAIN.fullmatch, own)) and not rows.count_elsewhere(batch_id):
+                    leaving: list[AddAction | RemoveAction] = [removed(rows, path) for path in own]
+                    table.create_write_transaction(leaving, "append", table.schema(), commit_properties=said)
+                    continue
                 # An id in its canonical form holds no quote.
                 table.delete(f"{BATCH_COLUMN} = '{batch_id}'", commit_properties=said)
             except failures() as error:
@@ -509,6 +516,10 @@ class TableLog:
                     sync(path)
         sync(self._folder)
         sync(self.output)
+
+    def open_or_create(self, staged: Staged) -> None:
+        """Make the table for staged files, where it is not there."""
+        self._open_or_create(self._columns(staged), ())
 
     def _open_or_create(self, columns: Fields, files: Sequence[AddedFile]) -> "LogReading":
         """Return the table, which is made where there is none.

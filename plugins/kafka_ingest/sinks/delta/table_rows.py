@@ -82,6 +82,10 @@ class DeltaRows(RowsOfTable):
             values = [actions.column(f"partition.{column}").to_pylist() for column in columns]
         return {path: dict(zip(columns, of_file, strict=True)) for path, *of_file in zip(paths, *values, strict=True)}
 
+    def partition_values(self, path: str) -> dict[str, str | None]:
+        """Return a file's as the log has them."""
+        return {name: None if value is None else str(value) for name, value in self.partitions.get(path, {}).items()}
+
     @cached_property
     def rewritten(self) -> list[str]:
         """The files that are not as they were published."""

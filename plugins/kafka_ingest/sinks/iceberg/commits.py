@@ -293,6 +293,10 @@ class IcebergCommits:
             self._older.keep(mark)
         return [key_of(mark.batch_id) for mark in marks[:-STAY]]
 
+    def open_or_create(self, staged: Staged) -> None:
+        """Make the table for staged files, where it is not there."""
+        self._open_or_create(self._columns_of(staged))
+
     def _open_or_create(self, columns: Schema | None = None) -> Table:
         failure: Exception | None = None
         for number in range(TRIES):

@@ -21,7 +21,7 @@ from kafka_ingest.sinks.iceberg.catalog_settings import GLUE, CatalogSettings, F
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS, NOT_IN_NAMES
 from kafka_ingest.sinks.tables.decoded_columns import in_the_words_of, last_names, wrong_names
-from kafka_ingest.sinks.tables.table_format import refuse_strangers
+from kafka_ingest.sinks.tables.table_format import Staged, refuse_strangers
 from kafka_ingest.sinks.usable_places import beside, check_has_package
 
 if TYPE_CHECKING:
@@ -100,6 +100,9 @@ class IcebergOutput:
         from kafka_ingest.sinks.iceberg.commits import IcebergCommits  # noqa: PLC0415 - pyarrow, for commits only
 
         return IcebergCommits(table, OlderMarks(opened(beside(self.output) / "marks", self._access)))
+
+    def open_or_create(self, staged: Staged) -> None:
+        self.commits.open_or_create(staged)
 
     def one_reading(self) -> AbstractContextManager[None]:
         """Ask the catalog once within this, and after each try to commit that failed."""

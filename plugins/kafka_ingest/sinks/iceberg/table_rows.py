@@ -24,13 +24,13 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings, named_e
 from kafka_ingest.sinks.iceberg.marks import PROOF_KEY, OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.iceberg.table_io import check_inside
-from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace
+from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows, read_to_replace, types_of
 from kafka_ingest.sinks.tables.table_format import REMOVED_KEY, Mark, Outcome, OwnFiles, ReplacedFile, RowsOfTable
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.iceberg.table_io import TableFileIO
 
-NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
+NONE = types_of(POSITION).empty_table()
 
 
 class IcebergRows(RowsOfTable):
@@ -91,7 +91,9 @@ class IcebergRows(RowsOfTable):
         return any(name is not None and name.startswith(below) for name in names)
 
     def is_visible(self, batch_id: UUID) -> bool:
-        return any(True for _ in self._read(self._planned(batch_id), [BATCH_COLUMN], of_batch(batch_id)))
+        planned = self._planned(batch_id)
+        is_own = any(self._is_own(task, batch_id) for task in planned)
+        return is_own or any(True for _ in self._read(planned, [BATCH_COLUMN], of_batch(batch_id)))
 
     def files_with_rows_of(self, batch_id: UUID) -> tuple[list[DataFile], list[str]]:
         """Return the files that hold rows of a batch alone, and the places of those that hold others' rows, too."""
@@ -181,7 +183,7 @@ class IcebergRows(RowsOfTable):
         chosen = list(tasks)
         if self._table is None or not chosen:
             return
-        types = pa.schema([(name, TYPES[name]) for name in columns])
+        types = types_of(columns)
         projected = self._table.schema().select(*columns)
         scan = ArrowScan(self._table.metadata, self._table.io, projected, wanted)
         for batch in scan.to_record_batches(chosen):

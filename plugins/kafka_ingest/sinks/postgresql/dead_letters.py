@@ -16,13 +16,11 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, func, select, text
 
 from kafka_ingest.errors import (
-    BatchStateError,
     OutputConflictError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import make_folder, open_to_write
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.gap import Removal
@@ -33,7 +31,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
 from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.batch_folders import PUBLISHED, DeadLetterObjects, FolderInspector, PublishedDeadLetters
+from kafka_ingest.sinks.batch_folders import BroughtLetters, DeadLetterObjects, FolderInspector, are_missing
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, published_document
 from kafka_ingest.sinks.postgresql.named_table import NamedTable, OtherCountError
 from kafka_ingest.sinks.postgresql.table_rows import PostgresqlRows, delete_all, of_batch
@@ -45,13 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPTIONS: Final = TableOptions(OnNewColumns.ADD)
-REPLAYED: Final = "replayed"
-"""The folder of a replay's attempt into which the letters are brought that it decodes again."""
-
-
 HEADERS: Final = "kafka_headers"
-BROUGHT_AT_ONCE: Final = 100
-"""Rows, whose values may be large."""
 
 
 class LettersTable:
@@ -133,23 +125,22 @@ class LettersOfBatch:
         self._table = table
         self._batch_id = batch_id
 
-    def iter_batches(
-        self, batch_size: int = BROUGHT_AT_ONCE, *, columns: list[Any] | None = None
-    ) -> Iterator["pa.RecordBatch"]:
+    def iter_batches(self, batch_size: int = 100, *, columns: list[Any] | None = None) -> Iterator["pa.RecordBatch"]:
         """Yield so many rows at a time, of some columns or of all, by position."""
         import pyarrow as pa  # noqa: PLC0415 - a third of a second, for questions about letters only
 
-        kinds = arrow_types()
+        from kafka_ingest.sinks.dead_letter_files import TYPES  # noqa: PLC0415 - see above
+
         if (table := self._table) is None:
             return
-        names = [name for name in kinds if name in (columns or table.c)]
+        names = [name for name in TYPES if name in (columns or table.c)]
         query = select(*(table.c[name] for name in names)).where(table.c[BATCH_COLUMN] == self._batch_id)
         query = query.order_by(*(table.c[name] for name in POSITION))
         found = self._connection.execution_options(yield_per=batch_size).execute(query)
         for rows in found.partitions():
             by_column = zip(names, zip(*rows, strict=True), strict=True)
             arrays = [
-                pa.array(map(headers, each) if name == HEADERS else each, kinds[name]) for name, each in by_column
+                pa.array(map(headers, each) if name == HEADERS else each, TYPES[name]) for name, each in by_column
             ]
             yield pa.record_batch(arrays, names)
 
@@ -161,20 +152,6 @@ def headers(found: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - JSON
         return None
     decoded = (None if each["value"] is None else base64.b64decode(each["value"]) for each in values)
     return [{"key": each["key"], "value": value} for each, value in zip(values, decoded, strict=True)]
-
-
-def arrow_types() -> dict[str, "pa.DataType"]:
-    """Return the columns of a file of dead letters."""
-    import pyarrow as pa  # noqa: PLC0415 - see LettersOfBatch
-
-    return {
-        **dict.fromkeys(("kafka_topic", "kafka_topic_id", "error_part", "error_class", "error"), pa.string()),
-        **dict.fromkeys(("kafka_offset", "kafka_timestamp_ms", "schema_id"), pa.int64()),
-        **dict.fromkeys(("kafka_partition", "attempt"), pa.int32()),
-        **dict.fromkeys(("key", "value"), pa.binary()),
-        "kafka_timestamp": pa.timestamp("us", "UTC"),
-        HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    }
 
 
 class LetterReceipts(KeptReceipts):
@@ -278,45 +255,19 @@ class LettersInspector(FolderInspector):
         return self._letters.rows().holds_elsewhere(batch_id, topic_partition, offset)
 
 
-class LettersReader(PublishedDeadLetters):
+class LettersReader(BroughtLetters):
     """Finds letters again, and brings them to the attempt that decodes them again, as a file."""
 
     def __init__(self, rows: LetterRows, letters: LettersTable) -> None:
         super().__init__(rows.receipts, rows.place_of, rows.opened)
         self._letters = letters
 
-    def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
-        # In a folder that says the batch, which Spark needs.
-        folder = attempt / REPLAYED / f"{PUBLISHED}{batch_id}"
-        return tuple(folder / path.name for path, _ in self._sources(batch_id))
-
-    def bring(self, batch_id: UUID, attempt: Place) -> None:
-        import pyarrow.parquet  # noqa: PLC0415 - see LettersOfBatch
-
-        kinds, [target] = arrow_types(), map(self._opened, self.files(batch_id, attempt))
-        with storage_errors(attempt), self._letters.letters(batch_id) as letters:
-            make_folder(target.parent)
-            with open_to_write(target) as file:
-                batches = letters.iter_batches()
-                first = next(batches)
-                schema = pyarrow.schema([(name, kinds[name]) for name in first.schema.names])
-                with pyarrow.parquet.ParquetWriter(file, schema) as writer:
-                    for batch in (first, *batches):
-                        writer.write_batch(batch)
-
     def _sources(self, batch_id: UUID) -> Sequence[tuple[Place, Callable[[], AbstractContextManager[Any]]]]:
-        if (removal := self._receipts.removal(batch_id)) is not None:
-            raise BatchStateError(f"batch {batch_id}: its dead letters were given up: {removal}")
-        table, receipt = self._letters.table, self._receipts.receipt(batch_id)
+        table, expected = self._letters.table, self._receipt(batch_id).rows
         with table.transaction() as connection:
             found = self._letters.count(connection, batch_id)
-        expected = receipt.rows if receipt is not None else 0
-        if found != expected or not expected:
-            raise OutputUnavailableError(
-                f"batch {batch_id}: expected {counted(expected, 'dead letter')} in {table}, found {found:,}. Restore "
-                "them from a backup; or give the letters up, for good: `kafka-ingest dead-letters FEED --batch "
-                f"{batch_id} --give-up --reason …`."
-            )
+        if found != expected:
+            raise are_missing(batch_id, f"{counted(expected, 'dead letter')} in {table}, found {found:,}")
         return [(Path("/", table.name, "letters.parquet"), lambda: self._letters.letters(batch_id))]
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError
@@ -33,13 +33,11 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.sinks.batch_folders import PUBLISHED, sizes_in
 from kafka_ingest.sinks.staged_files import DATA_LATE, difference, folders_in
+from kafka_ingest.sinks.tables.table_format import folder_of_table
 from kafka_ingest.sinks.usable_places import make_usable, storage_errors
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.found_offsets import FoundOffsets
-
-OF_TABLES: Final = ("_delta_log", "metadata")
-"""The folders of a Delta and an Iceberg table, whose clean-up deletes files that they do not name."""
 
 
 class LateFiles:
@@ -67,7 +65,7 @@ class LateFiles:
         """Raise OutputNotUsableError where something else is in the place of late rows; makes nothing."""
         place = self._opened(self.place)
         with storage_errors(self.place):
-            table = next((name for name in OF_TABLES if is_folder(place / name)), None)
+            table = folder_of_table(place)
             if table is None and (not isinstance(place, Path) or place.is_dir() or not os.path.lexists(place)):
                 return
         found = "a file" if table is None else f"a table, with {table}, whose clean-up would delete them"

@@ -19,6 +19,7 @@ from kafka_ingest.foundation.counting import are, counted
 from kafka_ingest.foundation.storage import Opened, changed_at, flush, opened, renew
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.dead_letters import are_dead_letters
 from kafka_ingest.model.gap import Removal
 from kafka_ingest.model.partition_term import is_late
 from kafka_ingest.model.place import OutputLocation, Place, below
@@ -105,7 +106,8 @@ class TableParts:
 
     def staged(self, directory: Place, receipt: Receipt) -> Staged:
         place = self.staging.data_place(directory)
-        folder = below(place, self.output) if self.table.data_folder is not None else ""
+        is_at_its_place = self.table.data_folder is not None and not are_dead_letters(directory)
+        folder = below(place, self.output) if is_at_its_place else ""
         return Staged(folder, self.opened(place), receipt)
 
     def opened(self, place: Place) -> Opened:

@@ -4,7 +4,7 @@ And the columns by which a row of a table is found. Importing this imports pyarr
 """
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.read_again import ReplacedRange
 from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.sinks.dead_letter_files import TYPES as LETTERS
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),
@@ -26,6 +27,14 @@ TYPES: dict[str, pa.DataType] = {
     BATCH_COLUMN: pa.string(),
 }
 """The columns by which a row is found, with their types; those of earlier versions have no topic id."""
+
+
+def types_of(columns: Iterable[str]) -> pa.Schema:
+    """Return such columns with their types, or those of dead letters."""
+    known = {**LETTERS, **TYPES}
+    return pa.schema([(name, known[name]) for name in columns])
+
+
 KEY = (BATCH_COLUMN, "kafka_partition", "kafka_topic")
 
 

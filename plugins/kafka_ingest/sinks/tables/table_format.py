@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.foundation.storage import Opened, names_in
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -136,6 +136,9 @@ class TableRows(RowsAndCommits, Protocol):
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows of a batch readers see that are not in a file as it was published."""
 
+    def read_elsewhere(self, columns: list[str], batch_id: UUID) -> "Iterator[pa.Table]":
+        """Yield some columns of these rows, a piece at a time."""
+
     def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
         """Yield the positions of these rows, a piece at a time."""
 
@@ -207,6 +210,18 @@ class RowsByMarks(RowsOfTable):
 
     def published(self) -> set[str]:
         return {str(mark.batch_id) for mark in self.marks.values() if mark.outcome is Outcome.PUBLISHED}
+
+
+OF_TABLES: Final = ("_delta_log", "metadata")
+"""The folders of a Delta and an Iceberg table, whose clean-up deletes files that they do not name."""
+
+
+def folder_of_table(place: Opened) -> str | None:
+    """Return which of these is in a place, None where no table is."""
+    try:
+        return next((name for name in OF_TABLES if name in names_in(place)), None)
+    except FileNotFoundError:
+        return None
 
 
 def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:

@@ -1,0 +1,164 @@
+"""Dead letters of a table: a table of its format beside it. Its commit follows the one that adds the batch's rows.
+
+Spark stages them below the attempt's own directory; publishing copies them to where the table has its files, and one
+commit adds them, with the batch's mark. An output with dead letters of an earlier version, which are files in a folder
+for each batch, keeps to those: clean-ups of a table in their place would delete them::
+
+    P.kafka-ingest/staging/<batch>/<attempt>/dead_letters/data/    staged
+    P_dead_letters/batches/<batch>/<attempt>/                      a Delta table's; an Iceberg table's are below data/
+    P_dead_letters.kafka-ingest/receipts/<day>/<batch>.json        what was published, and which were given up
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
+from kafka_ingest.foundation.counting import counted
+from kafka_ingest.foundation.storage import copy_file, flush, make_folder, names_in, opened
+from kafka_ingest.foundation.stores.access import StoreAccess
+from kafka_ingest.model.place import DATA, Place
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.written_columns import BATCH_COLUMN
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.batch_folders import PUBLISHED, BroughtLetters, are_missing, data_file
+from kafka_ingest.sinks.staged_files import check_listing
+from kafka_ingest.sinks.tables.decoded_columns import is_own, names_of_columns
+from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
+from kafka_ingest.sinks.tables.sink import table_sink
+from kafka_ingest.sinks.tables.table_format import OF_TABLES, Staged, TableFormat, TableRows, folder_of_table
+from kafka_ingest.sinks.usable_places import storage_errors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_ingest.sinks.dead_letter_files import Letters
+
+
+def are_files(output: Place, access: StoreAccess | None) -> bool:
+    """Whether dead letters in a place are those of an earlier version."""
+    place = opened(output, access)
+    with storage_errors(output):
+        try:
+            names = names_in(place)
+        except FileNotFoundError:
+            return False
+    return not set(OF_TABLES).intersection(names) and any(name.startswith(PUBLISHED) for name in names)
+
+
+class LettersPublisher(TablePublisher):
+    """Publishes the dead letters of published batches; those that an earlier version has staged, ``as_files``."""
+
+    def __init__(self, parts: TableParts, make: Callable[[Staged], object], as_files: Sink) -> None:
+        super().__init__(parts)
+        self._make = make
+        self._as_files = as_files.publisher
+
+    def can_take(self, directory: Place, receipt: Receipt) -> None:
+        """Raise what the port says, also where the table is not there and cannot be made."""
+        if self._are_of_before(directory, receipt):
+            self._as_files.can_take(directory, receipt)
+            return
+        self.prepare()
+        super().can_take(directory, receipt)
+        with storage_errors(self._output):
+            self._make(self._parts.staged(directory, receipt))
+
+    def publish(self, directory: Place, published: PublishedReceipt) -> None:
+        batch_id, receipt = published.receipt.batch_id, published.receipt
+        if self._are_of_before(directory, receipt):
+            self._as_files.prepare()
+            self._as_files.publish(directory, published)
+            return
+        own = self._staging.attempt_directory(batch_id, receipt.attempt)
+        with storage_errors(self._output), self._table.one_reading():
+            if self._receipts.removal(batch_id) is None and self._table.commits.mark(batch_id) is None:
+                self._copy(self._parts.staged(directory, receipt), self._parts.staged(own, receipt))
+            super().publish(own, published)
+
+    def _are_of_before(self, directory: Place, receipt: Receipt) -> bool:
+        staged = self._parts.opened(directory / DATA / receipt.files[0].name)
+        with storage_errors(self._output):
+            if not staged.is_file() or BATCH_COLUMN in data_file(staged).columns().names:
+                return False
+            return folder_of_table(self._parts.opened(self._output)) is None
+
+    def _copy(self, source: Staged, target: Staged) -> None:
+        try:
+            check_listing(source.data, source.receipt)
+            self._table.commits.check_files(source)
+        except StagedOutputUnusableError as error:
+            raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
+        make_folder(target.data)
+        for file in target.receipt.files:
+            copy_file(source.data / file.name, target.data / file.name)
+            flush(target.data / file.name)
+
+
+class LettersInTable:
+    """The dead letters of a batch that another program has put into other files of the table.
+
+    ``others``: the names of the table's columns beside Kafka's own.
+    """
+
+    def __init__(self, rows: TableRows, batch_id: UUID, others: Collection[str]) -> None:
+        self._rows = rows
+        self._batch_id = batch_id
+        self._others = others
+
+    def iter_batches(self, batch_size: int = 0, *, columns: list[Any] | None = None) -> "Iterator[pa.RecordBatch]":
+        """Yield at most so many rows at a time, of some columns or of all."""
+        from kafka_ingest.sinks.dead_letter_files import TYPES  # noqa: PLC0415 - pyarrow, for questions about letters
+
+        names = [name for name in TYPES if (name in columns if columns else is_own(name) or name in self._others)]
+        for piece in self._rows.read_elsewhere(names, self._batch_id):
+            yield from piece.to_batches(max_chunksize=batch_size or None)
+
+
+class LettersReader(BroughtLetters):
+    """Finds dead letters again, in the table's own files of a batch or in others."""
+
+    def __init__(self, parts: TableParts) -> None:
+        super().__init__(parts.receipts, lambda _: parts.output, parts.opened)
+        self._parts = parts
+
+    def _sources(self, batch_id: UUID) -> "Sequence[tuple[Place, Callable[[], AbstractContextManager[Letters]]]]":
+        from kafka_ingest.sinks.dead_letter_files import letters_in  # noqa: PLC0415 - see iter_batches
+
+        parts, receipt = self._parts, self._receipt(batch_id)
+        with storage_errors(parts.output):
+            rows, files = parts.table.commits.rows(), parts.files_there(receipt)
+            named = rows.own_files(batch_id, receipt.attempt)
+            own = [file for file in receipt.files if file.name in named]
+            if lost := [parts.path(receipt, file.name) for file in own if file.name not in files]:
+                raise are_missing(batch_id, f"its dead letters in {lost[0]}, found no file there")
+            found: list[tuple[Place, Callable[[], AbstractContextManager[Letters]]]] = [
+                (path, partial(letters_in, parts.opened(path)))
+                for path in (parts.path(receipt, file.name) for file in own)
+            ]
+            count = sum(file.rows for file in own)
+            if count < receipt.rows:
+                if (count := count + rows.count_elsewhere(batch_id)) != receipt.rows:
+                    letters = counted(receipt.rows, "dead letter")
+                    raise are_missing(batch_id, f"{letters} in {parts.output}, found {count:,}")
+                others = names_of_columns(parts.table.columns({}))
+                found.append((parts.output, lambda: nullcontext(LettersInTable(rows, batch_id, others))))
+        return found
+
+
+def letters_sink(
+    table: TableFormat, access: StoreAccess | None, make: Callable[[Staged], object], as_files: Sink
+) -> Sink:
+    """Return the roles of the dead letters in a table.
+
+    ``make`` makes it for what is staged, where it is not there; ``as_files`` are the roles of an earlier version.
+    """
+    if are_files(table.output, access):
+        return as_files
+    parts = TableParts.of(table, access)
+    publisher = LettersPublisher(parts, make, as_files)
+    return replace(table_sink(parts), publisher=publisher, replacer=None, dead_letters=LettersReader(parts))
