@@ -282,5 +282,5 @@ def test_the_options_of_a_table_say_whether_its_records_are_decoded_and_those_of
 ) -> None:
     table = Feed.model_validate(document(sink={"format": "delta", "path": path}, **written)).output({})
     assert TableOptions.of(dict(table.options)).decoded is is_decoded
-    assert output_of_dead_letters(table).format == ("parquet" if path.startswith("/") else "dead_letters")
+    assert output_of_dead_letters(table).format == "delta_dead_letters"
     assert Feed.model_validate(document(**written)).output({}).options == ()
