@@ -22,11 +22,10 @@ from kafka_ingest.planning.positions import (
     Position,
     check_not_beyond,
     check_nothing_lost,
-    gaps_by_partition,
     held_beyond_log,
     held_by_loss,
     holds_of,
-    position_of,
+    positions_of,
     still_unreadable,
 )
 from kafka_ingest.planning.settings import (
@@ -35,7 +34,6 @@ from kafka_ingest.planning.settings import (
     NewOrOlder,
     OnDataLoss,
     PartitionAnswers,
-    ToOffsets,
     ToTimestamp,
 )
 from kafka_ingest.planning.topics import Age, KafkaAnswers, rules_to_resolve, topics_of_feed
@@ -227,45 +225,6 @@ def decide(
         max_records=settings.max_records,
         lag=sum(max(0, each.bounds.readable_end(settings.isolation) - each.offset) for each in positions),
     )
-
-
-def positions_of(
-    offsets: Mapping[TopicPartition, tuple[int, LogBounds]],
-    feed: FeedSnapshot,
-    unreadable: Mapping[TopicPartition, Hold],
-    answers: KafkaAnswers,
-    settings: FeedPlanSettings,
-    end: EndPositions,
-) -> list[Position]:
-    gaps_ahead = gaps_by_partition(feed)
-    ends = {tp: end_of(tp, bounds, answers, settings, end) for tp, (_, bounds) in offsets.items()}
-    if isinstance(end, ToOffsets):
-        end.check(ends)
-        ends = {tp: max(offset, end.offsets.get(tp, offset)) for tp, (offset, _) in offsets.items()}
-    return [
-        position_of(
-            topic_partition,
-            offset,
-            bounds,
-            ends[topic_partition],
-            gaps_ahead.get(topic_partition, ()),
-            settings.skip_to_latest_when_behind if end is None else None,
-            held.at_offset if (held := unreadable.get(topic_partition)) is not None else None,
-        )
-        for topic_partition, (offset, bounds) in sorted(offsets.items())
-    ]
-
-
-def end_of(
-    topic_partition: TopicPartition,
-    bounds: LogBounds,
-    answers: KafkaAnswers,
-    settings: FeedPlanSettings,
-    end: EndPositions,
-) -> int:
-    readable = bounds.readable_end(settings.isolation)
-    at_timestamp = answers.end_offsets_at.get(topic_partition) if isinstance(end, ToTimestamp) else None
-    return min(readable, at_timestamp) if isinstance(at_timestamp, int) else readable
 
 
 def cut_ranges(

@@ -11,7 +11,7 @@ from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.hold import Hold, HoldCause, beyond_log, offsets_lost
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.model.topics import is_other_topic
-from kafka_ingest.planning.settings import NewPartition
+from kafka_ingest.planning.settings import EndPositions, FeedPlanSettings, NewPartition, ToOffsets, ToTimestamp
 from kafka_ingest.planning.topics import KafkaAnswers
 
 
@@ -123,6 +123,45 @@ def position_of(
     if unreadable_at is not None and way.offset <= unreadable_at < end:
         end, cut_short = unreadable_at, False
     return Position(topic_partition, way.offset, end, bounds, way.jump_from(offset), cut_short)
+
+
+def positions_of(
+    offsets: Mapping[TopicPartition, tuple[int, LogBounds]],
+    feed: FeedSnapshot,
+    unreadable: Mapping[TopicPartition, Hold],
+    answers: KafkaAnswers,
+    settings: FeedPlanSettings,
+    end: EndPositions,
+) -> list[Position]:
+    gaps_ahead = gaps_by_partition(feed)
+    ends = {tp: end_of(tp, bounds, answers, settings, end) for tp, (_, bounds) in offsets.items()}
+    if isinstance(end, ToOffsets):
+        end.check(ends)
+        ends = {tp: max(offset, end.offsets.get(tp, offset)) for tp, (offset, _) in offsets.items()}
+    return [
+        position_of(
+            topic_partition,
+            offset,
+            bounds,
+            ends[topic_partition],
+            gaps_ahead.get(topic_partition, ()),
+            settings.skip_to_latest_when_behind if end is None else None,
+            held.at_offset if (held := unreadable.get(topic_partition)) is not None else None,
+        )
+        for topic_partition, (offset, bounds) in sorted(offsets.items())
+    ]
+
+
+def end_of(
+    topic_partition: TopicPartition,
+    bounds: LogBounds,
+    answers: KafkaAnswers,
+    settings: FeedPlanSettings,
+    end: EndPositions,
+) -> int:
+    readable = bounds.readable_end(settings.isolation)
+    at_timestamp = answers.end_offsets_at.get(topic_partition) if isinstance(end, ToTimestamp) else None
+    return min(readable, at_timestamp) if isinstance(at_timestamp, int) else readable
 
 
 def check_nothing_lost(
