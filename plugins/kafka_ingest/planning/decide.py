@@ -17,9 +17,8 @@ from kafka_ingest.model.offsets import (
     Unavailable,
 )
 from kafka_ingest.model.topics import check_cluster
-from kafka_ingest.planning.limits import share_fairly, turn_of
+from kafka_ingest.planning.limits import cut_ranges, is_too_little
 from kafka_ingest.planning.positions import (
-    Position,
     check_not_beyond,
     check_nothing_lost,
     held_beyond_log,
@@ -225,37 +224,3 @@ def decide(
         max_records=settings.max_records,
         lag=sum(max(0, each.bounds.readable_end(settings.isolation) - each.offset) for each in positions),
     )
-
-
-def cut_ranges(
-    positions: Collection[Position], feed: FeedSnapshot, settings: FeedPlanSettings
-) -> tuple[tuple[OffsetRange, ...], bool]:
-    """Return the non-empty ranges within the feed's limits, sorted, and whether records were left behind."""
-    turn = turn_of(positions, feed)
-    lags = {position.topic_partition: position.lag for position in turn.positions}
-    headroom = {position.topic_partition: position.headroom for position in turn.positions}
-    unmoved_since = {tp: row.updated_at for tp, row in feed.stored.items() if row.updated_at is not None}
-    max_records = turn.max_records(settings.max_records)
-    shares = share_fairly(lags, headroom, unmoved_since, max_records, settings.max_records_per_partition)
-    ranges = tuple(
-        OffsetRange(position.topic_partition, position.offset, position.offset + shares[position.topic_partition])
-        for position in positions
-        if position.topic_partition in shares
-    )
-    to_read = sum(position.lag for position in positions)
-    left_behind = sum(shares.values()) < to_read or any(position.cut_short for position in positions)
-    return ranges, bool(ranges) and left_behind
-
-
-def is_too_little(
-    ranges: Collection[OffsetRange], feed: FeedSnapshot, settings: FeedPlanSettings, now: datetime
-) -> bool:
-    """Whether a batch would be smaller than the feed wants, and has not waited long enough yet.
-
-    Offsets are counted, which on compacted topics are more than the records: such a batch may come earlier than asked
-    for.
-    """
-    found = sum(offset_range.span for offset_range in ranges)
-    if settings.min_records is None or settings.max_wait is None or not 0 < found < settings.min_records:
-        return False
-    return feed.waiting_since is None or now - feed.waiting_since < settings.max_wait
