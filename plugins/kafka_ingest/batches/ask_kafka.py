@@ -5,20 +5,18 @@ That is found by leader epochs, even after the logs have grown again (KIP-320).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
-from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.model.topics import is_other_topic
 from kafka_ingest.planning.open_batch import PlanAnswers
+from kafka_ingest.planning.positions import unreadable_offsets
 from kafka_ingest.planning.settings import (
     AtTimestamp,
     EndPositions,
     FeedPlanSettings,
     FromGroup,
-    NewOrOlder,
     PartitionRule,
     ToTimestamp,
 )
@@ -27,11 +25,11 @@ from kafka_ingest.planning.topics import (
     KafkaAnswers,
     TopicAge,
     age_of,
+    appeared_since,
     begins_alike,
     reads_alike,
     rules_to_resolve,
     topics_wanted,
-    was_selected,
 )
 from kafka_ingest.ports.cluster import KafkaCluster
 
@@ -135,25 +133,6 @@ def topic_ages(
     return found
 
 
-def appeared_since(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> dict[str, datetime]:
-    """Return the topics to judge, each with the last plan before it appeared; an undecided topic keeps that plan.
-
-    Only a pattern can overlook a topic: when asked by name, Kafka reports whether a topic is missing or not allowed.
-    """
-    planned_at = feed.planned_at if feed.topic_pattern is not None else None
-    rows_of: dict[str, list[str]] = {}
-    for tp, row in feed.stored.items():
-        rows_of.setdefault(tp.topic, []).append(row.seeded_by if row.is_pending else "")
-    found: dict[str, datetime] = {}
-    for topic in present:
-        rules = [rule for noted in rows_of.get(topic, ()) if (rule := NewOrOlder.noted(noted)) is not None]
-        if rules:
-            found[topic] = rules[0].last_plan
-        elif topic not in rows_of and planned_at is not None and was_selected(feed, topic):
-            found[topic] = planned_at
-    return found
-
-
 def ask_kafka(
     feed: FeedSnapshot, settings: FeedPlanSettings, kafka: KafkaCluster, end: EndPositions = None
 ) -> KafkaAnswers:
@@ -253,12 +232,3 @@ def start_groups(
     for group, members in of_group.items():
         offsets |= kafka.group_offsets(group, members)
     return offsets
-
-
-def unreadable_offsets(feed: FeedSnapshot) -> Mapping[TopicPartition, int]:
-    """Return the offsets at which partitions have been unreadable so far."""
-    return {
-        hold.topic_partition: hold.at_offset
-        for hold in feed.holds
-        if hold.cause is HoldCause.UNREADABLE and hold.topic_partition is not None and hold.at_offset is not None
-    }

@@ -232,6 +232,15 @@ def still_unreadable(feed: FeedSnapshot, answers: KafkaAnswers) -> dict[TopicPar
     }
 
 
+def unreadable_offsets(feed: FeedSnapshot) -> Mapping[TopicPartition, int]:
+    """Return the offsets at which partitions have been unreadable so far."""
+    return {
+        hold.topic_partition: hold.at_offset
+        for hold in feed.holds
+        if hold.cause is HoldCause.UNREADABLE and hold.topic_partition is not None and hold.at_offset is not None
+    }
+
+
 def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
     """Return a hold for each stored offset above the log's end, or above an offset where the log was truncated.
 

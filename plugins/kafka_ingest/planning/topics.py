@@ -318,6 +318,25 @@ def was_selected(feed: FeedSnapshot, topic: str) -> bool:
     )
 
 
+def appeared_since(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> dict[str, datetime]:
+    """Return the topics to judge, each with the last plan before it appeared; an undecided topic keeps that plan.
+
+    Only a pattern can overlook a topic: when asked by name, Kafka reports whether a topic is missing or not allowed.
+    """
+    planned_at = feed.planned_at if feed.topic_pattern is not None else None
+    rows_of: dict[str, list[str]] = {}
+    for tp, row in feed.stored.items():
+        rows_of.setdefault(tp.topic, []).append(row.seeded_by if row.is_pending else "")
+    found: dict[str, datetime] = {}
+    for topic in present:
+        rules = [rule for noted in rows_of.get(topic, ()) if (rule := NewOrOlder.noted(noted)) is not None]
+        if rules:
+            found[topic] = rules[0].last_plan
+        elif topic not in rows_of and planned_at is not None and was_selected(feed, topic):
+            found[topic] = planned_at
+    return found
+
+
 def check_named_partitions(rule: StartRule, description: TopicDescription) -> None:
     """Raise where a start rule names a partition that its topic does not have."""
     if isinstance(rule, AtOffsets) and (unknown := sorted(rule.offsets.keys() - set(description.partitions))):
