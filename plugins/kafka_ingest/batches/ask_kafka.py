@@ -5,6 +5,7 @@ That is found by leader epochs, even after the logs have grown again (KIP-320).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -21,13 +22,11 @@ from kafka_ingest.planning.settings import (
     ToTimestamp,
 )
 from kafka_ingest.planning.topics import (
-    Age,
     KafkaAnswers,
     TopicAge,
-    age_of,
+    age_of_topic,
     appeared_since,
     begins_alike,
-    reads_alike,
     rules_to_resolve,
     topics_wanted,
 )
@@ -101,36 +100,24 @@ def ending_at(log: LogBounds | Unavailable, end: int | Unavailable) -> LogBounds
 
 
 def topic_ages(
-    feed: FeedSnapshot, settings: FeedPlanSettings, present: Mapping[str, TopicDescription], kafka: KafkaCluster
+    appeared: Mapping[str, datetime],
+    settings: FeedPlanSettings,
+    present: Mapping[str, TopicDescription],
+    kafka: KafkaCluster,
 ) -> dict[str, TopicAge]:
-    """Return the age of each topic that the last plan would have read but did not find; asks nothing if there is none.
-
-    Without a last plan (tables rebuilt from the output) every such topic counts as new, so that no record is skipped.
-    """
-    appeared = appeared_since(feed, present)
-    if not appeared:
-        return {}
+    """Ask how old topics are that appeared, each after a plan that would have read it but did not find it."""
     partitions = {topic: present[topic].topic_partitions() for topic in appeared}
     bounds = kafka.log_bounds([tp for found in partitions.values() for tp in found])
-    alike = {
-        topic
-        for topic, found in partitions.items()
-        if begins_alike([bounds[tp] for tp in found], settings.start_rule(topic))
-    }
+    logs = {topic: {tp: bounds[tp] for tp in found} for topic, found in partitions.items()}
     log_starts = {
         tp: log.log_start_offset
-        for topic in partitions.keys() - alike
-        for tp in partitions[topic]
-        if isinstance(log := bounds[tp], LogBounds) and not log.is_empty
+        for topic, of_topic in logs.items()
+        if not begins_alike(of_topic.values(), settings.start_rule(topic))
+        for tp, log in of_topic.items()
+        if isinstance(log, LogBounds) and not log.is_empty
     }
     firsts = kafka.first_records(log_starts) if log_starts else {}
-    found: dict[str, TopicAge] = {}
-    for topic, last_plan in appeared.items():
-        logs = {tp: bounds[tp] for tp in partitions[topic]}
-        age = TopicAge(Age.NEW, last_plan) if topic in alike else age_of(logs, firsts, last_plan)
-        is_read_alike = reads_alike(logs.values(), settings.start_rule(topic), settings.on_data_loss)
-        found[topic] = TopicAge(Age.NEW, last_plan) if age.age is Age.UNDECIDED and is_read_alike else age
-    return found
+    return {topic: age_of_topic(topic, logs[topic], firsts, when, settings) for topic, when in appeared.items()}
 
 
 def ask_kafka(
@@ -144,12 +131,17 @@ def ask_kafka(
     there = kafka.topic_names() if settings.topic_pattern is not None else []
     present = kafka.describe_topics(topics_wanted(feed, settings, there))
     partitions = [tp for description in present.values() for tp in description.topic_partitions()]
-    ages = topic_ages(feed, settings, present, kafka)
+    appeared = appeared_since(feed, present)
+    ages = topic_ages(appeared, settings, present, kafka) if appeared else {}
     rules = rules_to_resolve(feed, settings, present, ages)
     group_offsets = start_groups(rules, kafka)
     bounds = kafka.log_bounds(partitions)
+    found = {tp: row for tp, row in feed.stored.items() if tp.topic in present}
+    # In a recreated topic an offset means another record.
+    recreated = {tp for tp, row in found.items() if is_other_topic(row.topic_id, present[tp.topic].topic_id)}
+    known = reached(row for tp, row in found.items() if tp not in recreated)
     cut_off: dict[TopicPartition, int] = {}
-    for tp, end_offset in cut_off_at(known_logs(feed, present), bounds, kafka).items():
+    for tp, end_offset in cut_off_at(known, bounds, kafka).items():
         if isinstance(end_offset, Unavailable):
             bounds[tp] = end_offset
         else:
@@ -157,12 +149,10 @@ def ask_kafka(
 
     start_times = {tp: rule.timestamp for tp, rule in rules.items() if isinstance(rule, AtTimestamp)}
     end_times = dict.fromkeys(partitions, end.timestamp) if isinstance(end, ToTimestamp) else {}
-    unreadable = unreadable_offsets(feed)
     held = {
         tp: at
-        for tp, at in unreadable.items()
-        # In a recreated topic the offset means another record.
-        if isinstance(bounds.get(tp), LogBounds) and not was_made_again(tp, feed, present)
+        for tp, at in unreadable_offsets(feed).items()
+        if isinstance(bounds.get(tp), LogBounds) and tp not in recreated
     }
     return KafkaAnswers(
         cluster_id=kafka.cluster_id(),
@@ -203,21 +193,6 @@ def ask_about_batch(
         others = [tp for tp in feed.stored if tp not in answers.bounds and settings.selects(tp.topic)]
         any_answered = any(isinstance(log, LogBounds) for log in kafka.log_bounds(others).values())
     return replace(answers, unreadable=unreadable, any_answered=any_answered)
-
-
-def known_logs(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Reached]:
-    """Return what is known about the logs of present topics whose ids have not changed."""
-    rows = feed.stored.values()
-    known = reached(row for row in rows if row.topic_partition.topic in present)
-    return {tp: was for tp, was in known.items() if not was_made_again(tp, feed, present)}
-
-
-def was_made_again(
-    topic_partition: TopicPartition, feed: FeedSnapshot, present: Mapping[str, TopicDescription]
-) -> bool:
-    """Whether a partition's topic was recreated since its stored offset was recorded."""
-    row = feed.stored.get(topic_partition)
-    return row is not None and is_other_topic(row.topic_id, present[topic_partition.topic].topic_id)
 
 
 def start_groups(

@@ -95,6 +95,19 @@ def reads_alike(logs: Collection[LogBounds | Unavailable], rule: StartRule, on_d
     return is_gap and isinstance(rule, Earliest) and all(isinstance(log, LogBounds) for log in logs)
 
 
+def age_of_topic(
+    topic: str,
+    logs: Mapping[TopicPartition, LogBounds | Unavailable],
+    firsts: Mapping[TopicPartition, FirstRecord | Unavailable | None],
+    last_plan: datetime,
+    settings: FeedPlanSettings,
+) -> TopicAge:
+    """Return a topic's age; undecided counts as new where it would be read from the same offset in both cases."""
+    age, rule = age_of(logs, firsts, last_plan), settings.start_rule(topic)
+    is_alike = begins_alike(logs.values(), rule) or reads_alike(logs.values(), rule, settings.on_data_loss)
+    return TopicAge(Age.NEW, last_plan) if age.age is Age.UNDECIDED and is_alike else age
+
+
 def age_of(
     bounds: Mapping[TopicPartition, LogBounds | Unavailable],
     firsts: Mapping[TopicPartition, FirstRecord | Unavailable | None],
@@ -321,6 +334,7 @@ def was_selected(feed: FeedSnapshot, topic: str) -> bool:
 def appeared_since(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> dict[str, datetime]:
     """Return the topics to judge, each with the last plan before it appeared; an undecided topic keeps that plan.
 
+    Without a last plan (tables rebuilt from the output) every such topic counts as new, so that no record is skipped.
     Only a pattern can overlook a topic: when asked by name, Kafka reports whether a topic is missing or not allowed.
     """
     planned_at = feed.planned_at if feed.topic_pattern is not None else None
