@@ -50,6 +50,7 @@ def test_each_way_in_which_two_outputs_meet_is_found(mine: str, others: str) -> 
 DECODED = {"value": {"format": "json", "schema": "id int"}}
 PARTED = {"partition_by": {"hour": "hour(kafka_timestamp)"}}
 TABLE = {"format": "postgresql", "conn_id": "db", "table": "public.orders"}
+ICEBERG = {"format": "iceberg", "catalog": "lake", "table": "public.orders"}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ TABLE = {"format": "postgresql", "conn_id": "db", "table": "public.orders"}
         (DECODED, "orders_dead_letters/x"),
         ({"complete": {"by": "hour", "delay": "1h", "on_late": "dataset"}, "sink": PARTED}, "orders_late"),
         (DECODED | {"sink": TABLE}, "public.orders_dead_letters"),
+        (DECODED | {"sink": ICEBERG}, "public.orders_dead_letters"),
         ({"sink": TABLE}, "public.orders_kafka_batches"),
     ],
 )
@@ -70,7 +72,7 @@ def test_an_output_that_has_the_name_of_what_lies_beside_another_is_found_from_b
     second = feed("b", others)
     first["sink"] = feed("a", "orders")["sink"] | mine.get("sink", {})
     if "table" in first["sink"]:
-        second["sink"] = TABLE | {"path": "b", "table": others}
+        second["sink"] = first["sink"] | {"path": "b", "table": others}
     one, other = Feed.model_validate(first), Feed.model_validate(second)
     assert share(one, other, environment)
     assert share(other, one, environment)

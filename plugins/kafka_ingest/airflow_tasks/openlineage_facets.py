@@ -38,7 +38,7 @@ from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.counting import grouped
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.dead_letters import IN_DELTA, IN_ICEBERG, output_of_dead_letters
 from kafka_ingest.model.partition_term import output_of_late_rows
 from kafka_ingest.model.place import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
@@ -55,7 +55,7 @@ MAX_FIELDS: Final = 500
 BATCH, RANGES = "kafkaIngest_batch", "kafkaIngest_offsetRanges"
 """The names of this project's own facets: custom ones begin with the project's name, by OpenLineage's rule."""
 
-TABLE_FORMATS: Final = frozenset({"delta", "iceberg"})
+TABLE_FORMATS: Final = {"delta": "delta", "iceberg": "iceberg", IN_DELTA: "delta", IN_ICEBERG: "iceberg"}
 """The storage layers that OpenLineage knows."""
 
 PATH_COLUMN: Final = Field(BATCH_COLUMN, Scalar("string"))
@@ -264,18 +264,26 @@ def outputs_of(plan: BatchPlan, parts: FeedParts, shown: ShownFields) -> list[Ou
         if PATH_COLUMN.name not in columns.names:
             columns = Struct((*columns.fields, PATH_COLUMN))
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=shown.of(columns))
-    options = dict(plan.output.options)
-    if CATALOG in options and TABLE in options:
-        table = name_in_catalog(catalog_settings(parts.find_connection(options[CATALOG])), options[TABLE])
-        if table is not None:
-            identifier = symlinks_dataset.Identifier(table.namespace, table.name, "TABLE")
-            facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[identifier])
+    facets |= other_names(plan.output, parts)
     found = [output_of(plan.output, [file for file in receipt.files if not file.is_late], facets)]
     if late := [file for file in receipt.files if file.is_late]:
         found.append(output_of(output_of_late_rows(plan.output), late))
     if receipt.dead_letters:
-        found.append(output_of(output_of_dead_letters(plan.output), receipt.dead_letters))
+        letters = output_of_dead_letters(plan.output)
+        found.append(output_of(letters, receipt.dead_letters, other_names(letters, parts)))
     return found
+
+
+def other_names(output: OutputLocation, parts: FeedParts) -> dict[str, DatasetFacet]:
+    """Return the facet that says how a catalog calls an output; none where it has no other name."""
+    options = dict(output.options)
+    if CATALOG not in options or TABLE not in options:
+        return {}
+    table = name_in_catalog(catalog_settings(parts.find_connection(options[CATALOG])), options[TABLE])
+    if table is None:
+        return {}
+    identifier = symlinks_dataset.Identifier(table.namespace, table.name, "TABLE")
+    return {"symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[identifier])}
 
 
 def columns_of(receipt: Receipt, output: OutputLocation, parts: FeedParts) -> Struct | None:
@@ -291,8 +299,8 @@ def output_of(
     output: OutputLocation, files: Sequence[WrittenFile], facets: Mapping[str, DatasetFacet] = {}
 ) -> OutputDataset:
     name, more = output_name(output), dict(facets)
-    if output.format in TABLE_FORMATS:
-        more["storage"] = storage_dataset.StorageDatasetFacet(storageLayer=output.format, fileFormat="parquet")
+    if (layer := TABLE_FORMATS.get(output.format)) is not None:
+        more["storage"] = storage_dataset.StorageDatasetFacet(storageLayer=layer, fileFormat="parquet")
     return OutputDataset(
         namespace=name.namespace,
         name=name.name,

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, field_validator
 
 from kafka_ingest.foundation.stores.kinds import SCHEMES_IN_WORDS
+from kafka_ingest.model.dead_letters import SUFFIX
 from kafka_ingest.model.partition_term import EXPECTED, terms_of
 from kafka_ingest.model.table_options import DECODED, RECORDS, OnNewColumns, TableOptions
 from kafka_ingest.settings.setting_types import as_text, not_blank
@@ -174,6 +175,11 @@ class IcebergSink(TableSink):
     @property
     def address(self) -> Mapping[str, str]:
         return {"catalog": self.catalog, "table": self.table}
+
+    def addresses(self, *, letters: bool, late: bool) -> list[Mapping[str, str]]:
+        del late  # files
+        added = ("", SUFFIX) if letters else ("",)
+        return [{**self.address, "table": f"{self.table}{each}"} for each in added]
 
     @property
     def options(self) -> Mapping[str, str]:
