@@ -168,8 +168,8 @@ def differences_of_dead_letters(batch: CommittedBatch, sinks: Sinks) -> Iterator
     if not counts:
         return
     output = output_of_dead_letters(batch.output)
-    sink = sinks(output)
     try:
+        sink = sinks(output)
         if sink.archive.removal(batch.batch_id) is not None:
             return
         look = role_of(output, sink.inspector, "be counted batch by batch").look_at(batch.batch_id)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from typing import Annotated, Any
 from uuid import UUID
@@ -104,13 +105,14 @@ def dead_letters_of(
     left = grouped((each.batch_id, each.left) for each in rows.dead_letters if each.left)
     counted = {batch_id: sum(numbers) for batch_id, numbers in left.items()}
     replayed = grouped((each.letters.batch_id, each.letters) for each in rows.replays if not each.is_open)
+    once = cache(sinks)  # a table is read once
     for batch_id in sorted(counted, reverse=True):
         if only is not None and batch_id != only:
             continue
         found, problem = tuple[DeadLettersOfFile, ...](), None
         try:
             output = output_of_dead_letters(control.batch(batch_id).plan.output)
-            sink = sinks(output)
+            sink = once(output)
             if sink.archive.removal(batch_id) is None:
                 reader = role_of(output, sink.dead_letters, "be asked for dead letters")
                 found = tuple(reader.of_batch(batch_id, samples=samples, without=replayed.get(batch_id, ())))

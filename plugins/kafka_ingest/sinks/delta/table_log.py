@@ -125,6 +125,7 @@ class TableLog:
         self._storage_options = access.for_delta() if access is not None else None
         self._keeps_reading = False
         self._kept: LogReading | None = None
+        self._rows: tuple[int, DeltaRows] | None = None
 
     @property
     def commits(self) -> "TableLog":
@@ -198,7 +199,13 @@ class TableLog:
         return self._form_of(table) if table is not None else None
 
     def rows(self) -> DeltaRows:
-        return DeltaRows(self)
+        """Return what the table holds now; of one version the list of files is read once."""
+        now = self._now()
+        if now is None:
+            return DeltaRows(self)
+        if self._rows is None or self._rows[0] != now.version:
+            self._rows = now.version, DeltaRows(self)  # of a later one, if it has come since
+        return self._rows[1]
 
     def published(self) -> set[str]:
         return self.rows().published()
