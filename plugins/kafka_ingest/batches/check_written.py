@@ -1,4 +1,4 @@
-"""Whether a written batch may be published: what its feed allows, and the columns of its output's files.
+"""Whether a written batch may be published: what its feed allows, its dead letters, and the columns of its output.
 
 Columns were compared when the attempt was opened. Since then another batch of the feed may have been committed, or be
 about to be: a chunk of a backfill, say, that was written by another version of the feed file.
@@ -18,9 +18,10 @@ from kafka_ingest.errors import (
     TooManyFilteredError,
 )
 from kafka_ingest.foundation.counting import counted, were
-from kafka_ingest.model.batch import Batch, BatchKind, BatchState
+from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState
 from kafka_ingest.model.batch_limits import BatchLimits, OnNeverFound, nearly_all_dead, nearly_all_filtered
 from kafka_ingest.model.control_rows import RESTORED_BY
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
 from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetsPolicy, listing
 from kafka_ingest.model.omissions import LEAST_RECORDS, described
@@ -120,6 +121,21 @@ def check_density(batch: Batch, receipt: Receipt) -> None:
             "Nothing was published. If compaction or transactions explain it, set kafka.offsets: auto and abandon the "
             "batch."
         )
+
+
+def check_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: Sinks) -> None:
+    """Ask before COMMITTING whether the dead letters can be published, and check their files; moves nothing.
+
+    Raises what :meth:`Publisher.can_take` and :meth:`Staging.verify` raise.
+    """
+    if not receipt.dead_letters:
+        return
+    sink = sinks(output_of_dead_letters(batch.plan.output))
+    directory, letters = staged_dead_letters(attempt.directory), receipt.of_dead_letters()
+    # Beside the output, whose storage was found available before.
+    sink.publisher.prepare()
+    sink.publisher.can_take(directory, letters)
+    sink.staging.verify(directory, letters)
 
 
 PINNED = frozenset({BatchState.WRITTEN, BatchState.COMMITTING})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batches.check_written import check_columns, check_density, check_limits
+from kafka_ingest.batches.check_written import check_columns, check_dead_letters, check_density, check_limits
 from kafka_ingest.batches.known_output import check_output_there
 from kafka_ingest.batches.mirror_group import Mirrored, mirror_group
 from kafka_ingest.batches.pin_receipt import valid_receipt
@@ -29,21 +29,6 @@ from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.parts import REPLACE_ROWS, Parts, role_of
-
-
-def check_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: Sinks) -> None:
-    """Ask before COMMITTING whether the dead letters can be published, and check their files; moves nothing.
-
-    Raises what :meth:`Publisher.can_take` and :meth:`Staging.verify` raise.
-    """
-    if not receipt.dead_letters:
-        return
-    sink = sinks(output_of_dead_letters(batch.plan.output))
-    directory, letters = staged_dead_letters(attempt.directory), receipt.of_dead_letters()
-    # Beside the output, whose storage was found available before.
-    sink.publisher.prepare()
-    sink.publisher.can_take(directory, letters)
-    sink.staging.verify(directory, letters)
 
 
 def publish_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: Sinks) -> None:
