@@ -20,9 +20,10 @@ from tests.iceberg_lake import has_table, table_at
 from kafka_ingest.foundation.storage import files_below, opened, read_whole
 from kafka_ingest.foundation.stores.s3 import S3Access
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.dead_letters import IN_DELTA, IN_ICEBERG, output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.sinks.tables.table_format import folder_of_table
 
 RECORD = ("kafka_topic", "kafka_partition", "kafka_offset", "value")
 
@@ -83,7 +84,12 @@ def assert_ranges_follow(feed: WholeFeed, ranges: Sequence[OffsetRange]) -> None
 
 def dead_letters_of(feed: WholeFeed) -> list[Record]:
     """Return every record that readers of the output's dead letters see."""
-    folder = opened(output_of_dead_letters(feed.settings.output).place, feed.access)
+    output = output_of_dead_letters(feed.settings.output)
+    folder, local = opened(output.place, feed.access), feed.output.with_name(f"{feed.output.name}_dead_letters")
+    if output.format == IN_ICEBERG:
+        return records_in_iceberg(local, feed.access)
+    if output.format == IN_DELTA:
+        return records_in_table(local, feed.access) if folder_of_table(folder) else []
     if isinstance(folder, Path):
         return records_in_output(folder)
     return [record for name in files_below(folder) for record in records_of(read_whole(folder / name))]

@@ -45,7 +45,7 @@ def are_files(output: Place, access: StoreAccess | None) -> bool:
     with storage_errors(output):
         try:
             names = names_in(place)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
     return not set(OF_TABLES).intersection(names) and any(name.startswith(PUBLISHED) for name in names)
 

@@ -220,7 +220,7 @@ def folder_of_table(place: Opened) -> str | None:
     """Return which of these is in a place, None where no table is."""
     try:
         return next((name for name in OF_TABLES if name in names_in(place)), None)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
