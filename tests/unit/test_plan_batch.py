@@ -586,6 +586,16 @@ def test_an_open_batch_over_a_topic_made_again_is_abandoned_and_the_other_topic_
     assert feed.plan().result is PlanResult.NOTHING_NEW, "it stays held"
 
 
+def test_kafka_is_asked_nothing_of_a_topic_made_again_by_what_was_known_of_the_one_before(feed: FeedInMemory) -> None:
+    two_topics(feed)
+    feed.kafka.topics["refunds"] = topic(log(0, 30, leader_epoch=3))
+    feed.committed()
+    feed.kafka.topics["refunds"] = topic(log(0, 90, leader_epoch=0), topic_id="another-topic-id")
+    feed.kafka.questions.clear()
+    assert feed.plan().result is PlanResult.NOTHING_NEW
+    assert "epoch_ends" not in feed.kafka.questions
+
+
 def test_a_receipt_over_a_topic_made_again_needs_the_operator_also_under_hold(feed: FeedInMemory) -> None:
     two_topics(feed)
     plan = feed.planned()
