@@ -2,14 +2,20 @@
 once; files where an earlier version has begun with some.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import uuid6
 from tests.contract import whole_feed as whole_feed_module
 from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import records_in_iceberg, records_in_table
@@ -17,22 +23,26 @@ from tests.contract.interference import Died
 from tests.contract.lives import Feeds, decode_into_a_table, produce, stop_before
 from tests.contract.test_offsets_in_transaction import TABLE, reaching
 from tests.contract.test_replay import differences, replay, request_of
-from tests.contract.whole_feed import JSON, TEXT, Record, WholeFeed, at_rest, whole_feed
+from tests.contract.whole_feed import JSON, TEXT, Record, Scheduler, WholeFeed, at_rest, parquet_of, whole_feed
 from tests.contract.without_waiting import let_s3_try_at_once
 from tests.fakes import InMemoryControlTables
 from tests.iceberg_lake import connections_beside, table_at
 from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.batches.restore import decide_restore, restore
-from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.foundation.storage import opened, remote_sizes, remove_file
+from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.foundation.storage import copy_file, opened, remote_sizes, remove_file
 from kafka_ingest.model.batch import BatchState
-from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.place import Place
-from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.model.dead_letters import output_of_dead_letters, staged_dead_letters
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.model.table_options import DECODED, RECORDS
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.parquet.publisher import ParquetRemover
 from kafka_ingest.sinks.tables import dead_letters
+from kafka_ingest.sinks.tables.late_files import copy_at_once
 from kafka_ingest.verbs.abandon import abandon
 from kafka_ingest.verbs.adopt import adopt, decide_adoption
 from kafka_ingest.verbs.clean import clean_up, staged_outputs_of_batch
@@ -147,19 +157,23 @@ def test_a_crash_between_rows_dead_letters_and_offsets_is_repaired_also_by_adopt
 
 
 def test_a_restored_batch_brings_its_dead_letters_along(feed: WholeFeed) -> None:
+    restored(feed)
+    assert letters_in(feed) == DEAD
+    assert sorted([*rows_in(feed), *DEAD]) == every(feed)
+    assert differences(feed) == []
 
+
+def restored(feed: WholeFeed) -> None:
+    """Abandon a batch that is written, and restore it."""
     stop_before(feed, "control.begin_commit")
     [batch_id] = feed.states()
     abandon(batch_id, feed.control, feed.sinks, reason="too soon", actor="ops")
     decision = decide_restore(batch_id, feed)
     for each in restore(decision, feed, reason="it was not", actor="ops"):
         feed.commit(each, "ops")
-    assert letters_in(feed) == DEAD
-    assert sorted([*rows_in(feed), *DEAD]) == every(feed)
-    assert differences(feed) == []
 
 
-# ── In a store ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Beside other programs, earlier versions and damage ────────────────────────────────────────────────────────────────
 
 in_a_store = pytest.mark.parametrize(
     "feed", [pytest.param(("delta", True), marks=pytest.mark.long)], indirect=True, ids=["delta in S3"]
@@ -248,19 +262,36 @@ def test_dead_letters_whose_files_are_lost_are_named_and_can_be_given_up(feed: W
     assert (rows_of_letters(feed), differences(feed)) == ([], [])
 
 
-@on_a_disk
-def test_dead_letters_that_an_earlier_version_staged_are_files_and_later_ones_too(
-    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def again(feed: WholeFeed) -> WholeFeed:
+    """Return the feed as another process finds it."""
+    letters = sink_of(output_of_dead_letters(feed.settings.output), connections_beside(feed.output))
+    return replace(feed, letters=letters)
+
+
+@pytest.fixture
+def earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stage dead letters without their batch's id for some time, as an earlier version does."""
     real = whole_feed_module.dead_letters_of
     with monkeypatch.context() as patched:
         patched.setattr(whole_feed_module, "dead_letters_of", lambda records, _: real(records, None))
-        stop_before(feed, "letters.publish")
-    output = output_of_dead_letters(feed.settings.output)
-    feed = replace(feed, letters=sink_of(output, connections_beside(feed.output)))
+        yield
+
+
+def staged_letters(feed: WholeFeed) -> list[Path]:
+    [batch_id] = feed.states()
+    [attempt] = feed.control.attempts(batch_id)
+    return sorted(local(staged_dead_letters(attempt.directory) / "data").iterdir())
+
+
+@on_a_disk
+@pytest.mark.usefixtures("earlier_version")
+def test_dead_letters_that_an_earlier_version_staged_are_files_and_later_ones_too(feed: WholeFeed) -> None:
+    stop_before(feed, "letters.publish")
+    feed = again(feed)
     at_rest(feed)
+    output = output_of_dead_letters(feed.settings.output)
     for _ in range(2):
-        feed = replace(feed, letters=sink_of(output, connections_beside(feed.output)))
+        feed = again(feed)
         assert [each.name.partition("=")[0] for each in output.path.iterdir()] == ["kafka_batch"] * len(feed.states())
         assert (sorted([*rows_in(feed), *letters_in(feed)]), differences(feed)) == (every(feed), [])
         produce(feed)
@@ -270,19 +301,157 @@ def test_dead_letters_that_an_earlier_version_staged_are_files_and_later_ones_to
     assert sorted([*rows_in(feed), *letters_in(feed)]) == every(feed)
 
 
+@on_a_disk
+@pytest.mark.usefixtures("earlier_version")
+def test_restored_dead_letters_of_an_earlier_version_are_files_too(feed: WholeFeed) -> None:
+    restored(feed)
+    feed = again(feed)
+    assert (letters_in(feed), differences(feed)) == (DEAD, [])
+
+
+@pytest.mark.parametrize("feed", [("delta", False)], indirect=True, ids=str)
+@pytest.mark.usefixtures("earlier_version")
+@pytest.mark.parametrize("died_before", ["control.begin_commit", "letters.publish"])
+def test_dead_letters_that_an_earlier_version_staged_go_into_a_table_that_another_batch_has_made(
+    feed: WholeFeed, died_before: str
+) -> None:
+    stop_before(feed, died_before)
+    record = feed.log.records[0]
+    made = pyarrow.parquet.read_table(pa.BufferReader(parquet_of([record], batch_id=uuid6.uuid7(), decided={})))
+    place = output_of_dead_letters(feed.settings.output).path
+    causes = [pa.field(name, pa.string()) for name in ("error_part", "error_class", "error")]
+    deltalake.write_deltalake(str(place), pa.schema([*made.schema, *causes]).empty_table())
+    feed = again(feed)
+    at_rest(feed)
+    assert (rows_of_letters(feed), letters_in(feed), differences(feed)) == (DEAD, DEAD, [])
+    feed.letters.publisher.publish(*published_letters(feed))  # once more
+    assert rows_of_letters(feed) == DEAD
+
+
+def published_letters(feed: WholeFeed) -> tuple[Place, PublishedReceipt]:
+    [batch_id] = feed.states()
+    [attempt] = feed.control.attempts(batch_id)
+    published = feed.sink.archive.published_receipt(batch_id)
+    letters = PublishedReceipt(published.plan, published.receipt.of_dead_letters(), ())
+    return staged_dead_letters(attempt.directory), letters
+
+
+@on_a_disk
+def test_a_publisher_that_is_late_changes_nothing_also_after_the_staged_letters_are_gone(feed: WholeFeed) -> None:
+    at_rest(feed)
+    directory, published = published_letters(feed)
+    shutil.rmtree(str(directory))
+    again(feed).letters.publisher.publish(directory, published)
+    assert (rows_of_letters(feed), letters_in(feed)) == (DEAD, DEAD)
+
+
+def test_copies_come_to_their_place_at_once_and_are_never_written_over(tmp_path: Path, monkeypatch: Any) -> None:
+    source, target = tmp_path / "staged", tmp_path / "table" / "batch" / "1"
+    source.mkdir()
+    files = {name: WrittenFile.of_one(name=name, size_bytes=4, rows=1, **POSITION_OF_FILE) for name in ("a", "b")}
+    for name in files:
+        (source / name).write_text("data")
+    receipt: Any = SimpleNamespace(files=tuple(files.values()))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dies)
+        with pytest.raises(Died):
+            copy_at_once(source, target, receipt)
+    assert not target.exists()
+    copy_at_once(source, target, receipt)
+    with pytest.raises(Died):
+        copy_at_once(source, tmp_path / "other", receipt, dies)
+    copy_at_once(source, target, receipt, dies)
+    assert {path.name: path.read_text() for path in target.iterdir()} == {"a": "data", "b": "data"}
+
+
+POSITION_OF_FILE: dict[str, Any] = {
+    "topic_partition": TopicPartition("orders", 0),
+    "smallest_offset": 0,
+    "largest_offset": 0,
+    "without_date": 0,
+}
+
+
+def dies(*_: object) -> None:
+    raise Died
+
+
+@on_a_disk
+@pytest.mark.parametrize("content", [b"damaged", None], ids=["shorter", "of the same size"])
+def test_damaged_staged_letters_are_written_again_and_while_committing_named(
+    feed: WholeFeed, content: bytes | None
+) -> None:
+    stop_before(feed, "control.begin_commit")
+    for path in staged_letters(feed):
+        path.write_bytes(content or b"x" * path.stat().st_size)
+    feed = again(feed)
+    assert len(Scheduler().run_until_rest(feed)) <= 1
+    assert (rows_of_letters(feed), differences(feed)) == (DEAD, [])
+
+
+@on_a_disk
+def test_letters_that_are_damaged_while_committing_are_named_and_can_be_given_up(feed: WholeFeed) -> None:
+    stop_before(feed, "letters.publish")
+    for path in staged_letters(feed):
+        path.write_bytes(b"x" * path.stat().st_size)
+    feed = again(feed)
+    [batch_id] = feed.states()
+    with pytest.raises(OutputConflictError, match="its dead letters cannot be, and no offset was moved"):
+        feed.commit(batch_id, "run 2")
+    give_up_dead_letters(batch_id, feed.control, feed.sinks, reason="disk broke", actor="ops")
+    at_rest(again(feed))
+    assert (letters_in(feed), differences(feed)) == ([], [])
+
+
+@on_a_disk
+def test_a_table_that_cannot_be_made_stops_a_batch_before_its_rows_are_published(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OutputUnavailableError("no right to create orders_dead_letters")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(feed.letters.publisher, "_make", refused)
+        failures = Scheduler()
+        with pytest.raises(OutputUnavailableError, match="no right to create"):
+            failures.resume(feed)
+    assert set(feed.states().values()) == {BatchState.WRITTEN}
+    at_rest(feed)
+    assert (rows_of_letters(feed), differences(feed)) == (DEAD, [])
+
+
+@on_a_disk
+@pytest.mark.usefixtures("earlier_version")
+def test_files_that_were_given_up_are_deleted_also_after_a_crash_in_between(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetRemover, "delete_hidden", dies)
+        with pytest.raises(Died):
+            give_up_dead_letters(batch_id, feed.control, again(feed).sinks, reason="duty", actor="ops")
+    give_up_dead_letters(batch_id, feed.control, again(feed).sinks, reason="duty", actor="ops")
+    beside = feed.output.with_name(f"{feed.output.name}_dead_letters.kafka-ingest")
+    assert list(beside.rglob("*.parquet")) == []
+
+
+# ── In a store ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @in_a_store
 def test_copies_that_a_crash_cut_short_are_made_again_and_counted_once_their_receipt_is_kept(
     feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, copied = dead_letters.copy_file, []
+    copied: list[None] = []
 
     def dies_at_the_second(*arguments: Any) -> None:
         if len(copied) == 1:
             raise Died
-        copied.append(real(*arguments))
+        copied.append(copy_file(*arguments))
 
     with monkeypatch.context() as patched:
-        patched.setattr(dead_letters, "copy_file", dies_at_the_second)
+        patched.setattr(dead_letters, "copy_at_once", partial(copy_at_once, copy=dies_at_the_second))
         with pytest.raises(Died):
             at_rest(feed)
     assert letters_in(feed) == []

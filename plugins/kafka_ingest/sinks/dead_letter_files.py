@@ -86,7 +86,9 @@ def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> int:
             if writer is None:
                 schema = pa.schema([(name, kind) for name, kind in TYPES.items() if name in batch.schema.names])
                 writer = stack.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
-            writer.write_table(pa.table(batch).select(schema.names).cast(schema))
+            # Buffered, which a table is not: a row group for each hundred rows would be small.
+            for each in pa.table(batch).select(schema.names).cast(schema).to_batches():
+                writer.write_batch(each)
             number += batch.num_rows
     return number
 

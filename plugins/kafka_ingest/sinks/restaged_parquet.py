@@ -100,6 +100,15 @@ def rows_of(
     return written
 
 
+def copy_with_batch(batch_id: str, source: Opened, target: Opened) -> None:
+    """Copy a file of one batch with the column that says so."""
+    with open_to_read(source) as staged, pyarrow.parquet.ParquetFile(staged) as file:
+        table = file.read()
+    with open_to_write(target) as new:
+        ids = pa.array([batch_id] * len(table), pa.string())
+        pyarrow.parquet.write_table(table.append_column(BATCH_COLUMN, ids), new, compression="zstd")
+
+
 def records_in(span: OffsetRange) -> pc.Expression:
     offset = pc.field("kafka_offset")
     is_of_partition = (pc.field("kafka_topic") == span.topic) & (pc.field("kafka_partition") == span.partition)

@@ -13,25 +13,27 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
-from kafka_ingest.foundation.storage import copy_file, flush, make_folder, names_in, opened
+from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
 from kafka_ingest.model.place import DATA, Place
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.batch_folders import PUBLISHED, BroughtLetters, are_missing, data_file
-from kafka_ingest.sinks.staged_files import check_listing
+from kafka_ingest.sinks.batch_folders import PUBLISHED, BroughtLetters, are_missing
+from kafka_ingest.sinks.staged_files import check_listing, staged_sizes
 from kafka_ingest.sinks.tables.decoded_columns import is_own, names_of_columns
+from kafka_ingest.sinks.tables.late_files import copy_at_once
 from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
 from kafka_ingest.sinks.tables.sink import table_sink
 from kafka_ingest.sinks.tables.table_format import OF_TABLES, Staged, TableFormat, TableRows, folder_of_table
-from kafka_ingest.sinks.usable_places import storage_errors
+from kafka_ingest.sinks.usable_places import beside, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,9 @@ def are_files(output: Place, access: StoreAccess | None) -> bool:
     place = opened(output, access)
     with storage_errors(output):
         try:
+            # What an operator gave up, until it is deleted.
+            if isinstance(place, Path) and any((beside(place) / "removed").glob("*")):
+                return True
             names = names_in(place)
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -60,43 +65,62 @@ class LettersPublisher(TablePublisher):
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Raise what the port says, also where the table is not there and cannot be made."""
-        if self._are_of_before(directory, receipt):
+        with storage_errors(self._output):
+            is_of_before = self._is_of_before(directory, receipt)
+        if is_of_before and not self._is_there():
             self._as_files.can_take(directory, receipt)
             return
         self.prepare()
+        if is_of_before:
+            return
         super().can_take(directory, receipt)
         with storage_errors(self._output):
             self._make(self._parts.staged(directory, receipt))
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         batch_id, receipt = published.receipt.batch_id, published.receipt
-        if self._are_of_before(directory, receipt):
-            self._as_files.prepare()
-            self._as_files.publish(directory, published)
-            return
         own = self._staging.attempt_directory(batch_id, receipt.attempt)
         with storage_errors(self._output), self._table.one_reading():
-            if self._receipts.removal(batch_id) is None and self._table.commits.mark(batch_id) is None:
-                self._copy(self._parts.staged(directory, receipt), self._parts.staged(own, receipt))
-            super().publish(own, published)
+            if self._receipts.removal(batch_id) is not None or self._table.commits.mark(batch_id) is not None:
+                kept = self._receipts.receipt(batch_id)
+                super().publish(own, published if kept is None else replace(published, receipt=kept))
+                return
+            try:
+                is_of_before = self._is_of_before(directory, receipt)
+                if is_of_before and not self._is_there():
+                    self._as_files.prepare()
+                    self._as_files.publish(directory, published)
+                    return
+                source, target = self._parts.staged(directory, receipt), self._parts.staged(own, receipt)
+                if is_of_before:
+                    receipt = self._receipts.receipt(batch_id) or with_batch(source, target)
+                else:
+                    self._table.commits.check_files(source)
+                    copy_at_once(source.data, target.data, receipt)
+            except StagedOutputUnusableError as error:
+                raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
+            super().publish(own, replace(published, receipt=receipt))
 
-    def _are_of_before(self, directory: Place, receipt: Receipt) -> bool:
-        staged = self._parts.opened(directory / DATA / receipt.files[0].name)
-        with storage_errors(self._output):
-            if not staged.is_file() or BATCH_COLUMN in data_file(staged).columns().names:
-                return False
-            return folder_of_table(self._parts.opened(self._output)) is None
+    def _is_there(self) -> bool:
+        return folder_of_table(self._parts.opened(self._output)) is not None
 
-    def _copy(self, source: Staged, target: Staged) -> None:
-        try:
-            check_listing(source.data, source.receipt)
-            self._table.commits.check_files(source)
-        except StagedOutputUnusableError as error:
-            raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
-        make_folder(target.data)
-        for file in target.receipt.files:
-            copy_file(source.data / file.name, target.data / file.name)
-            flush(target.data / file.name)
+    def _is_of_before(self, directory: Place, receipt: Receipt) -> bool:
+        """Whether an earlier version has staged them, without their batch's id; raises StagedOutputUnusableError."""
+        from kafka_ingest.sinks.tables.staged_checks import footer  # noqa: PLC0415 - pyarrow, for commits only
+
+        staged = self._parts.opened(directory / DATA)
+        check_listing(staged, receipt)
+        return BATCH_COLUMN not in footer(staged / receipt.files[0].name).schema.to_arrow_schema().names
+
+
+def with_batch(source: Staged, target: Staged) -> Receipt:
+    """Copy files of an earlier version with their batch's id in each row; return the receipt of the copies."""
+    from kafka_ingest.sinks.restaged_parquet import copy_with_batch  # noqa: PLC0415 - see above
+
+    receipt = source.receipt
+    copy_at_once(source.data, target.data, receipt, partial(copy_with_batch, str(receipt.batch_id)))
+    sizes = staged_sizes(target.data, receipt)
+    return replace(receipt, files=tuple(replace(file, size_bytes=sizes[file.name]) for file in receipt.files))
 
 
 class LettersInTable:

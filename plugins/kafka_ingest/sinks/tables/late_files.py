@@ -9,7 +9,7 @@ it late rows are copied to where no clean-up of the table takes them, and they b
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -93,22 +93,7 @@ class LateFiles:
 
     def set_aside(self, data: Opened, directory: Place, receipt: Receipt) -> None:
         """Copy staged late rows, durably; on a disk all of them come to their place at once."""
-        target = self._opened(directory / DATA_LATE)
-        if isinstance(target, Path) and target.exists():
-            flush(target.parent)  # the publisher that renamed it may have been killed before it did
-            return
-        copies = target.with_name(f"{DATA_LATE}.{uuid4().hex}") if isinstance(target, Path) else target
-        for file in receipt.files:
-            make_folder((copies / file.name).parent)
-            copy_file(data / file.name, copies / file.name)
-            flush(copies / file.name)
-        for name in reversed(folders_in(receipt)):
-            flush(copies / name)
-        flush(copies)
-        if isinstance(copies, Path) and isinstance(target, Path):
-            rename_unless_done(copies, target)
-            flush(target.parent)
-            remove_tree(copies)
+        copy_at_once(data, self._opened(directory / DATA_LATE), receipt)
 
     def publish(self, directory: Place, receipt: Receipt) -> None:
         """Make late rows of a published batch visible, once.
@@ -155,6 +140,27 @@ class LateFiles:
             batch, _, rest = name.partition("/")
             if batch.startswith(PUBLISHED) and is_late(rest) and name.endswith(".parquet"):
                 found.add_file(f"{self.place.name}/{name}", place / name, {BATCH_COLUMN: batch.removeprefix(PUBLISHED)})
+
+
+def copy_at_once(
+    data: Opened, target: Opened, receipt: Receipt, copy: Callable[[Opened, Opened], None] = copy_file
+) -> None:
+    """Copy staged files to another folder, durably; on a disk all of them come there at once, and never again."""
+    if isinstance(target, Path) and target.exists():
+        flush(target.parent)  # the publisher that renamed it may have been killed before it did
+        return
+    copies = target.with_name(f"{target.name}.{uuid4().hex}") if isinstance(target, Path) else target
+    for file in receipt.files:
+        make_folder((copies / file.name).parent)
+        copy(data / file.name, copies / file.name)
+        flush(copies / file.name)
+    for name in reversed(folders_in(receipt)):
+        flush(copies / name)
+    flush(copies)
+    if isinstance(copies, Path) and isinstance(target, Path):
+        rename_unless_done(copies, target)
+        flush(target.parent)
+        remove_tree(copies)
 
 
 def rename_unless_done(source: Path, target: Path) -> None:
