@@ -234,6 +234,40 @@ def test_dead_letters_that_another_program_has_put_into_other_files_are_counted_
         assert (rows_of_letters(feed), differences(feed)) == (letters_in(feed), [])
 
 
+@pytest.mark.parametrize("feed", [("delta", False)], indirect=True, ids=str)
+def test_what_others_do_to_the_table_is_seen(feed: WholeFeed) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    rewrite(feed)
+    table = deltalake.DeltaTable(str(output_of_dead_letters(feed.settings.output).path))
+    table.alter.add_columns([deltalake.Field("schema_id", "long")])  # as a later version may
+    [problem_free] = dead_letters_of(feed.control.coverage(feed.settings.name), feed.control, feed.sinks, samples=9)
+    assert problem_free.problem is None
+    reader, attempt = feed.letters.dead_letters, feed.output.parent / "attempt"
+    reader.bring(batch_id, attempt)
+    [brought] = reader.files(batch_id, attempt)
+    assert pyarrow.parquet.read_table(brought)["schema_id"].null_count == len(DEAD)
+
+    (feed.output.with_name(f"{feed.output.name}_dead_letters") / "kafka_batch=strange").mkdir()
+    table.delete("kafka_offset = 5")
+    [found] = dead_letters_of(feed.control.coverage(feed.settings.name), feed.control, again(feed).sinks, samples=9)
+    assert "expected 7 dead letters in" in str(found.problem)
+    assert "found 5" in str(found.problem)
+    with pytest.raises(OutputUnavailableError, match="expected 7 dead letters in"):
+        replay(again(feed))
+
+
+@pytest.mark.parametrize("feed", [("delta", False)], indirect=True, ids=str)
+def test_a_batch_that_others_have_rewritten_in_part_leaves_by_one_commit(feed: WholeFeed) -> None:
+    at_rest(feed)
+    [batch_id] = feed.states()
+    place = str(output_of_dead_letters(feed.settings.output).path)
+    deltalake.DeltaTable(place).delete("kafka_partition = 1 and kafka_offset = 5")
+    versions = deltalake.DeltaTable(place).version()
+    give_up_dead_letters(batch_id, feed.control, feed.sinks, reason="test data", actor="ops")
+    assert (deltalake.DeltaTable(place).version(), rows_of_letters(feed)) == (versions + 1, [])
+
+
 def rewrite(feed: WholeFeed) -> None:
     """Put all dead letters into one file, and delete those that they were in."""
     place = output_of_dead_letters(feed.settings.output).path

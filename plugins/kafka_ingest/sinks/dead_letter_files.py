@@ -77,9 +77,8 @@ def letters_in(path: Opened) -> Iterator[pyarrow.parquet.ParquetFile]:
         raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
 
 
-def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> int:
-    """Write all letters of some sources, of one batch, into a Parquet file; return how many there are."""
-    number = 0
+def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> None:
+    """Write all letters of some sources, of one batch, into a Parquet file."""
     with contextlib.ExitStack() as stack:
         writer: pyarrow.parquet.ParquetWriter | None = None
         for batch in (each for source in sources for each in source.iter_batches(BROUGHT_AT_ONCE)):
@@ -89,8 +88,6 @@ def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> int:
             # Buffered, which a table is not: a row group for each hundred rows would be small.
             for each in pa.table(batch).select(schema.names).cast(schema).to_batches():
                 writer.write_batch(each)
-            number += batch.num_rows
-    return number
 
 
 def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:

@@ -95,7 +95,6 @@ class LettersPublisher(TablePublisher):
                 if is_of_before:
                     receipt = self._receipts.receipt(batch_id) or with_batch(source, target)
                 else:
-                    self._table.commits.check_files(source)
                     copy_at_once(source.data, target.data, receipt)
             except StagedOutputUnusableError as error:
                 raise OutputConflictError(f"{error}; they were intact when the commit began.") from error
