@@ -315,13 +315,15 @@ class TableLog:
             )
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        files: Sequence[AddedFile] = ()
-        if staged is not None and staged.receipt.files:
-            from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see check_files
-
-            files = added_files(staged.folder, staged.data, staged.receipt, self.options.partition_by)
-        columns = self._columns(staged) if staged is not None else ()
+        files, columns = (self._files(staged), self._columns(staged)) if staged is not None else ((), ())
         return self._land(mark, files, columns, self._replacing(replaced) if replaced else None)
+
+    def _files(self, staged: Staged) -> Sequence[AddedFile]:
+        if not staged.receipt.files:
+            return ()
+        from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see check_files
+
+        return added_files(staged.folder, staged.data, staged.receipt, self.options.partition_by)
 
     def _replacing(self, replaced: Sequence[ReplacedRange]) -> "Replacing":
         from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see check_files
@@ -526,7 +528,7 @@ class TableLog:
 
     def open_or_create(self, staged: Staged) -> None:
         """Make the table for staged files, where it is not there."""
-        self._open_or_create(self._columns(staged), ())
+        self._open_or_create(self._columns(staged), self._files(staged))
 
     def _open_or_create(self, columns: Fields, files: Sequence[AddedFile]) -> "LogReading":
         """Return the table, which is made where there is none.
