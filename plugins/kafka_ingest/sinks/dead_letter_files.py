@@ -6,7 +6,8 @@ Questions raise NotADataFileError where it is damaged or holds no dead letters, 
 import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,10 @@ from kafka_ingest.model.dead_letters import PREVIEW_BYTES, DeadLetter, DeadLette
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, by_partition, union
 from kafka_ingest.model.read_again import ReplayedLetters
 from kafka_ingest.model.written_columns import POSITION
+from kafka_ingest.sinks.tables.decoded_columns import is_own
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.tables.table_format import TableRows
 
 CAUSE = ("error_part", "error_class")
 RECORDS_AT_ONCE = 10_000
@@ -67,6 +72,24 @@ def dead_letters_in(letters: Letters, *, samples: int, without: Collection[Repla
     return DeadLettersOfFile(counts, found)
 
 
+class LettersInTable:
+    """The dead letters of a batch that another program has put into other files of the table.
+
+    ``others``: the names of the table's columns beside Kafka's own.
+    """
+
+    def __init__(self, rows: "TableRows", batch_id: UUID, others: Collection[str]) -> None:
+        self._rows = rows
+        self._batch_id = batch_id
+        self._others = others
+
+    def iter_batches(self, batch_size: int = 0, *, columns: list[Any] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield at most so many rows at a time, of some columns or of all."""
+        names = [name for name in TYPES if (name in columns if columns else is_own(name) or name in self._others)]
+        for piece in self._rows.read_elsewhere(names, self._batch_id):
+            yield from piece.to_batches(max_chunksize=batch_size or None)
+
+
 @contextlib.contextmanager
 def letters_in(path: Opened) -> Iterator[pyarrow.parquet.ParquetFile]:
     """Yield a file of dead letters, open; raises NotADataFileError where it is damaged or holds none."""
@@ -75,6 +98,12 @@ def letters_in(path: Opened) -> Iterator[pyarrow.parquet.ParquetFile]:
             yield letters
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+
+
+def batch_of(names: Sequence[str], columns: Iterable[Iterable[Any]]) -> pa.RecordBatch:
+    """Return some columns of letters, with their types."""
+    arrays = [pa.array(values, TYPES[name]) for name, values in zip(names, columns, strict=True)]
+    return pa.record_batch(arrays, list(names))
 
 
 def write_letters(sources: Iterable[Letters], target: IO[bytes]) -> None:

@@ -4,8 +4,6 @@ Rows are known by ``kafka_batch`` and partition, wherever other programs have mo
 alone leaves the table; of any other, the rows that stay are written to a new file, which the same commit adds.
 """
 
-import re
-import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,9 +18,8 @@ from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_fold
 from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.model.written_columns import BATCH_COLUMN, POSITION
 from kafka_ingest.sinks.delta.add_actions import statistics
-from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.log_entry import BATCHES, AddedFile
-from kafka_ingest.sinks.delta.table_log import action_of
+from kafka_ingest.sinks.delta.table_log import PLAIN, action_of, removed
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import may_hold
 from kafka_ingest.sinks.tables.replaced_rows import TYPES, ReplacedRows, read_to_replace, types_of
@@ -31,10 +28,6 @@ from kafka_ingest.sinks.tables.table_format import ReplacedFile
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
-
-PLAIN = re.compile(r"[A-Za-z0-9._=/-]+")
-"""A path that the log holds as it is: other characters are escaped there, by one writer so and by another so."""
-
 
 POSITIONS = pa.schema([(name, TYPES[name]) for name in POSITION])
 OF_PARTITIONS = {"string": pa.string(), "integer": pa.int32(), "date": pa.date32()}
@@ -87,18 +80,6 @@ def actions_for(rows: DeltaRows, wanted: ReplacedRows) -> "list[AddAction | Remo
             found.append(added(rows, new, rows.partition_values(file.path)))
         found.append(removed(rows, file.path))
     return found
-
-
-def removed(rows: DeltaRows, path: str) -> "RemoveAction":
-    """Return the action that takes a file out of the table, whose name is plain."""
-    action: RemoveAction = delta_lake().transaction.RemoveAction(
-        path=path,
-        size=rows.files[path],
-        partition_values=rows.partition_values(path),
-        deletion_timestamp=round(time.time() * 1000),
-        data_change=True,
-    )
-    return action
 
 
 def check_plain(rows: DeltaRows, path: str) -> None:

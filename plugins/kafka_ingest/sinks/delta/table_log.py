@@ -95,6 +95,8 @@ CREATION_PAUSES_S = (0.1, 0.3, 0.9, 2.7)
 CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 """After how many entries a checkpoint is due: a property of the table, and the library's default."""
 CLEAN_UP = "delta.enableExpiredLogCleanup"
+PLAIN = re.compile(r"[A-Za-z0-9._=/-]+")
+"""A path that the log holds as it is: other characters are escaped there, by one writer so and by another so."""
 BEING_WRITTEN = "#"
 """delta-rs writes ``NAME#1`` (or a higher number, next to others that do so), and then gives it its name."""
 
@@ -272,7 +274,7 @@ class TableLog:
 
     def check_files(self, staged: Staged) -> None:
         # A third of a second, for commits.
-        from kafka_ingest.sinks.delta.add_actions import schema_of  # noqa: PLC0415
+        from kafka_ingest.sinks.delta.add_actions import columns_of_files, schema_of  # noqa: PLC0415
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see above
 
         unknown, decoded = self.columns_left_out(), self.options.decoded
@@ -284,15 +286,8 @@ class TableLog:
         check_files(staged.data, staged.receipt, differences, terms, own_columns=self.own_columns, alike=decoded)
         if decoded:
             form = self.form()
-            self._check_columns(form.fields if form is not None else (), self._columns(staged))
-
-    def _columns(self, staged: Staged) -> Fields:
-        """Return the columns of files of decoded records; none of raw ones, which have those of the raw format."""
-        if not (staged.receipt.files and self.options.decoded):
-            return ()
-        from kafka_ingest.sinks.delta.add_actions import columns_of_files  # noqa: PLC0415 - see check_files
-
-        return columns_of_files(staged.data, staged.receipt)
+            columns = columns_of_files(staged.data, staged.receipt)
+            self._check_columns(form.fields if form is not None else (), columns)
 
     def _check_columns(self, there: Fields, columns: Fields) -> None:
         """Raise ColumnsChangedError where files with these columns would be misread in a table with those."""
@@ -315,15 +310,17 @@ class TableLog:
             )
 
     def land(self, mark: Mark, staged: Staged | None = None, replaced: Sequence[ReplacedRange] = ()) -> Mark:
-        files, columns = (self._files(staged), self._columns(staged)) if staged is not None else ((), ())
+        files, columns = self._added(staged) if staged is not None else ((), ())
         return self._land(mark, files, columns, self._replacing(replaced) if replaced else None)
 
-    def _files(self, staged: Staged) -> Sequence[AddedFile]:
+    def _added(self, staged: Staged) -> tuple[Sequence[AddedFile], Fields]:
+        """Return what is added of files, and the columns of decoded records; raw ones have those of the raw format."""
         if not staged.receipt.files:
-            return ()
-        from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see check_files
+            return (), ()
+        from kafka_ingest.sinks.delta.add_actions import added_files, columns_of_files  # noqa: PLC0415
 
-        return added_files(staged.folder, staged.data, staged.receipt, self.options.partition_by)
+        files = added_files(staged.folder, staged.data, staged.receipt, self.options.partition_by)
+        return files, columns_of_files(staged.data, staged.receipt) if self.options.decoded else ()
 
     def _replacing(self, replaced: Sequence[ReplacedRange]) -> "Replacing":
         from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see check_files
@@ -438,8 +435,6 @@ class TableLog:
 
     def delete_rows(self, batch_id: UUID) -> None:
         """Its own files leave the table, also lost ones; one that OPTIMIZE made of several batches is rewritten."""
-        from kafka_ingest.sinks.delta.replaced_files import PLAIN, removed  # noqa: PLC0415 - see check_files
-
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
             rows = self.rows()
@@ -528,7 +523,8 @@ class TableLog:
 
     def open_or_create(self, staged: Staged) -> None:
         """Make the table for staged files, where it is not there."""
-        self._open_or_create(self._columns(staged), self._files(staged))
+        files, columns = self._added(staged)
+        self._open_or_create(columns, files)
 
     def _open_or_create(self, columns: Fields, files: Sequence[AddedFile]) -> "LogReading":
         """Return the table, which is made where there is none.
@@ -624,6 +620,18 @@ def action_of(file: AddedFile, searched: Mapping[str, object]) -> "AddAction":
         modification_time=file.modification_time,
         data_change=True,
         stats=file.statistics.recorded(searched),
+    )
+    return action
+
+
+def removed(rows: DeltaRows, path: str) -> "RemoveAction":
+    """Return the action that takes a file out of the table, whose name is plain."""
+    action: RemoveAction = delta_lake().transaction.RemoveAction(
+        path=path,
+        size=rows.files[path],
+        partition_values=rows.partition_values(path),
+        deletion_timestamp=round(time.time() * 1000),
+        data_change=True,
     )
     return action
 

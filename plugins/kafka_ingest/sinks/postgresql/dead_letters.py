@@ -127,9 +127,8 @@ class LettersOfBatch:
 
     def iter_batches(self, batch_size: int = 100, *, columns: list[Any] | None = None) -> Iterator["pa.RecordBatch"]:
         """Yield so many rows at a time, of some columns or of all, by position."""
-        import pyarrow as pa  # noqa: PLC0415 - a third of a second, for questions about letters only
-
-        from kafka_ingest.sinks.dead_letter_files import TYPES  # noqa: PLC0415 - see above
+        # A third of a second for pyarrow, which only questions about letters should pay.
+        from kafka_ingest.sinks.dead_letter_files import TYPES, batch_of  # noqa: PLC0415
 
         if (table := self._table) is None:
             return
@@ -139,10 +138,7 @@ class LettersOfBatch:
         found = self._connection.execution_options(yield_per=batch_size).execute(query)
         for rows in found.partitions():
             by_column = zip(names, zip(*rows, strict=True), strict=True)
-            arrays = [
-                pa.array(map(headers, each) if name == HEADERS else each, TYPES[name]) for name, each in by_column
-            ]
-            yield pa.record_batch(arrays, names)
+            yield batch_of(names, (map(headers, each) if name == HEADERS else each for name, each in by_column))
 
 
 def headers(found: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - JSON

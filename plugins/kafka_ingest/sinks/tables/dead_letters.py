@@ -9,15 +9,15 @@ for each batch, keeps to those: clean-ups of a table in their place would delete
     P_dead_letters.kafka-ingest/receipts/<day>/<batch>.json        what was published, and which were given up
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
+from kafka_ingest.errors import NotADataFileError, OutputConflictError, StagedOutputUnusableError
 from kafka_ingest.foundation.counting import counted
 from kafka_ingest.foundation.storage import names_in, opened
 from kafka_ingest.foundation.stores.access import StoreAccess
@@ -26,18 +26,16 @@ from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.written_columns import BATCH_COLUMN
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.batch_folders import PUBLISHED, BroughtLetters, are_missing
+from kafka_ingest.sinks.batch_folders import PUBLISHED, BroughtLetters, are_missing, data_file
 from kafka_ingest.sinks.staged_files import check_listing, staged_sizes
-from kafka_ingest.sinks.tables.decoded_columns import is_own, names_of_columns
+from kafka_ingest.sinks.tables.decoded_columns import names_of_columns
 from kafka_ingest.sinks.tables.late_files import copy_at_once
 from kafka_ingest.sinks.tables.publisher import TableParts, TablePublisher
 from kafka_ingest.sinks.tables.sink import table_sink
-from kafka_ingest.sinks.tables.table_format import OF_TABLES, Staged, TableFormat, TableRows, folder_of_table
+from kafka_ingest.sinks.tables.table_format import OF_TABLES, Staged, TableFormat, folder_of_table
 from kafka_ingest.sinks.usable_places import beside, storage_errors
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kafka_ingest.sinks.dead_letter_files import Letters
 
 
@@ -106,41 +104,22 @@ class LettersPublisher(TablePublisher):
 
     def _is_of_before(self, directory: Place, receipt: Receipt) -> bool:
         """Whether an earlier version has staged them, without their batch's id; raises StagedOutputUnusableError."""
-        from kafka_ingest.sinks.tables.staged_checks import footer  # noqa: PLC0415 - pyarrow, for commits only
-
         staged = self._parts.opened(directory / DATA)
         check_listing(staged, receipt)
-        return BATCH_COLUMN not in footer(staged / receipt.files[0].name).schema.to_arrow_schema().names
+        try:
+            return BATCH_COLUMN not in data_file(staged / receipt.files[0].name).columns().names
+        except NotADataFileError as error:
+            raise StagedOutputUnusableError(str(error)) from error
 
 
 def with_batch(source: Staged, target: Staged) -> Receipt:
     """Copy files of an earlier version with their batch's id in each row; return the receipt of the copies."""
-    from kafka_ingest.sinks.restaged_parquet import copy_with_batch  # noqa: PLC0415 - see above
+    from kafka_ingest.sinks.restaged_parquet import copy_with_batch  # noqa: PLC0415 - pyarrow, for commits only
 
     receipt = source.receipt
     copy_at_once(source.data, target.data, receipt, partial(copy_with_batch, str(receipt.batch_id)))
     sizes = staged_sizes(target.data, receipt)
     return replace(receipt, files=tuple(replace(file, size_bytes=sizes[file.name]) for file in receipt.files))
-
-
-class LettersInTable:
-    """The dead letters of a batch that another program has put into other files of the table.
-
-    ``others``: the names of the table's columns beside Kafka's own.
-    """
-
-    def __init__(self, rows: TableRows, batch_id: UUID, others: Collection[str]) -> None:
-        self._rows = rows
-        self._batch_id = batch_id
-        self._others = others
-
-    def iter_batches(self, batch_size: int = 0, *, columns: list[Any] | None = None) -> "Iterator[pa.RecordBatch]":
-        """Yield at most so many rows at a time, of some columns or of all."""
-        from kafka_ingest.sinks.dead_letter_files import TYPES  # noqa: PLC0415 - pyarrow, for questions about letters
-
-        names = [name for name in TYPES if (name in columns if columns else is_own(name) or name in self._others)]
-        for piece in self._rows.read_elsewhere(names, self._batch_id):
-            yield from piece.to_batches(max_chunksize=batch_size or None)
 
 
 class LettersReader(BroughtLetters):
@@ -151,7 +130,8 @@ class LettersReader(BroughtLetters):
         self._parts = parts
 
     def _sources(self, batch_id: UUID) -> "Sequence[tuple[Place, Callable[[], AbstractContextManager[Letters]]]]":
-        from kafka_ingest.sinks.dead_letter_files import letters_in  # noqa: PLC0415 - see iter_batches
+        # A third of a second for pyarrow, which only questions about letters should pay.
+        from kafka_ingest.sinks.dead_letter_files import LettersInTable, letters_in  # noqa: PLC0415
 
         parts, receipt = self._parts, self._receipt(batch_id)
         with storage_errors(parts.output):
