@@ -146,7 +146,8 @@ def copy_at_once(
     data: Opened, target: Opened, receipt: Receipt, copy: Callable[[Opened, Opened], None] = copy_file
 ) -> None:
     """Copy staged files to another folder, durably; on a disk all of them come there at once, and never again."""
-    if isinstance(target, Path) and target.exists():
+    # An empty folder is what a clean-up leaves of files that a table did not name for days.
+    if isinstance(target, Path) and target.is_dir() and any(target.iterdir()):
         flush(target.parent)  # the publisher that renamed it may have been killed before it did
         return
     copies = target.with_name(f"{target.name}.{uuid4().hex}") if isinstance(target, Path) else target
