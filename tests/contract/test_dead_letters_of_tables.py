@@ -59,9 +59,8 @@ DEAD = [(0, 1), (0, 5), (0, 7), (0, 9), (1, 1), (1, 3), (1, 5)]
         ("iceberg", False),
         ("postgresql", False),
         pytest.param(("delta", True), marks=pytest.mark.long),
-        pytest.param(("iceberg", True), marks=pytest.mark.long),
     ],
-    ids=["delta", "iceberg", "postgresql", "delta in S3", "iceberg in S3"],
+    ids=["delta", "iceberg", "postgresql", "delta in S3"],
 )
 def feed(request: pytest.FixtureRequest, sqlite: SqlStore, lake: Path) -> WholeFeed:
     """A feed of a table that decodes its records, of which no batch has been read."""
