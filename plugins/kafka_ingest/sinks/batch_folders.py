@@ -1,8 +1,9 @@
 """Outputs that are files in a folder of each batch: a directory of Parquet files, and dead letters in a store.
 
-The latter are Parquet files beside a table. They follow a batch that is published already, so nothing decides here. The
-files of a batch are copied to their place, and then its receipt is kept: this project's readers read what a receipt
-names. A program that lists the store may see some of a batch's files for a moment before the others::
+The latter are Parquet files beside a topic, and of an earlier version beside a table. They follow a batch that is
+published already, so nothing decides here. The files of a batch are copied to their place, and then its receipt is
+kept: this project's readers read what a receipt names. A program that lists the store may see some of a batch's files
+for a moment before the others::
 
     P/kafka_batch=<batch>/*.parquet               published
     P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
@@ -197,16 +198,19 @@ class BroughtLetters(PublishedDeadLetters):
 
     def files(self, batch_id: UUID, attempt: Place) -> tuple[Place, ...]:
         self._sources(batch_id)  # are they there?
-        # In a folder that says the batch, which Spark needs.
-        return (attempt / REPLAYED / f"{PUBLISHED}{batch_id}" / "letters.parquet",)
+        return (self._brought(batch_id, attempt),)
+
+    def _brought(self, batch_id: UUID, attempt: Place) -> Place:
+        """Return the place of the file, in a folder that says the batch, which Spark needs."""
+        return attempt / REPLAYED / f"{PUBLISHED}{batch_id}" / "letters.parquet"
 
     def bring(self, batch_id: UUID, attempt: Place) -> None:
         from kafka_ingest.sinks.dead_letter_files import write_letters  # noqa: PLC0415 - see count
 
-        [target] = map(self._opened, self.files(batch_id, attempt))
+        sources, target = self._sources(batch_id), self._opened(self._brought(batch_id, attempt))
         with storage_errors(attempt), ExitStack() as stack:
             make_folder(target.parent)
-            found = (stack.enter_context(source()) for _, source in self._sources(batch_id))
+            found = (stack.enter_context(source()) for _, source in sources)
             write_letters(found, stack.enter_context(open_to_write(target)))
 
 

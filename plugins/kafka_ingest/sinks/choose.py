@@ -115,17 +115,14 @@ FORMATS: Mapping[str, Format] = {
 
 
 def letters_as_files(output: OutputLocation, connections: SinkConnections) -> Sink:
-    """Return the roles of the files that an earlier version has beside a table."""
+    """Return the roles of dead letters beside a topic, or, of an earlier version, beside a table."""
     if isinstance(output.place, Path):
         return parquet.parquet_sink(output.path)
     return dead_letter_objects_sink(output.place, access_to(output, connections))
 
 
 OF_DEAD_LETTERS: Mapping[str, Format] = {
-    IN_STORE: Format(
-        lambda output, connections: dead_letter_objects_sink(output.place, access_to(output, connections)),
-        in_stores=True,
-    ),
+    IN_STORE: Format(letters_as_files, in_stores=True),
     IN_DELTA: Format(
         lambda output, connections: delta.delta_dead_letters_sink(
             output.place, access_to(output, connections), table_options(output), letters_as_files(output, connections)

@@ -81,8 +81,9 @@ class LettersPublisher(TablePublisher):
         with storage_errors(self._output), self._table.one_reading():
             if self._receipts.removal(batch_id) is not None or self._table.commits.mark(batch_id) is not None:
                 kept = self._receipts.receipt(batch_id)
-                is_same = kept is not None and kept.attempt == receipt.attempt  # its copies may have other sizes
-                super().publish(own, replace(published, receipt=kept) if kept is not None and is_same else published)
+                if kept is not None and kept.attempt == receipt.attempt:
+                    published = replace(published, receipt=kept)  # its copies may have other sizes
+                super().publish(own, published)
                 return
             try:
                 is_of_before = self._is_of_before(directory, receipt)

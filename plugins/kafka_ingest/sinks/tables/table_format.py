@@ -219,9 +219,10 @@ OF_TABLES: Final = ("_delta_log", "metadata")
 def folder_of_table(place: Opened) -> str | None:
     """Return which of these is in a place, None where no table is."""
     try:
-        return next((name for name in OF_TABLES if name in names_in(place)), None)
+        names = names_in(place)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return next((name for name in OF_TABLES if name in names), None)
 
 
 def refuse_strangers(names: Iterable[str], output: Opened | Place, kind: str, clean_up: str) -> None:
